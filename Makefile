@@ -1,0 +1,59 @@
+# Every target sets itself up: it needs a Python (3.12 or newer) and make, nothing else.
+# Settings of the tools live in pyproject.toml.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CANDIDATES := python3.13 python3.14 python3.12 python3
+# ensurepip: some systems ship Python without what `venv` needs.
+NEW_ENOUGH := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv and install the package with its development tools
+
+demo: $(STAMP) ## Simulate a logistic mixture, estimate it, print a table, write a figure
+	@$(BIN)/python case_studies/logistic_mixture/run.py
+
+# The doctests of models/ are collected through the symlink moment_init/models.
+test: $(STAMP) ## Run the tests and doctests; fails under 95 % coverage
+	@$(BIN)/python -m pytest -q --doctest-modules moment_init tests --cov
+
+test-slow: $(STAMP) ## Run the tests marked slow
+	@$(BIN)/python -m pytest -q -m slow
+
+lint: $(STAMP) ## Check style, types and docstrings
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "lint: run '$(BIN)/ruff format .'"; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/python scripts/check_docstrings.py
+	@echo "lint: all checks passed"
+
+bench: $(STAMP) ## Run the benchmarks
+	@$(BIN)/python -m benchmarks
+
+clean: ## Remove .venv, caches and build products
+	@rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A pyenv shim can exist and still not run, so each candidate is tried, not looked up.
+$(STAMP): pyproject.toml constraints.txt
+	@if ! $(BIN)/python -c '$(NEW_ENOUGH)' 2>/dev/null; then \
+	  found=; \
+	  for python in $(CANDIDATES); do \
+	    if $$python -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then found=$$python; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    echo "make: Python 3.12 or newer with venv is needed; tried: $(CANDIDATES). Install one, or: make CANDIDATES=/path/to/python" >&2; exit 1; \
+	  fi; \
+	  echo "Creating $(VENV) with $$($$found --version)"; \
+	  $$found -m venv --clear $(VENV) || exit 1; \
+	fi
+	@echo "Installing (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[dev]'
+	@touch $@

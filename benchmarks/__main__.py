@@ -1,0 +1,70 @@
+"""Command line of the benchmarks."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.registry import BENCHMARKS
+from benchmarks.report import Options, format_outcome, store_outcome
+
+__all__ = ["main"]
+
+FOLDER = Path(__file__).resolve().parent
+DEFAULT_SEED = 1412
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmarks asked for; 1 if a bar is missed at full size.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Command line; that of the process by default.
+
+    Returns
+    -------
+    int
+        Exit status.
+    """
+    parsed = _parse(arguments)
+    # Small runs never overwrite the record of the full ones.
+    folder = parsed.output or FOLDER / ("output" if parsed.quick else "results")
+    options = Options(is_quick=parsed.quick, seed=parsed.seed)
+    n_missed = 0
+    for name in parsed.names or BENCHMARKS:
+        benchmark = BENCHMARKS[name]
+        print(f"\n{name}: {benchmark.description}", flush=True)
+        start = time.perf_counter()
+        outcome = benchmark.run(options)
+        path = store_outcome(folder, benchmark, options, outcome, time.perf_counter() - start)
+        print(format_outcome(outcome))
+        print(f"stored in {path}", flush=True)
+        n_missed += sum(figure.is_met is False for figure in outcome.figures)
+    if parsed.quick:
+        print("\nQuick sizes: the bars are set for the full ones.")
+        return 0
+    return int(n_missed > 0)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="name",
+        help=f"which to run, all by default: {', '.join(BENCHMARKS)}",
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes, seconds in all")
+    parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="seed of the random models")
+    parser.add_argument("--output", type=Path, help="folder for the JSON files")
+    parsed = parser.parse_args(arguments)
+    unknown = [name for name in parsed.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark called {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
+    return parsed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Time to import the package against the time to import what it stands on."""
+
+import subprocess
+import sys
+from statistics import median
+
+from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
+
+__all__ = ["BENCHMARK", "run"]
+
+N_REPEATS = 15
+QUICK_REPEATS = 1
+MAX_RATIO = 3.0
+
+IMPORTS = {
+    "moment_init": "moment_init",
+    "peers": "numpy, scipy, tensorly",
+}
+
+# Timed inside the process: the start of the interpreter is in neither.
+TEMPLATE = """
+import time
+start = time.perf_counter()
+import {modules}
+print(time.perf_counter() - start)
+"""
+
+
+def run(options: Options) -> Outcome:
+    """Import each in fresh processes, in turn.
+
+    Parameters
+    ----------
+    options : Options
+        Size and seed.
+
+    Returns
+    -------
+    Outcome
+        Median seconds of each, and the ratio.
+    """
+    n_repeats = QUICK_REPEATS if options.is_quick else N_REPEATS
+    seconds: dict[str, list[float]] = {name: [] for name in IMPORTS}
+    for repeat in range(n_repeats + 1):
+        for name, modules in IMPORTS.items():
+            elapsed = _seconds_to_import(modules)
+            if repeat:  # the first round fills the file system's and Python's caches
+                seconds[name].append(elapsed)
+    rows: tuple[Row, ...] = tuple(
+        {
+            "import": IMPORTS[name],
+            "median s": median(times),
+            "min s": min(times),
+            "max s": max(times),
+        }
+        for name, times in seconds.items()
+    )
+    ratio = median(seconds["moment_init"]) / median(seconds["peers"])
+    figure = Figure(
+        "import moment_init over import numpy, scipy, tensorly",
+        ratio,
+        bar=f"< {MAX_RATIO:g}",
+        is_met=ratio < MAX_RATIO,
+    )
+    return Outcome(rows, (figure,), {"n_repeats": n_repeats})
+
+
+def _seconds_to_import(modules: str) -> float:
+    code = TEMPLATE.format(modules=modules)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return float(result.stdout)
+
+
+BENCHMARK = Benchmark("import_time", "import of the package against its dependencies", run)

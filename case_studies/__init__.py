@@ -1,0 +1,1 @@
+"""Runnable stories on real and simulated data; not installed with the package."""

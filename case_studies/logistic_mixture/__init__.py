@@ -1,0 +1,1 @@
+"""A logistic mixture, simulated and estimated."""

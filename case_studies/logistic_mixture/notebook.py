@@ -1,0 +1,65 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# Cells import where they need to, and show what their last line is worth.
+# ruff: noqa: B018, E402
+
+# %%
+SEED = 7
+N_OBS = 200_000
+
+# %% [markdown]
+# # A logistic mixture from its moments
+#
+# Each row belongs to one of three logistic regressions, and nobody says to which. The third-order
+# cross-moment of $y$ and the score of $x$ is $M_3 = \sum_j \lambda_j\, u_j^{\otimes 3}$: its
+# components are the directions of the three regressions. It takes no starting values, and there is
+# no likelihood to climb.
+
+# %%
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot  # noqa: F401 - tells the notebook how to show a figure
+
+# A kernel starts in the notebook's folder; what is imported lies under the root of the repository.
+FOLDER = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
+sys.path.insert(0, str(FOLDER.parents[1]))
+
+from case_studies.logistic_mixture.run import (
+    describe,
+    describe_environment,
+    draw_directions,
+    run_study,
+)
+
+# %% [markdown]
+# Simulate, estimate, and match the components to the truth.
+
+# %%
+study = run_study(N_OBS, seed=SEED)
+print(describe(study))
+
+# %% [markdown]
+# What `estimate` itself has to show for it: directions, moment coefficients, signal to noise.
+
+# %%
+study.result
+
+# %% [markdown]
+# True and estimated coefficients side by side.
+
+# %%
+draw_directions(study)
+
+# %%
+print(describe_environment())

@@ -1,0 +1,15 @@
+"""PyMC building blocks and models for mixtures of generalised linear models.
+
+Import this package as ``moment_init.models``. Its folder is ``models/`` at the root of the
+repository, but no top-level package of that name is ever installed.
+"""
+
+if __name__ == "models":
+    raise ImportError(
+        "the folder `models/` is the package `moment_init.models`: install the project "
+        "(`pip install -e .`) and write `import moment_init.models`."
+    )
+
+from moment_init.models.likelihoods import component_distribution
+
+__all__ = ["component_distribution"]

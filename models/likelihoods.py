@@ -1,0 +1,176 @@
+r"""The response distribution of one mixture component, as a PyMC distribution.
+
+For users who write their own mixture: each component of ``pm.Mixture(comp_dists=...)`` is
+:math:`p(y \mid \eta_j)` with :math:`E[y \mid \eta_j] = g(\eta_j)` and
+:math:`\eta_j = \langle \beta_j, x \rangle + b_j`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.tensor.variable import TensorVariable
+
+from moment_init.families import Family, get_family
+
+__all__ = ["component_distribution"]
+
+type Tensor = TensorVariable[Any, Any]
+type TensorLike = Tensor | NDArray[Any] | float
+
+
+def _log_normal_cdf(z: Tensor) -> Tensor:
+    """Return log Phi(z), finite with a finite gradient for every z.
+
+    Each branch sees only the arguments it is meant for: PyTensor differentiates both branches of
+    a switch, and the overflow of ``erfcx`` at large z would make the gradient NaN.
+    """
+    lower = pt.minimum(z, -1.0)
+    upper = pt.maximum(z, -1.0)
+    log_lower = pt.log(pt.erfcx(-lower / np.sqrt(2.0)) / 2.0) - pt.sqr(lower) / 2.0
+    log_upper = pt.log1p(-pt.erfc(upper / np.sqrt(2.0)) / 2.0)
+    log_cdf: Tensor = pt.switch(pt.lt(z, -1.0), log_lower, log_upper)
+    return log_cdf
+
+
+def _logit_of_probit_mean(eta: Tensor) -> Tensor:
+    """Return logit Phi(eta): the probit link on the scale on which Bernoulli is stable."""
+    log_odds: Tensor = _log_normal_cdf(eta) - _log_normal_cdf(-eta)
+    return log_odds
+
+
+@dataclass(frozen=True, slots=True)
+class _Likelihood:
+    """A PyMC distribution, and its parameters from (eta, dispersion, n_trials)."""
+
+    distribution: Any
+    parameters: Callable[[Tensor, Any, Any], dict[str, Any]]
+
+
+_LIKELIHOODS: Mapping[tuple[str, str], _Likelihood] = MappingProxyType(
+    {
+        ("bernoulli", "logit"): _Likelihood(
+            pm.Bernoulli, lambda eta, dispersion, n_trials: {"logit_p": eta}
+        ),
+        ("bernoulli", "probit"): _Likelihood(
+            pm.Bernoulli,
+            lambda eta, dispersion, n_trials: {"logit_p": _logit_of_probit_mean(eta)},
+        ),
+        ("binomial", "logit"): _Likelihood(
+            pm.Binomial, lambda eta, dispersion, n_trials: {"n": n_trials, "logit_p": eta}
+        ),
+        ("binomial", "probit"): _Likelihood(
+            pm.Binomial,
+            lambda eta, dispersion, n_trials: {
+                "n": n_trials,
+                "logit_p": _logit_of_probit_mean(eta),
+            },
+        ),
+        ("poisson", "log"): _Likelihood(
+            pm.Poisson, lambda eta, dispersion, n_trials: {"mu": pt.exp(eta)}
+        ),
+        # p = alpha / (mu + alpha) without forming mu = exp(eta), which can overflow.
+        ("negative_binomial", "log"): _Likelihood(
+            pm.NegativeBinomial,
+            lambda eta, dispersion, n_trials: {
+                "n": dispersion,
+                "p": pt.sigmoid(pt.log(dispersion) - eta),
+            },
+        ),
+        ("gaussian", "identity"): _Likelihood(
+            pm.Normal, lambda eta, dispersion, n_trials: {"mu": eta, "sigma": dispersion}
+        ),
+        # mean = alpha / beta.
+        ("gamma", "log"): _Likelihood(
+            pm.Gamma,
+            lambda eta, dispersion, n_trials: {
+                "alpha": dispersion,
+                "beta": dispersion * pt.exp(-eta),
+            },
+        ),
+    }
+)
+
+
+def _check_argument(family: Family, name: str, value: object, *, needed: bool) -> None:
+    """Refuse an argument that the family needs and lacks, or has no use for."""
+    if needed and value is None:
+        raise ValueError(f"`{name}` must be given for family {family.name!r}; got None.")
+    if not needed and value is not None:
+        raise ValueError(
+            f"`{name}` must be None for family {family.name!r}, which has none; got {value!r}. "
+            "Leave it out."
+        )
+
+
+def component_distribution(
+    family: str | Family,
+    linear_predictor: TensorLike,
+    *,
+    link: str | None = None,
+    dispersion: TensorLike | None = None,
+    n_trials: TensorLike | None = None,
+) -> Tensor:
+    r"""Build the PyMC distribution of one component's response.
+
+    .. math:: y \mid \eta \sim p(\cdot \mid \mu = g(\eta), \text{dispersion})
+
+    Parameters
+    ----------
+    family : str or Family
+        Name of the response family, as in :func:`moment_init.families.get_family`.
+    linear_predictor : tensor_like, shape (n_obs,)
+        The component's linear predictor, offset included.
+    link : str, optional
+        Name of the link; the family's own by default.
+    dispersion : tensor_like, optional
+        Gaussian: the standard deviation. Negative binomial: alpha, with variance
+        ``mu + mu**2 / alpha``. Gamma: the shape. Not taken by the other families.
+    n_trials : tensor_like, shape (n_obs,), optional
+        Number of trials of the binomial family. Not taken by the other families.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs,)
+        Unregistered random variable, as ``pm.Mixture(comp_dists=...)`` takes them.
+
+    Raises
+    ------
+    ValueError
+        If `dispersion` or `n_trials` is missing where the family needs it, or given where the
+        family has none, or if the family or link is unknown.
+
+    Notes
+    -----
+    Its ``pm.logp`` is the family's ``log_density``. Bernoulli and binomial are built from the
+    log-odds and the negative binomial from ``log(alpha) - eta``, so a large linear predictor
+    gives neither an infinite density nor an undefined gradient.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> X = np.array([[0.5], [-1.0], [2.0]])
+    >>> with pm.Model() as model:
+    ...     weight = pm.Dirichlet("weight", np.ones(2))
+    ...     coefficient = pm.Normal("coefficient", shape=(1, 2))
+    ...     eta = X @ coefficient
+    ...     components = [component_distribution("poisson", eta[:, j]) for j in range(2)]
+    ...     _ = pm.Mixture("y", w=weight, comp_dists=components, observed=[2, 0, 7])
+    >>> [variable.name for variable in model.observed_RVs]
+    ['y']
+    """
+    resolved = get_family(family, link)
+    _check_argument(resolved, "dispersion", dispersion, needed=resolved.has_dispersion)
+    _check_argument(resolved, "n_trials", n_trials, needed=resolved.has_trials)
+    likelihood = _LIKELIHOODS[resolved.name, resolved.link.name]
+    eta = pt.as_tensor_variable(linear_predictor)
+    distribution: Tensor = likelihood.distribution.dist(
+        **likelihood.parameters(eta, dispersion, n_trials)
+    )
+    return distribution

@@ -1,0 +1,23 @@
+"""Starting values, fits and posteriors for mixtures of generalized linear models.
+
+The walk through the package follows the data: `scores` (density of the input), `moments`,
+`whitening` and `power_iteration`, `decomposition`, `recovery`, and `estimation`, which wires them.
+"""
+
+from moment_init.estimation import estimate
+from moment_init.exceptions import IdentifiabilityError, WeakSignalWarning
+from moment_init.matching import angles_in_degrees, match_components
+from moment_init.results import MomentEstimate, Status
+from moment_init.simulation import MixtureData, simulate_mixture
+
+__all__ = [
+    "IdentifiabilityError",
+    "MixtureData",
+    "MomentEstimate",
+    "Status",
+    "WeakSignalWarning",
+    "angles_in_degrees",
+    "estimate",
+    "match_components",
+    "simulate_mixture",
+]

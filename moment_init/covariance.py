@@ -1,0 +1,158 @@
+"""Mean and covariance of the input on the scale of its columns, so that units do not matter."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from moment_init.blocks import read_block, sum_over_blocks
+
+__all__ = ["COLLINEAR_TOLERANCE", "CorrelationFit", "fit_correlation"]
+
+FloatArray = NDArray[np.float64]
+
+# Sampling moves the eigenvalues of a correlation matrix by about 2 sqrt(d / n) (Marchenko-Pastur).
+# Below 16 rows per column that is more than one half, and shrinkage pays.
+SHRINK_BELOW_ROWS_PER_FEATURE = 16
+
+# A standard deviation below this share of a column's mean is rounding, not variation.
+CONSTANT_TOLERANCE = 1e-12
+
+# Rows from which a rough centre is taken; its error only costs digits, a few hundred are plenty.
+ROUGH_ROWS = 1000
+
+# Columns are collinear when the correlation matrix has an eigenvalue below this: inverting it
+# would leave fewer than six of sixteen digits.
+COLLINEAR_TOLERANCE = 1e-10
+
+# A column takes part in a collinear set if its loading in the null direction exceeds this.
+COLLINEAR_LOADING = 0.1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CorrelationFit:
+    """Location, scale and correlation of the columns.
+
+    Parameters
+    ----------
+    mean : numpy.ndarray, shape (n_features,)
+        Weighted means.
+    scales : numpy.ndarray, shape (n_features,)
+        Weighted standard deviations.
+    correlation : numpy.ndarray, shape (n_features, n_features)
+        Correlation matrix, shrunk where rows are few.
+    shrinkage : float
+        Share of the correlation matrix that was replaced by the identity.
+    """
+
+    mean: FloatArray
+    scales: FloatArray
+    correlation: FloatArray
+    shrinkage: float
+
+
+def fit_correlation(
+    features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
+) -> CorrelationFit:
+    """Fit mean, standard deviations and correlations by blocks of rows.
+
+    Parameters
+    ----------
+    features : numpy.ndarray, shape (n_obs, n_features)
+        Checked inputs.
+    weights : numpy.ndarray, shape (n_obs,)
+        Weight of each row.
+    names : tuple of str
+        Names of the columns, for the messages.
+
+    Returns
+    -------
+    CorrelationFit
+        The fit; the correlation matrix is shrunk where rows are few.
+
+    Raises
+    ------
+    ValueError
+        For constant or collinear columns, which are named.
+    """
+    n_obs, n_features = features.shape
+    total = weights.sum()
+    centre, spread = _rough_units(features, weights)
+
+    def block_sums(rows: slice) -> tuple[FloatArray, ...]:
+        z = (read_block(features, rows) - centre) / spread
+        return weights[rows] @ z, (z * weights[rows, None]).T @ z
+
+    first, second = sum_over_blocks(block_sums, n_obs, 3 * n_features)
+    shift = first / total
+    covariance = second / total - np.outer(shift, shift)
+    rough_scales = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    mean, scales = centre + spread * shift, spread * rough_scales
+    _require_variation(mean, scales, names)
+    correlation = covariance / np.outer(rough_scales, rough_scales)
+    np.fill_diagonal(correlation, 1.0)
+    shrinkage = 0.0
+    if n_obs < SHRINK_BELOW_ROWS_PER_FEATURE * n_features:
+        standardised = (read_block(features, slice(None)) - mean) / scales
+        fourth = weights @ np.square(np.square(standardised).sum(axis=1)) / total
+        shrinkage = _ledoit_wolf_shrinkage(correlation, float(fourth), n_obs)
+    if n_obs > n_features:
+        _require_independent_columns(correlation, names)
+    shrunk = (1.0 - shrinkage) * correlation + shrinkage * np.eye(n_features)
+    return CorrelationFit(mean=mean, scales=scales, correlation=shrunk, shrinkage=shrinkage)
+
+
+def _rough_units(
+    features: NDArray[np.generic], weights: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Centre and spread of each column, from rows spread over the data.
+
+    Sums are taken about it: a large common level would otherwise cancel away the digits of the
+    variance.
+    """
+    counted = np.flatnonzero(weights)
+    rows = counted[:: max(1, len(counted) // ROUGH_ROWS)]
+    sample = np.asarray(features[rows], dtype=np.float64)
+    centre, spread = sample.mean(axis=0), sample.std(axis=0)
+    return centre, np.where(spread > 0.0, spread, 1.0)
+
+
+def _require_variation(mean: FloatArray, scales: FloatArray, names: tuple[str, ...]) -> None:
+    """Raise for constant columns and name them."""
+    constant = scales <= CONSTANT_TOLERANCE * np.abs(mean)
+    if constant.any():
+        listed = ", ".join(repr(name) for name, flag in zip(names, constant, strict=True) if flag)
+        raise ValueError(
+            f"`X` must not have constant columns; got {listed}. "
+            "Drop them: every component has a bias of its own."
+        )
+
+
+def _ledoit_wolf_shrinkage(correlation: FloatArray, fourth_moment: float, n_obs: int) -> float:
+    """Shrinkage intensity of Ledoit and Wolf (2004) towards the identity.
+
+    The ratio of the sampling variance of the matrix to its squared distance from the identity.
+    """
+    squared_norm = float(np.square(correlation).sum())
+    distance = squared_norm - correlation.shape[0]
+    variance = max(0.0, fourth_moment - squared_norm) / n_obs
+    return 1.0 if distance <= variance else variance / distance
+
+
+def _require_independent_columns(correlation: FloatArray, names: tuple[str, ...]) -> None:
+    """Raise for collinear columns and name those that take part."""
+    eigenvalues, eigenvectors = eigh(correlation)
+    null = eigenvalues < COLLINEAR_TOLERANCE
+    if not null.any():
+        return
+    loadings = np.abs(eigenvectors[:, null]).max(axis=1)
+    listed = ", ".join(
+        repr(name)
+        for name, loading in zip(names, loadings, strict=True)
+        if loading > COLLINEAR_LOADING
+    )
+    raise ValueError(
+        f"`X` must not have collinear columns; got a linear relation among {listed} "
+        f"(smallest eigenvalue of the correlation matrix {eigenvalues[0]:.1e}). Drop one of them."
+    )

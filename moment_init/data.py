@@ -1,0 +1,431 @@
+"""The data block that every entry point takes: checked once, here, and trusted afterwards."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.blocks import read_block, row_blocks
+from moment_init.families import Family, get_family
+
+__all__ = [
+    "RandomSeed",
+    "RegressionData",
+    "make_generator",
+    "validate_data",
+    "validate_features",
+    "validate_n_components",
+    "validate_row_vector",
+    "validate_sample_weight",
+]
+
+FloatArray = NDArray[np.float64]
+RandomSeed = int | Sequence[int] | np.random.Generator | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegressionData:
+    """Checked rows of a regression.
+
+    Parameters
+    ----------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        Inputs as the caller stores them; read by blocks as double precision.
+    y : numpy.ndarray, shape (n_obs,)
+        Response.
+    family : Family
+        Family of the response, with its link.
+    feature_names : tuple of str
+        Names of the columns of X.
+    offset : numpy.ndarray, shape (n_obs,), or None
+        Known part of the linear predictor.
+    n_trials : numpy.ndarray, shape (n_obs,), or None
+        Trials behind each binomial response.
+    sample_weight : numpy.ndarray, shape (n_obs,)
+        Weight of each row; ones where none was given.
+    groups : numpy.ndarray, shape (n_obs,), or None
+        Rows with one value share their component.
+    """
+
+    X: NDArray[np.generic]
+    y: FloatArray
+    family: Family
+    feature_names: tuple[str, ...]
+    offset: FloatArray | None
+    n_trials: FloatArray | None
+    sample_weight: FloatArray
+    groups: NDArray[np.generic] | None
+
+    @property
+    def n_obs(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.X.shape[1])
+
+
+def validate_data(
+    X: Any,
+    y: Any,
+    *,
+    family: str | Family,
+    link: str | None = None,
+    offset: Any = None,
+    n_trials: Any = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+) -> RegressionData:
+    """Check the data block and convert what must be converted.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    y : array-like, shape (n_obs,)
+        Response.
+    family : str or Family
+        Family of the response.
+    link : str, optional
+        Link; the family's own by default.
+    offset, n_trials, sample_weight, groups : array-like, shape (n_obs,), optional
+        See `RegressionData`.
+
+    Returns
+    -------
+    RegressionData
+        The checked rows.
+
+    Raises
+    ------
+    TypeError
+        For data that are not real numbers.
+    ValueError
+        For wrong shapes, missing or infinite values, and responses outside the family's range.
+    """
+    resolved = get_family(family, link)
+    features, names = validate_features(X)
+    n_obs = features.shape[0]
+    response = validate_row_vector(y, "y", n_obs)
+    trials = _validate_n_trials(n_trials, resolved, n_obs)
+    resolved.validate_response(response, trials)
+    weights = validate_sample_weight(sample_weight, n_obs)
+    _require_variation(response, trials, weights > 0.0)
+    return RegressionData(
+        X=features,
+        y=response,
+        family=resolved,
+        feature_names=names,
+        offset=None if offset is None else validate_row_vector(offset, "offset", n_obs),
+        n_trials=trials,
+        sample_weight=weights,
+        groups=_validate_groups(groups, n_obs),
+    )
+
+
+def validate_features(
+    X: Any, *, name: str = "X", min_obs: int = 2
+) -> tuple[NDArray[np.generic], tuple[str, ...]]:
+    """Check a matrix of inputs.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    name : str
+        What the caller calls the argument, for the messages.
+    min_obs : int
+        Smallest number of rows that is accepted.
+
+    Returns
+    -------
+    features : numpy.ndarray, shape (n_obs, n_features)
+        The inputs, not copied where they are numeric already.
+    names : tuple of str
+        Names of the columns: a DataFrame's own, else x0, x1, ...
+
+    Raises
+    ------
+    TypeError
+        For sparse, complex or non-numeric inputs.
+    ValueError
+        For a wrong shape, missing or infinite values, or duplicate column names.
+    """
+    if hasattr(X, "toarray") or hasattr(X, "sparse"):
+        raise TypeError(f"`{name}` must be dense; got {type(X).__name__}. Pass `{name}.toarray()`.")
+    names = _column_names(X, name)
+    features = _as_real_array(X, name)
+    if features.ndim != 2:
+        raise ValueError(
+            f"`{name}` must be two-dimensional, (n_obs, n_features); got shape {features.shape}. "
+            f"Use `{name}.reshape(-1, 1)` for a single column."
+        )
+    n_obs, n_features = features.shape
+    if n_features == 0 or n_obs < min_obs:
+        raise ValueError(
+            f"`{name}` must have at least {min_obs} rows and 1 column; got shape {features.shape}."
+        )
+    resolved = names or tuple(f"x{index}" for index in range(n_features))
+    _require_finite_rows(features, name, resolved)
+    return features, resolved
+
+
+def validate_row_vector(values: Any, name: str, n_obs: int) -> FloatArray:
+    """Check an argument that has one finite real number per row.
+
+    Parameters
+    ----------
+    values : array-like, shape (n_obs,)
+        The argument.
+    name : str
+        Its name, for the messages.
+    n_obs : int
+        Number of rows it must have.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,)
+        The values in double precision.
+
+    Raises
+    ------
+    TypeError
+        For values that are not real numbers.
+    ValueError
+        For a wrong shape, missing or infinite values.
+    """
+    array = _as_real_array(values, name)
+    if array.shape != (n_obs,):
+        raise ValueError(
+            f"`{name}` must have shape ({n_obs},), one value per row of `X`; got {array.shape}. "
+            f"Pass a one-dimensional array such as `{name}.ravel()` of the same length as `X`."
+        )
+    result = array.astype(np.float64, copy=False)
+    finite = np.isfinite(result)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise ValueError(
+            f"`{name}` must be finite; got {result[row]} in row {row} "
+            f"({int((~finite).sum())} such rows). Drop or impute them."
+        )
+    return result
+
+
+def validate_n_components(n_components: Any, n_obs: int) -> int:
+    """Check the number of components.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of components asked for.
+    n_obs : int
+        Number of rows.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer.
+    ValueError
+        If it is smaller than 1 or larger than the number of rows.
+    """
+    if isinstance(n_components, bool | np.bool_) or not isinstance(n_components, int | np.integer):
+        raise TypeError(
+            f"`n_components` must be an integer; got {n_components!r} "
+            f"of type {type(n_components).__name__}."
+        )
+    if not 1 <= n_components <= n_obs:
+        raise ValueError(
+            f"`n_components` must be between 1 and the number of rows ({n_obs}); "
+            f"got {n_components}. Use a smaller positive number."
+        )
+    return int(n_components)
+
+
+def make_generator(random_seed: RandomSeed) -> np.random.Generator:
+    """Turn a seed into a generator, once, at the entry point.
+
+    Parameters
+    ----------
+    random_seed : int, sequence of int, numpy.random.Generator or None
+        The seed.
+
+    Returns
+    -------
+    numpy.random.Generator
+        The generator; the same object where one was given.
+
+    Raises
+    ------
+    ValueError
+        For a seed that NumPy does not accept.
+    """
+    try:
+        return np.random.default_rng(random_seed)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`random_seed` must be a non-negative integer, a sequence of them, a "
+            f"numpy.random.Generator or None; got {random_seed!r}."
+        ) from error
+
+
+def _column_names(X: Any, name: str) -> tuple[str, ...]:
+    """Names of a DataFrame's columns; empty for anything else."""
+    columns = getattr(X, "columns", None)
+    if columns is None:
+        return ()
+    names = tuple(str(column) for column in columns)
+    repeated = sorted({column for column in names if names.count(column) > 1})
+    if repeated:
+        raise ValueError(
+            f"`{name}` must have distinct column names; got {repeated} more than once. "
+            "Rename or drop the duplicates."
+        )
+    return names
+
+
+def _as_real_array(values: Any, name: str) -> NDArray[np.generic]:
+    """Turn an argument into a numeric array, or say which part of it is not numeric."""
+    if hasattr(values, "dtypes") and hasattr(values, "columns"):
+        _require_numeric_columns(values, name)
+        array = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        array = np.asarray(values)
+    if array.dtype == object:
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"`{name}` must hold real numbers; got objects that are not ({error}). "
+                "Encode or drop them."
+            ) from error
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"`{name}` must hold real numbers; got dtype {array.dtype}. Convert it to float."
+        )
+    return np.asarray(array)
+
+
+def _require_numeric_columns(frame: Any, name: str) -> None:
+    """Name the columns of a DataFrame that are not real numbers."""
+    wrong = [
+        f"{column} ({dtype})"
+        for column, dtype in zip(frame.columns, frame.dtypes, strict=True)
+        if getattr(dtype, "kind", "O") not in "biuf"
+    ]
+    if wrong:
+        raise TypeError(
+            f"`{name}` must hold real numbers; got columns {', '.join(wrong)}. Encode or drop them."
+        )
+
+
+def _require_finite_rows(
+    features: NDArray[np.generic], name: str, feature_names: Sequence[str]
+) -> None:
+    """Raise for the first value that is missing or infinite."""
+    if features.dtype.kind != "f":
+        return
+    n_obs, n_features = features.shape
+    for rows in row_blocks(n_obs, n_features):
+        finite = np.isfinite(read_block(features, rows))
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise ValueError(
+                f"`{name}` must be finite; got {features[rows][row, column]} in row "
+                f"{rows.start + row}, column {feature_names[column]!r}. Drop or impute such rows."
+            )
+
+
+def _require_variation(
+    response: FloatArray, trials: FloatArray | None, counted: NDArray[np.bool_]
+) -> None:
+    """Raise for a response that is the same in all rows that count."""
+    values = response[counted] if trials is None else response[counted] / trials[counted]
+    if np.all(values == values[0]):
+        raise ValueError(
+            f"`y` must vary; got {values[0]:g} in all {len(values)} rows with a positive weight, "
+            "which says nothing about any component. Check the column that was passed."
+        )
+
+
+def _validate_n_trials(n_trials: Any, family: Family, n_obs: int) -> FloatArray | None:
+    """Check the trials: needed by families that have them, an error for all others."""
+    if n_trials is None:
+        return None
+    if not family.has_trials:
+        raise ValueError(
+            f"`n_trials` must be None for family {family.name!r}; it is for 'binomial'. "
+            "Drop it or choose that family."
+        )
+    trials = np.full(n_obs, n_trials) if np.ndim(n_trials) == 0 else n_trials
+    checked = validate_row_vector(trials, "n_trials", n_obs)
+    wrong = (checked < 1) | (checked != np.round(checked))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"`n_trials` must be whole numbers of at least 1; got {checked[row]:g} in row {row}. "
+            "Drop rows without trials."
+        )
+    return checked
+
+
+def validate_sample_weight(sample_weight: Any, n_obs: int) -> FloatArray:
+    """Check the weights of the rows.
+
+    Parameters
+    ----------
+    sample_weight : array-like, shape (n_obs,), optional
+        The weights; ones by default.
+    n_obs : int
+        Number of rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,)
+        The weights in double precision.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape, negative, missing or infinite weights, or none above zero.
+    """
+    if sample_weight is None:
+        return np.ones(n_obs)
+    weights = validate_row_vector(sample_weight, "sample_weight", n_obs)
+    if weights.min() < 0.0 or weights.sum() <= 0.0:
+        row = int(np.argmin(weights))
+        raise ValueError(
+            "`sample_weight` must be non-negative and not all zero; "
+            f"got {weights[row]:g} in row {row}. Drop rows instead of weighting them negatively."
+        )
+    return weights
+
+
+def _validate_groups(groups: Any, n_obs: int) -> NDArray[np.generic] | None:
+    """Check the group labels: any hashable values, one per row, none missing."""
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    if labels.shape != (n_obs,):
+        raise ValueError(
+            f"`groups` must have shape ({n_obs},), one label per row of `X`; got {labels.shape}."
+        )
+    from pandas import (
+        isna,
+    )  # knows every kind of missing label; only imported where there are groups
+
+    missing = np.asarray(isna(labels))
+    if np.any(missing):
+        raise ValueError(
+            f"`groups` must not be missing; got {labels[int(np.argmax(missing))]} in row "
+            f"{int(np.argmax(missing))}. Give every row a group."
+        )
+    return labels

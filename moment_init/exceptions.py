@@ -1,0 +1,11 @@
+"""Errors and warnings that a caller may want to catch."""
+
+__all__ = ["IdentifiabilityError", "WeakSignalWarning"]
+
+
+class IdentifiabilityError(ValueError):
+    """The requested model cannot be identified from the moments that were asked for."""
+
+
+class WeakSignalWarning(UserWarning):
+    """The estimate is not clearly distinguishable from noise."""

@@ -1,0 +1,164 @@
+r"""Expectations of derivatives of ``g`` under a Gaussian linear predictor.
+
+The moment of order :math:`m` is :math:`\sum_j w_j s_j^m \rho_j^{(m)} u_j^{\otimes m}` with
+:math:`\rho^{(m)} = E[g^{(m)}(s z + b)]`, :math:`z \sim N(0, 1)` (Lemma 3 of the paper, there with
+:math:`m = 3` and :math:`s = 1`). Probit, log and identity have closed forms. The logistic function
+has none; the trapezoidal rule converges geometrically on it, as it is analytic in a strip.
+"""
+
+from collections.abc import Callable, Mapping
+from math import factorial
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from moment_init.families.base import Family
+from moment_init.families.links import LINKS, MAX_DERIVATIVE_ORDER, FloatArray, Link
+
+__all__ = ["expected_derivative", "moment_coefficient"]
+
+_LARGEST_EXPONENT = 700.0
+"""exp(700) is still a finite double."""
+
+_SMALL_SCALE = 1.0
+"""Up to this scale the rule runs over z, above it over eta: each is then smooth at unit length."""
+
+_Z_NODES = np.linspace(-10.0, 10.0, 61)
+"""Spacing h = 1/3: the error of the rule is exp(-2 pi a / h + a^2 / 2) for any a < pi, the half
+width of the strip where the integrand is analytic at scale 1: below 1e-20. At 10 the normal density
+is 1e-22."""
+
+_ETA_NODES = np.linspace(-45.0, 45.0, 271)
+"""Spacing 1/3, by the same bound; derivatives of the logistic function at 45 are below 1e-19."""
+
+
+def expected_derivative(
+    family_or_link: Family | Link, order: int, scales: ArrayLike, biases: ArrayLike
+) -> FloatArray:
+    r"""Average a derivative of ``g`` over a Gaussian linear predictor.
+
+    .. math:: \rho^{(m)}(s, b) = E[g^{(m)}(s z + b)], \quad z \sim N(0, 1).
+
+    Parameters
+    ----------
+    family_or_link : Family or Link
+        Whose ``g`` is meant.
+    order : int
+        The order m of the derivative, 0 to 4.
+    scales : array_like
+        Standard deviations s of the linear predictor, 0 or more.
+    biases : array_like
+        Means b of the linear predictor; broadcasts with `scales`.
+
+    Returns
+    -------
+    ndarray
+        The expectations, of the broadcast shape.
+
+    Raises
+    ------
+    ValueError
+        If `order` is not one of 0, 1, 2, 3, 4.
+
+    Notes
+    -----
+    Exact to rounding for probit, log and identity; for logit the absolute error is below 1e-13 at
+    every scale and bias.
+    """
+    if order not in range(MAX_DERIVATIVE_ORDER + 1):
+        raise ValueError(
+            f"`order` must be an integer from 0 to {MAX_DERIVATIVE_ORDER}; got {order!r}. "
+            "Moments of higher order are not supported."
+        )
+    link = family_or_link.link if isinstance(family_or_link, Family) else family_or_link
+    s, b = np.broadcast_arrays(
+        np.asarray(scales, dtype=np.float64), np.asarray(biases, dtype=np.float64)
+    )
+    return np.asarray(_EXPECTATIONS[link.name](order, np.abs(s), b))
+
+
+def moment_coefficient(
+    family: Family, order: int, scales: ArrayLike, biases: ArrayLike
+) -> FloatArray:
+    r"""Coefficient of one component in the moment of an order.
+
+    It is :math:`\rho^{(m)}` of `expected_derivative`, except where the moment is formed with
+    :math:`y^m` because the derivatives of ``g`` vanish (Lemma 6 of the paper): then
+    :math:`E[d^m \eta^m / d\eta^m] = m!`.
+
+    Parameters
+    ----------
+    family : Family
+        The response family; its `moment_response` is the response that is meant.
+    order : int
+        The order m of the moment, 0 to 4.
+    scales : array_like
+        Standard deviations of the linear predictor, 0 or more.
+    biases : array_like
+        Means of the linear predictor; broadcasts with `scales`.
+
+    Returns
+    -------
+    ndarray
+        :math:`\rho_j` in :math:`M_m = \sum_j w_j s_j^m \rho_j u_j^{\otimes m}`, of the broadcast
+        shape.
+    """
+    rho = expected_derivative(family, order, scales, biases)
+    return np.full_like(rho, factorial(order)) if family.response_power else rho
+
+
+def _expected_logit(order: int, scales: FloatArray, biases: FloatArray) -> FloatArray:
+    is_small = scales <= _SMALL_SCALE
+    result = np.empty(scales.shape)
+    result[is_small] = _logit_over_z(order, scales[is_small], biases[is_small])
+    result[~is_small] = _logit_over_eta(order, scales[~is_small], biases[~is_small])
+    return result
+
+
+def _logit_over_z(order: int, scales: FloatArray, biases: FloatArray) -> FloatArray:
+    weights = np.exp(-(_Z_NODES**2) / 2)
+    eta = scales[:, None] * _Z_NODES + biases[:, None]
+    result: FloatArray = LINKS["logit"].derivative(eta, order) @ (weights / weights.sum())
+    return result
+
+
+def _logit_over_eta(order: int, scales: FloatArray, biases: FloatArray) -> FloatArray:
+    """Integrate over eta; order 0 does not decay, but its difference from the probit does."""
+    values = LINKS["logit"].derivative(_ETA_NODES, order)
+    rest = np.zeros(scales.shape)
+    if order == 0:
+        values = values - LINKS["probit"].mean(_ETA_NODES)
+        rest = _expected_probit(0, scales, biases)
+    z = (_ETA_NODES - biases[:, None]) / scales[:, None]
+    density = np.exp(-(z**2) / 2) / (np.sqrt(2 * np.pi) * scales[:, None])
+    spacing = _ETA_NODES[1] - _ETA_NODES[0]
+    integral: FloatArray = density @ values * spacing
+    return rest + integral
+
+
+def _expected_probit(order: int, scales: FloatArray, biases: FloatArray) -> FloatArray:
+    """``E[Phi(sz + b)] = Phi(b / c)``, ``c^2 = 1 + s^2``, differentiated in b."""
+    spread = np.sqrt(1 + scales**2)
+    result: FloatArray = LINKS["probit"].derivative(biases / spread, order) / spread**order
+    return result
+
+
+def _expected_log(order: int, scales: FloatArray, biases: FloatArray) -> FloatArray:
+    """Return the mean of a log-normal variable, the same for every order."""
+    result: FloatArray = np.exp(np.minimum(biases + scales**2 / 2, _LARGEST_EXPONENT))
+    return result
+
+
+def _expected_identity(order: int, scales: FloatArray, biases: FloatArray) -> FloatArray:
+    return LINKS["identity"].derivative(biases, order)
+
+
+_EXPECTATIONS: Mapping[str, Callable[[int, FloatArray, FloatArray], FloatArray]] = MappingProxyType(
+    {
+        "logit": _expected_logit,
+        "probit": _expected_probit,
+        "log": _expected_log,
+        "identity": _expected_identity,
+    }
+)

@@ -1,0 +1,84 @@
+"""The registry of response families: everything that differs between families is in it."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from moment_init.families.base import Family
+from moment_init.families.binary import Bernoulli, Binomial
+from moment_init.families.continuous import Gamma, Gaussian
+from moment_init.families.count import NegativeBinomial, Poisson
+from moment_init.families.links import LINKS
+
+__all__ = ["FAMILIES", "Family", "get_family"]
+
+_FAMILY_TYPES: tuple[type[Family], ...] = (
+    Bernoulli,
+    Binomial,
+    Poisson,
+    NegativeBinomial,
+    Gaussian,
+    Gamma,
+)
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        family_type.name: family_type(LINKS[family_type.supported_links[0]])
+        for family_type in _FAMILY_TYPES
+    }
+)
+"""Every family by its name, with its default link."""
+
+
+def get_family(name: str | Family, link: str | None = None) -> Family:
+    """Look up a family, with a link other than its default if asked for.
+
+    Parameters
+    ----------
+    name : str or Family
+        One of the names in `FAMILIES`, or a family.
+    link : str, optional
+        One of the family's `supported_links`; by default the first of them, or the link that a
+        family given as an object already has.
+
+    Returns
+    -------
+    Family
+        The family with its link.
+
+    Raises
+    ------
+    TypeError
+        If `name` is neither a string nor a family, or `link` is not a string.
+    ValueError
+        If there is no such family, or it does not support the link.
+
+    Examples
+    --------
+    >>> get_family("bernoulli", "probit").link.name
+    'probit'
+    """
+    family = name if isinstance(name, Family) else _family_by_name(name)
+    if link is None:
+        return family
+    if not isinstance(link, str):
+        raise TypeError(f"`link` must be a string or None; got {type(link).__name__}.")
+    if link not in family.supported_links:
+        raise ValueError(
+            f"`link` must be one of {_quoted(family.supported_links)} for family "
+            f"{family.name!r}; got {link!r}. Leave it out for the default."
+        )
+    return type(family)(LINKS[link])
+
+
+def _family_by_name(name: str) -> Family:
+    if not isinstance(name, str):
+        raise TypeError(f"`family` must be a string or a Family; got {type(name).__name__}.")
+    if name not in FAMILIES:
+        raise ValueError(
+            f"`family` must be one of {_quoted(FAMILIES)}; got {name!r}. Choose one of these."
+        )
+    return FAMILIES[name]
+
+
+def _quoted(names: Mapping[str, Family] | tuple[str, ...]) -> str:
+    return ", ".join(repr(name) for name in names)

@@ -1,0 +1,195 @@
+"""Functions T_k of the response: each gives a moment with the same directions.
+
+For every function T with enough moments, ``E[T(y) S_m(x)]`` is a sum of ``u_j`` to the m-th outer
+power (Theorem 9 of the paper applied to ``E[T(y) | x]``). Several functions at once separate
+components that a single one confounds, and bounded ones tame the heavy tails of the log link.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from moment_init.families.links import FloatArray
+
+__all__ = [
+    "COUNT_BASIS",
+    "POSITIVE_BASIS",
+    "PROPORTION_BASIS",
+    "REAL_BASIS",
+    "ResponseBasis",
+    "ResponseFunctions",
+    "fit_response_functions",
+]
+
+_SMALLEST_INDEPENDENT_SHARE = 1e-2
+"""A function is left out when less than this share of its standard deviation is not already a
+linear combination of the constant and the functions before it (R^2 above 0.9999): whitening would
+blow up what is left, the values of a few rare rows, to the size of the rest."""
+
+_ROWS_FOR_CHOICE = 20_000
+"""The choice is made on about this many evenly spaced rows: a share of a hundredth is known to a
+few per cent there."""
+
+_ROUNDING_SHARE = 1e-12
+"""A standard deviation this small beside the largest value is rounding of a constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseBasis:
+    """Candidate functions of the response for one kind of response.
+
+    Parameters
+    ----------
+    transform : callable
+        ``y -> z`` before standardisation, elementwise.
+    functions : callable
+        The functions of the standardised ``z``, elementwise, in order of preference.
+    has_zero_indicator : bool
+        Whether ``1{y = 0}`` is a candidate too, second after the first of `functions`.
+    """
+
+    transform: Callable[[FloatArray], FloatArray]
+    functions: Callable[[FloatArray], list[FloatArray]]
+    has_zero_indicator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFunctions:
+    """Functions T_k with location, scale and choice settled, to be called on rows.
+
+    Parameters
+    ----------
+    basis : ResponseBasis
+        The candidates.
+    location : float
+        Mean of the transformed response.
+    scale : float
+        Standard deviation of the transformed response.
+    columns : tuple of int
+        The candidates that are kept.
+    """
+
+    basis: ResponseBasis
+    location: float
+    scale: float
+    columns: tuple[int, ...]
+
+    def __call__(self, y: FloatArray) -> FloatArray:
+        """Evaluate the functions.
+
+        Parameters
+        ----------
+        y : ndarray of shape (n_obs,)
+            The response, offsets and trials removed.
+
+        Returns
+        -------
+        ndarray of shape (n_obs, n_functions)
+            One column for each function kept.
+        """
+        z = (self.basis.transform(y) - self.location) / self.scale
+        return _candidates(self.basis, y, z, self.columns)
+
+
+def fit_response_functions(basis: ResponseBasis, y: FloatArray) -> ResponseFunctions:
+    """Standardise the transformed response and keep the linearly independent functions.
+
+    Parameters
+    ----------
+    basis : ResponseBasis
+        The candidates.
+    y : ndarray of shape (n_obs,)
+        The response, offsets and trials removed.
+
+    Returns
+    -------
+    ResponseFunctions
+        The functions; none at all if the response is constant.
+    """
+    transformed = basis.transform(y)
+    location, spread = float(transformed.mean()), float(transformed.std())
+    scale = spread if spread > 0 else 1.0  # a constant response keeps no function
+    some = slice(None, None, max(1, len(y) // _ROWS_FOR_CHOICE))
+    candidates = _candidates(basis, y[some], (transformed[some] - location) / scale)
+    return ResponseFunctions(basis, location, scale, _independent_columns(candidates))
+
+
+def _candidates(
+    basis: ResponseBasis, y: FloatArray, z: FloatArray, kept: tuple[int, ...] | None = None
+) -> FloatArray:
+    columns = basis.functions(z)
+    if basis.has_zero_indicator:
+        columns.insert(1, (y == 0).astype(np.float64))
+    if kept is not None:
+        columns = [columns[index] for index in kept]
+    # Each function is contiguous: rows are written in long runs.
+    return np.array(columns).reshape(len(columns), len(y)).T
+
+
+def _independent_columns(candidates: FloatArray) -> tuple[int, ...]:
+    """Run Gram-Schmidt in the order given and keep what is left with a share of its own."""
+    centred = candidates - candidates.mean(axis=0)
+    deviations = np.sqrt((centred**2).mean(axis=0))
+    kept: list[int] = []
+    basis = np.empty((centred.shape[0], 0))
+    for column, deviation in enumerate(deviations):
+        if deviation <= _ROUNDING_SHARE * (1 + np.abs(candidates[:, column]).max()):
+            continue
+        residual = centred[:, column] / deviation
+        for _ in range(2):  # once more, or rounding spoils orthogonality
+            residual = residual - basis @ (basis.T @ residual) / len(residual)
+        share = np.sqrt((residual**2).mean())
+        if share > _SMALLEST_INDEPENDENT_SHARE:
+            kept.append(column)
+            basis = np.column_stack([basis, residual / share])
+    return tuple(kept)
+
+
+def _identity(z: FloatArray) -> FloatArray:
+    return z
+
+
+def _log1p(y: FloatArray) -> FloatArray:
+    return np.log1p(y)
+
+
+def _log(y: FloatArray) -> FloatArray:
+    return np.log(y)
+
+
+def _waves(z: FloatArray, n_frequencies: int) -> list[FloatArray]:
+    """Cosine and sine of z, 2z, 4z, ...: each by doubling the angle of the one before."""
+    cosine, sine = np.cos(z), np.sin(z)
+    columns = [cosine, sine]
+    for _ in range(n_frequencies - 1):
+        cosine, sine = 2 * cosine**2 - 1, 2 * sine * cosine
+        columns += [cosine, sine]
+    return columns
+
+
+def _real_functions(z: FloatArray) -> list[FloatArray]:
+    return [z, z**2, *_waves(z, 3)]
+
+
+def _positive_functions(z: FloatArray) -> list[FloatArray]:
+    return [z, z**2, np.tanh(z), *_waves(z, 2)]
+
+
+def _proportion_functions(z: FloatArray) -> list[FloatArray]:
+    return [z, z**2, z**3, *_waves(2 * z, 1)]
+
+
+REAL_BASIS = ResponseBasis(transform=_identity, functions=_real_functions)
+"""A response on the whole line."""
+
+COUNT_BASIS = ResponseBasis(
+    transform=_log1p, functions=_positive_functions, has_zero_indicator=True
+)
+"""A count."""
+
+POSITIVE_BASIS = ResponseBasis(transform=_log, functions=_positive_functions)
+"""A positive response."""
+
+PROPORTION_BASIS = ResponseBasis(transform=_identity, functions=_proportion_functions)
+"""A proportion of trials; with one trial a row only the first function is independent."""

@@ -1,0 +1,262 @@
+"""The Gaussian input model: Hermite tensors, and the moments that fit it."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cholesky, eigh, solve_triangular
+
+from moment_init.covariance import COLLINEAR_TOLERANCE, fit_correlation
+from moment_init.data import validate_features, validate_sample_weight
+from moment_init.scores.base import InputModel
+from moment_init.scores.hermite import HermiteContraction
+
+__all__ = ["Gaussian"]
+
+FloatArray = NDArray[np.float64]
+
+
+class Gaussian(InputModel):
+    r"""Gaussian input, N(mean, covariance), given or fitted.
+
+    With :math:`z = \Sigma^{-1}(x - \mu)` the scores are the Hermite tensors
+
+    .. math:: S_1 = z, \quad S_2 = z z' - \Sigma^{-1}, \quad
+              S_3 = z^{\otimes 3} - \mathrm{sym}_3(z \otimes \Sigma^{-1}),
+
+    Eq. (9) of [1]_ at a Gaussian density; its M_3 of Eq. (5) is the case :math:`\Sigma = I`.
+
+    Parameters
+    ----------
+    mean : array-like, shape (n_features,), optional
+        Known mean; fitted by default.
+    covariance : array-like, shape (n_features, n_features), optional
+        Known covariance; fitted by default.
+
+    Attributes
+    ----------
+    mean_ : numpy.ndarray, shape (n_features,)
+        Mean after `fit`.
+    covariance_ : numpy.ndarray, shape (n_features, n_features)
+        Covariance after `fit`.
+    shrinkage_ : float
+        Share of the correlation matrix that was replaced by the identity; 0 unless rows are few.
+
+    Notes
+    -----
+    The covariance is fitted on the scale of the columns, so units do not matter. With fewer than 16
+    rows per column the correlation matrix is shrunk towards the identity as [2]_ does.
+
+    References
+    ----------
+    .. [1] H. Sedghi, M. Janzamin, A. Anandkumar, "Provable tensor methods for learning mixtures
+       of generalized linear models", arXiv:1412.3046.
+    .. [2] O. Ledoit, M. Wolf, "A well-conditioned estimator for large-dimensional covariance
+       matrices", Journal of Multivariate Analysis 88 (2004), doi:10.1016/S0047-259X(03)00096-4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from moment_init.scores import Gaussian
+    >>> X = np.array([[1.0, 0.0], [3.0, 1.0], [5.0, 5.0]])
+    >>> model = Gaussian(mean=[0.0, 0.0], covariance=np.eye(2)).fit(X)
+    >>> model.score(X, order=2)[0]
+    array([[ 0.,  0.],
+           [ 0., -1.]])
+    """
+
+    mean_: FloatArray
+    covariance_: FloatArray
+    shrinkage_: float
+    _factor: FloatArray
+
+    def __init__(self, mean: ArrayLike | None = None, covariance: ArrayLike | None = None) -> None:
+        self.mean = mean
+        self.covariance = covariance
+
+    def __repr__(self) -> str:
+        """Say what is given and what is fitted."""
+        parts = [
+            "mean" if self.mean is not None else "",
+            "covariance" if self.covariance is not None else "",
+        ]
+        given = ", ".join(part for part in parts if part)
+        return f"Gaussian(given: {given})" if given else "Gaussian()"
+
+    def fit(self, X: Any, *, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the mean and the covariance where they were not given.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            The inputs.
+        sample_weight : array-like, shape (n_obs,), optional
+            Weight of each row.
+
+        Returns
+        -------
+        Gaussian
+            This object, fitted.
+
+        Raises
+        ------
+        ValueError
+            For constant or collinear columns, which are named, and for parameters of a wrong shape.
+        """
+        features, names = validate_features(X)
+        weights = validate_sample_weight(sample_weight, features.shape[0])
+        return self.fit_rows(features, weights, names)
+
+    def fit_rows(
+        self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
+    ) -> Self:
+        """Fit to rows that were checked already.
+
+        Parameters
+        ----------
+        features : numpy.ndarray, shape (n_obs, n_features)
+            Checked inputs.
+        weights : numpy.ndarray, shape (n_obs,)
+            Weight of each row.
+        names : tuple of str
+            Names of the columns, for the messages.
+
+        Returns
+        -------
+        Gaussian
+            This object, fitted.
+        """
+        fitted = fit_correlation(features, weights, names)
+        n_features = features.shape[1]
+        self.shrinkage_ = fitted.shrinkage if self.covariance is None else 0.0
+        self._set_parameters(
+            fitted.mean if self.mean is None else _given_mean(self.mean, n_features),
+            *(
+                (fitted.scales, fitted.correlation)
+                if self.covariance is None
+                else _split_covariance(self.covariance, n_features)
+            ),
+        )
+        return self
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether `fit` was called."""
+        return hasattr(self, "_factor")
+
+    def require_n_features(self, n_features: int) -> None:
+        """Raise if the density is one of another number of features.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the rows that are to be used.
+
+        Raises
+        ------
+        ValueError
+            If it differs from the number of features of the density.
+        """
+        if len(self.mean_) != n_features:
+            raise ValueError(
+                f"`input_model` must have as many features as `X` ({n_features}); got "
+                f"{len(self.mean_)}. Fit it to rows with the same columns."
+            )
+
+    def _set_parameters(
+        self, mean: FloatArray, scales: FloatArray, correlation: FloatArray
+    ) -> None:
+        self.mean_ = mean
+        self.covariance_ = correlation * np.outer(scales, scales)
+        # The factor is taken on the scale of the columns: their units cannot spoil it.
+        self._factor = scales[:, None] * cholesky(correlation, lower=True)
+
+    @property
+    def standardising_basis(self) -> FloatArray:
+        """Lower Cholesky factor L of the covariance: S_1(x) L is the whitened row."""
+        return self._require_factor()
+
+    def log_density(self, X: ArrayLike) -> FloatArray:
+        """Log-density of each row.
+
+        Parameters
+        ----------
+        X : array-like, shape (n_obs, n_features)
+            The inputs.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs,)
+            The values log p(x).
+        """
+        factor = self._require_factor()
+        whitened = self.contract(factor).score(np.asarray(X, dtype=np.float64), 1)
+        log_normaliser = np.log(np.diag(factor)).sum()
+        log_normaliser += 0.5 * factor.shape[0] * np.log(2.0 * np.pi)
+        return np.asarray(-0.5 * np.square(whitened).sum(axis=1) - log_normaliser)
+
+    def contract(self, basis: FloatArray) -> HermiteContraction:
+        """Prepare the contraction of the Hermite tensors with a basis.
+
+        Parameters
+        ----------
+        basis : numpy.ndarray, shape (n_features, k)
+            Contracted with every mode.
+
+        Returns
+        -------
+        HermiteContraction
+            The contracted score tensors as functions of rows.
+        """
+        factor = self._require_factor()
+        half = solve_triangular(factor, basis, lower=True)
+        whitening = solve_triangular(factor, half, lower=True, trans="T")
+        return HermiteContraction(self.mean_, np.asarray(whitening), np.asarray(half.T @ half))
+
+    def _require_factor(self) -> FloatArray:
+        """Cholesky factor; a model that was given whole needs no rows."""
+        if hasattr(self, "_factor"):
+            return self._factor
+        if self.mean is None or self.covariance is None:
+            raise ValueError(
+                "Gaussian() must be fitted before its scores are used; got no mean or no "
+                "covariance. Call `fit(X)` or give both."
+            )
+        mean = np.asarray(self.mean, dtype=np.float64)
+        self.shrinkage_ = 0.0
+        self._set_parameters(
+            _given_mean(mean, mean.size), *_split_covariance(self.covariance, mean.size)
+        )
+        return self._factor
+
+
+def _split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray, FloatArray]:
+    """Standard deviations and correlation matrix of a given covariance."""
+    matrix = np.asarray(covariance, dtype=np.float64)
+    if matrix.shape != (n_features, n_features):
+        raise ValueError(
+            f"`covariance` must have shape ({n_features}, {n_features}) to match `X`; "
+            f"got {matrix.shape}."
+        )
+    variances = np.diag(matrix)
+    if not np.allclose(matrix, matrix.T) or not np.all(variances > 0.0):
+        raise ValueError("`covariance` must be symmetric with a positive diagonal.")
+    scales = np.sqrt(variances)
+    correlation = matrix / np.outer(scales, scales)
+    smallest = float(eigh(correlation, eigvals_only=True)[0])
+    if smallest < COLLINEAR_TOLERANCE:
+        raise ValueError(
+            "`covariance` must be positive definite; got a correlation matrix with smallest "
+            f"eigenvalue {smallest:.1e}. Drop the columns that are linear in others."
+        )
+    return scales, correlation
+
+
+def _given_mean(mean: ArrayLike, n_features: int) -> FloatArray:
+    """Check a given mean."""
+    vector = np.asarray(mean, dtype=np.float64)
+    if vector.shape != (n_features,):
+        raise ValueError(
+            f"`mean` must have shape ({n_features},) to match `X`; got {vector.shape}."
+        )
+    return vector

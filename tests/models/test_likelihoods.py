@@ -1,0 +1,159 @@
+"""The PyMC component distributions against the families' own log densities."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from numpy.typing import NDArray
+from pymc.pytensorf import gradient as gradient_of
+from pytensor.compile.mode import Mode
+from pytensor.configdefaults import config
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+
+from moment_init.families import Family, get_family
+from moment_init.models import component_distribution
+from moment_init.models.likelihoods import _LIKELIHOODS
+
+# PyTensor's rewrites without the compiler: the graphs are tiny and run once. Fused operations
+# can have more operands than Python mode takes.
+PYTHON_MODE = Mode(linker="py", optimizer=RewriteDatabaseQuery(["fast_run"], exclude=["fusion"]))
+CASES = sorted(_LIKELIHOODS)
+N_TRIALS = 7
+DISPERSION = 1.7
+# Neither symmetric about zero nor equally spaced: a sign or a swapped argument shows.
+LINEAR_PREDICTOR = np.array([-1.9, -0.7, 0.1, 0.8, 2.3])
+RESPONSES = {
+    "bernoulli": np.array([0, 1, 1, 0, 1]),
+    "binomial": np.array([0, 2, 7, 3, 6]),
+    "poisson": np.array([0, 1, 4, 0, 12]),
+    "negative_binomial": np.array([0, 1, 4, 0, 12]),
+    "gaussian": np.array([-2.5, 0.3, 1.1, 0.2, 2.0]),
+    "gamma": np.array([0.1, 0.9, 0.4, 3.5, 8.0]),
+}
+
+
+@pytest.fixture(autouse=True)
+def _without_c_compiler() -> Iterator[None]:
+    """Keep inner graphs, which Python mode would otherwise send to the C compiler, in Python."""
+    with config.change_flags(cxx=""):
+        yield
+
+
+def family_arguments(family: Family) -> dict[str, Any]:
+    """Dispersion and trials that the family needs."""
+    arguments: dict[str, Any] = {}
+    if family.has_dispersion:
+        arguments["dispersion"] = DISPERSION
+    if family.has_trials:
+        arguments["n_trials"] = N_TRIALS
+    return arguments
+
+
+def log_density(family: Family, y: NDArray[Any], eta: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log density of the family, from the linear predictor."""
+    return family.log_density_eta(y.astype(np.float64), eta, **family_arguments(family))
+
+
+def test_every_family_and_link_has_a_distribution() -> None:
+    names = {name for name, _ in _LIKELIHOODS}
+    expected = {(name, link) for name in names for link in get_family(name).supported_links}
+    assert set(_LIKELIHOODS) == expected
+    assert names == set(RESPONSES)
+
+
+@pytest.mark.parametrize(("name", "link"), CASES)
+def test_logp_is_the_family_log_density(name: str, link: str) -> None:
+    family = get_family(name, link)
+    y = RESPONSES[name]
+    distribution = component_distribution(
+        name, LINEAR_PREDICTOR, link=link, **family_arguments(family)
+    )
+    actual = pm.logp(distribution, y).eval(mode=PYTHON_MODE)
+    np.testing.assert_allclose(
+        actual, log_density(family, y, LINEAR_PREDICTOR), rtol=1e-10, atol=1e-10
+    )
+
+
+def test_gaussian_logp_by_hand() -> None:
+    """y = 1.5, mean 0.5, sd 2: -log(2) - log(2 pi)/2 - (1/2)^2/2."""
+    distribution = component_distribution("gaussian", np.array([0.5]), dispersion=2.0)
+    expected = -np.log(2.0) - 0.5 * np.log(2.0 * np.pi) - 0.125
+    np.testing.assert_allclose(
+        pm.logp(distribution, np.array([1.5])).eval(mode=PYTHON_MODE), [expected]
+    )
+
+
+@pytest.mark.parametrize(("name", "link"), CASES)
+def test_logp_and_gradient_stay_finite_far_out(name: str, link: str) -> None:
+    """At |eta| = 35 a probability that is formed before its logarithm is exactly 0 or 1."""
+    family = get_family(name, link)
+    eta = pt.vector("eta", dtype="float64")
+    distribution = component_distribution(name, eta, link=link, **family_arguments(family))
+    y = np.full(2, RESPONSES[name][1])
+    logp = pm.logp(distribution, y)
+    far = np.array([-35.0, 35.0])
+    value = logp.eval({eta: far}, mode=PYTHON_MODE)
+    gradient = gradient_of(logp.sum(), [eta]).eval({eta: far}, mode=PYTHON_MODE)
+    assert np.all(np.isfinite(gradient))
+    np.testing.assert_allclose(value, log_density(family, y, far), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "link"), CASES)
+def test_mixture_has_finite_logp_and_gradient(name: str, link: str) -> None:
+    family = get_family(name, link)
+    X = LINEAR_PREDICTOR[:, np.newaxis] * np.array([1.0, -0.4])
+    with pm.Model() as model:
+        share = pm.Uniform("share")
+        coefficient = pm.Normal("coefficient", shape=(2, 2))
+        eta = X @ coefficient
+        components = [
+            component_distribution(name, eta[:, j], link=link, **family_arguments(family))
+            for j in range(2)
+        ]
+        pm.Mixture(
+            "y", w=pt.stack([share, 1.0 - share]), comp_dists=components, observed=RESPONSES[name]
+        )
+    point = {
+        "share_interval__": np.array(0.3),
+        "coefficient": np.array([[0.9, -0.3], [0.2, 1.4]]),
+    }
+    evaluate = model.compile_fn([model.logp(), model.dlogp()], mode=PYTHON_MODE)
+    logp, gradient = evaluate(point)
+    assert np.isfinite(logp)
+    assert np.all(np.isfinite(gradient))
+    assert np.all(gradient != 0.0)
+
+
+def test_link_defaults_to_the_family_own() -> None:
+    y = RESPONSES["bernoulli"]
+    default = component_distribution("bernoulli", LINEAR_PREDICTOR)
+    logit = component_distribution("bernoulli", LINEAR_PREDICTOR, link="logit")
+    np.testing.assert_array_equal(
+        pm.logp(default, y).eval(mode=PYTHON_MODE), pm.logp(logit, y).eval(mode=PYTHON_MODE)
+    )
+
+
+@pytest.mark.parametrize("name", ["gaussian", "gamma", "negative_binomial"])
+def test_missing_dispersion_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"`dispersion` must be given for family '{name}'"):
+        component_distribution(name, LINEAR_PREDICTOR)
+
+
+def test_missing_trials_are_refused() -> None:
+    with pytest.raises(ValueError, match="`n_trials` must be given for family 'binomial'"):
+        component_distribution("binomial", LINEAR_PREDICTOR)
+
+
+@pytest.mark.parametrize("name", ["dispersion", "n_trials"])
+def test_superfluous_argument_is_refused(name: str) -> None:
+    superfluous: dict[str, Any] = {name: 3.0}
+    with pytest.raises(ValueError, match=rf"`{name}` must be None for family 'poisson'.*got 3\.0"):
+        component_distribution("poisson", LINEAR_PREDICTOR, **superfluous)
+
+
+def test_unknown_link_is_refused() -> None:
+    with pytest.raises(ValueError, match="identity"):
+        component_distribution("poisson", LINEAR_PREDICTOR, link="identity")

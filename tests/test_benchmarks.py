@@ -1,0 +1,165 @@
+"""Each benchmark runs at its small size and leaves a complete record."""
+
+import importlib
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = ("exact_moments", "convergence_rate", "error_growth", "estimate_cost", "import_time")
+RECORD_FIELDS = {
+    "benchmark",
+    "commit",
+    "date",
+    "description",
+    "figures",
+    "is_quick",
+    "machine",
+    "rows",
+    "seconds",
+    "seed",
+    "settings",
+    "versions",
+}
+
+
+def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import a module of `benchmarks`, which lies under the root and is not installed."""
+    monkeypatch.syspath_prepend(ROOT)
+    return importlib.import_module(f"benchmarks.{name}")
+
+
+@pytest.fixture
+def command_line(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return load("__main__", monkeypatch)
+
+
+@pytest.fixture
+def exact_moments(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return load("exact_moments", monkeypatch)
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return load("report", monkeypatch)
+
+
+@pytest.fixture
+def fitting(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return load("fitting", monkeypatch)
+
+
+def read_record(folder: Path, name: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return record
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_quick_run_leaves_a_complete_record(
+    command_line: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    tmp_path: Path,
+    seed: int,
+) -> None:
+    arguments = [name, "--quick", "--seed", str(seed), "--output", str(tmp_path)]
+    assert command_line.main(arguments) == 0
+    record = read_record(tmp_path, name)
+    assert set(record) == RECORD_FIELDS
+    assert (record["benchmark"], record["is_quick"], record["seed"]) == (name, True, seed)
+    assert {"python", "moment-init", "numpy", "scipy", "tensorly"} <= set(record["versions"])
+    assert {"processor", "n_cores", "load_average", "blas"} <= set(record["machine"])
+    assert record["rows"]
+    assert record["figures"]
+    printed = capsys.readouterr().out
+    for figure in record["figures"]:
+        assert set(figure) == {"name", "value", "bar", "is_met"}
+        assert math.isfinite(figure["value"])
+        assert f"{figure['name']}: " in printed
+
+
+def test_exact_moments_are_all_recovered_by_both_methods(
+    exact_moments: ModuleType, seed: int
+) -> None:
+    row = exact_moments.measure_cell(
+        exact_moments.get_family("bernoulli", "logit"), 4, 2, [seed, 0, 4]
+    )
+    assert (row["power"], row["tensorly"]) == ("2/2", "2/2")
+
+
+def test_registry_holds_the_benchmarks_tested_here(command_line: ModuleType) -> None:
+    assert tuple(command_line.BENCHMARKS) == NAMES
+
+
+def test_module_runs_from_the_root() -> None:
+    command = [sys.executable, "-W", "error", "-m", "benchmarks", "no_such"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "no benchmark called 'no_such'; choose from exact_moments, " in result.stderr
+
+
+def test_missed_bar_of_a_full_run_is_an_error(
+    command_line: ModuleType,
+    report: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    figure = report.Figure("ratio", 41.0, "<= 40", False)
+    missed = report.Benchmark(
+        "missed", "always", lambda options: report.Outcome(({"n": 1},), (figure,), {})
+    )
+    monkeypatch.setattr(command_line, "BENCHMARKS", {"missed": missed})
+    assert command_line.main(["--output", str(tmp_path)]) == 1
+    assert command_line.main(["--output", str(tmp_path), "--quick"]) == 0
+
+
+@pytest.mark.parametrize("n_components", [1, 3, 6])
+def test_random_models_stay_within_their_limits(
+    exact_moments: ModuleType, n_components: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    family = exact_moments.get_family("bernoulli", "logit")
+    for _ in range(20):
+        model = exact_moments.draw_model(family, n_components, rng)
+        sizes = np.abs(model.coefficients)
+        assert 6 <= model.directions.shape[0] <= 12
+        assert np.linalg.cond(model.directions) <= 20.0
+        assert sizes.min() >= 1e-3 * sizes.max()
+
+
+def test_tensor_of_a_model_worked_by_hand(exact_moments: ModuleType) -> None:
+    """T = 2 e_1^3 - 3 v^3, v = (3, 4) / 5: T_111 = 2 - 3 * 27 / 125, T_122 = -3 * 48 / 125."""
+    directions = np.array([[1.0, 0.6], [0.0, 0.8]])
+    tensor = exact_moments.ExactModel(directions, np.array([2.0, -3.0])).tensor
+    np.testing.assert_allclose(tensor[0, 0, 0], 2.0 - 81.0 / 125.0, rtol=1e-14)
+    np.testing.assert_allclose(tensor[0, 1, 1], -144.0 / 125.0, rtol=1e-14)
+
+
+def test_fitted_exponent_of_a_power_law(fitting: ModuleType) -> None:
+    exponent, error = fitting.fitted_exponent([1.0, 2.0, 5.0], [3.0, 3.0 * 2**-0.5, 3.0 * 5**-0.5])
+    assert exponent == pytest.approx(-0.5, abs=1e-12)
+    assert error < 1e-7
+
+
+def test_missed_bar_is_said(report: ModuleType) -> None:
+    figures = (
+        report.Figure("ratio", 41.0, "<= 40", False),
+        report.Figure("share", 1.0, "1", True),
+        report.Figure("slope", -0.5),
+    )
+    text = report.format_outcome(report.Outcome(({"n": 10_000, "s": None},), figures, {}))
+    assert text.splitlines() == [
+        "     n  s",
+        "10,000  -",
+        "",
+        "ratio: 41   (bar: <= 40)   MISSED",
+        "share: 1   (bar: 1)   met",
+        "slope: -0.5",
+    ]

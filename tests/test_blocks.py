@@ -1,0 +1,138 @@
+"""Sums over blocks of rows: every row once, in order, the same bits, any stored type."""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from threadpoolctl import threadpool_info
+
+from moment_init.blocks import read_block, row_blocks, sum_over_blocks, sums_by_part
+from tests.population import FloatArray
+
+# Wide rows make the smallest blocks, 512 rows: 20,000 rows are then 40 blocks, enough for threads.
+WIDE = 2**18
+MANY_ROWS = 20_000
+
+
+def blas_threads() -> list[int]:
+    return [int(pool["num_threads"]) for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+def test_blocks_by_hand() -> None:
+    """1,200 wide rows are two blocks of the least size, 512, and the 176 rows that are left."""
+    assert list(row_blocks(1200, WIDE)) == [slice(0, 512), slice(512, 1024), slice(1024, 1200)]
+
+
+def test_narrow_rows_come_in_larger_blocks() -> None:
+    """A block holds 2**18 doubles: 2,048 rows of 128 doubles each."""
+    assert list(row_blocks(3000, 128)) == [slice(0, 2048), slice(2048, 3000)]
+
+
+@pytest.mark.parametrize("n_obs", [1, 511, 512, 513, 5000])
+@pytest.mark.parametrize("doubles_per_row", [0, 1, 100, WIDE])
+def test_blocks_cover_every_row_once(n_obs: int, doubles_per_row: int) -> None:
+    covered = np.concatenate(
+        [np.arange(n_obs)[rows] for rows in row_blocks(n_obs, doubles_per_row)]
+    )
+    assert_array_equal(covered, np.arange(n_obs))
+
+
+@pytest.mark.parametrize("n_obs", [3, 700, MANY_ROWS])
+def test_sums_equal_plain_sums(n_obs: int, rng: np.random.Generator) -> None:
+    X = rng.standard_normal((n_obs, 3))
+
+    def block_sums(rows: slice) -> tuple[FloatArray, ...]:
+        return X[rows].sum(axis=0), X[rows].T @ X[rows], np.asarray(float(len(X[rows])))
+
+    first, second, count = sum_over_blocks(block_sums, n_obs, WIDE)
+    # Sums of n terms of size one, each added with a rounding of 2e-16.
+    assert_allclose(first, X.sum(axis=0), rtol=0, atol=1e-15 * n_obs)
+    assert_allclose(second, X.T @ X, rtol=0, atol=1e-15 * n_obs)
+    assert count == n_obs
+
+
+def test_same_rows_same_bits(rng: np.random.Generator) -> None:
+    X = rng.standard_normal((MANY_ROWS, 5))
+    sums = [sum_over_blocks(lambda rows: (X[rows].T @ X[rows],), MANY_ROWS, WIDE) for _ in range(5)]
+    for again in sums[1:]:
+        assert_array_equal(again[0], sums[0][0])
+
+
+@pytest.mark.parametrize("n_obs", [600, MANY_ROWS])
+def test_what_the_function_returns_is_not_changed(n_obs: int) -> None:
+    returned = np.ones(2)
+    calls: list[slice] = []
+
+    def same_array(rows: slice) -> tuple[FloatArray, ...]:
+        calls.append(rows)
+        return (returned,)
+
+    (total,) = sum_over_blocks(same_array, n_obs, WIDE)
+    assert_array_equal(returned, [1.0, 1.0])
+    assert_array_equal(total, np.full(2, len(calls)))
+
+
+def test_blocks_may_write_their_own_rows() -> None:
+    target = np.zeros(MANY_ROWS)
+
+    def write(rows: slice) -> tuple[FloatArray, ...]:
+        target[rows] = np.arange(MANY_ROWS)[rows]
+        return ()
+
+    assert sum_over_blocks(write, MANY_ROWS, WIDE) == ()
+    assert_array_equal(target, np.arange(MANY_ROWS))
+
+
+def test_blas_threads_are_restored_after_callers_at_once(rng: np.random.Generator) -> None:
+    X = rng.standard_normal((MANY_ROWS, 4))
+    before = blas_threads()
+
+    def total(_: int) -> FloatArray:
+        return sum_over_blocks(lambda rows: (X[rows].T @ X[rows],), MANY_ROWS, WIDE)[0]
+
+    with ThreadPoolExecutor(4) as executor:
+        results = list(executor.map(total, range(8)))
+    for result in results[1:]:
+        assert_array_equal(result, results[0])
+    assert blas_threads() == before
+
+
+def test_an_error_in_a_block_arrives_and_restores_blas() -> None:
+    before = blas_threads()
+
+    def fail(rows: slice) -> tuple[FloatArray, ...]:
+        raise RuntimeError(f"block at {rows.start}")
+
+    with pytest.raises(RuntimeError, match="block at 0"):
+        sum_over_blocks(fail, MANY_ROWS, WIDE)
+    assert blas_threads() == before
+
+
+def test_block_of_doubles_is_a_view(rng: np.random.Generator) -> None:
+    X = rng.standard_normal((10, 2))
+    assert np.shares_memory(read_block(X, slice(2, 5)), X)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint8, np.bool_])
+def test_other_types_are_read_as_doubles(dtype: Any) -> None:
+    X = np.array([[1, 0], [0, 1], [1, 1]]).astype(dtype)
+    block = read_block(X, slice(1, 3))
+    assert block.dtype == np.float64
+    assert_array_equal(block, [[0.0, 1.0], [1.0, 1.0]])
+
+
+@pytest.mark.parametrize("n_obs", [16, 700, MANY_ROWS])
+def test_sums_by_part_are_sums_over_sixteenths_of_the_rows(n_obs: int) -> None:
+    values = np.arange(float(n_obs))
+    sums, counts = sums_by_part(
+        lambda rows: (np.asarray(values[rows].sum()), np.asarray(float(len(values[rows])))),
+        n_obs,
+        WIDE,
+    )
+    bounds = [n_obs * part // 16 for part in range(17)]
+    expected = [values[start:stop].sum() for start, stop in pairwise(bounds)]
+    assert_array_equal(sums, expected)  # whole numbers: no rounding
+    assert_array_equal(counts, np.diff(bounds))
