@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parse(arguments)
     # Small runs never overwrite the record of the full ones.
     folder = parsed.output or FOLDER / ("output" if parsed.quick else "results")
-    options = Options(is_quick=parsed.quick, seed=parsed.seed)
+    options = Options(parsed.quick, parsed.seed, parsed.datasets)
     n_missed = 0
     for name in parsed.names or BENCHMARKS:
         benchmark = BENCHMARKS[name]
@@ -58,12 +58,22 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, seconds in all")
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="seed of the random models")
+    parser.add_argument(
+        "--datasets", type=_positive, help="data sets a row, for benchmarks of the stacked method"
+    )
     parser.add_argument("--output", type=Path, help="folder for the JSON files")
     parsed = parser.parse_args(arguments)
     unknown = [name for name in parsed.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark called {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
     return parsed
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more; got {number}")
+    return number
 
 
 if __name__ == "__main__":

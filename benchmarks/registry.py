@@ -3,7 +3,19 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from benchmarks import convergence_rate, error_growth, estimate_cost, exact_moments, import_time
+from benchmarks import (
+    component_number,
+    convergence_rate,
+    error_growth,
+    estimate_cost,
+    exact_moments,
+    import_time,
+    moments_alone,
+    overcomplete,
+    stacked_accuracy,
+    stacked_cost,
+    standard_error_coverage,
+)
 from benchmarks.report import Benchmark
 
 __all__ = ["BENCHMARKS"]
@@ -17,6 +29,12 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             error_growth.BENCHMARK,
             estimate_cost.BENCHMARK,
             import_time.BENCHMARK,
+            stacked_accuracy.BENCHMARK,
+            moments_alone.BENCHMARK,
+            component_number.BENCHMARK,
+            standard_error_coverage.BENCHMARK,
+            stacked_cost.BENCHMARK,
+            overcomplete.BENCHMARK,
         )
     }
 )

@@ -43,10 +43,28 @@ class Options:
         Whether to run the small size.
     seed : int
         Seed of the random models.
+    n_data_sets : int or None
+        Data sets for each row of a table; the benchmark's own number if None.
     """
 
     is_quick: bool
     seed: int
+    n_data_sets: int | None = None
+
+    def data_sets(self, full: int, quick: int) -> int:
+        """Number of data sets to run.
+
+        Parameters
+        ----------
+        full, quick : int
+            The benchmark's own numbers at full and small size.
+
+        Returns
+        -------
+        int
+            The number asked for, or else the one of the size.
+        """
+        return self.n_data_sets or (quick if self.is_quick else full)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Starting values, fits and posteriors for mixtures of generalized linear models.
 
-The walk through the package follows the data: `scores` (density of the input), `moments`,
-`whitening` and `power_iteration`, `decomposition`, `recovery`, and `estimation`, which wires them.
+The walk through the package follows the data: `scores` (density of the input), `stacked` (moments
+of many functions of the response), `polish` (the likelihood), `estimation`, which wires them. The
+paper's own way goes through `moments`, `whitening`, `power_iteration` and `decomposition`.
 """
 
 from moment_init.estimation import estimate

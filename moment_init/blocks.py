@@ -29,8 +29,10 @@ CACHE_DOUBLES = 2**18
 # Fewer rows than this and Python's overhead per block is larger than the arithmetic.
 MIN_BLOCK_ROWS = 512
 
-# Rows are divided into this many consecutive parts, each summed by one thread.
+# Rows are divided into this many parts, each summed by one thread, and each made of several blocks
+# spread over the rows.
 N_PARTS = 16
+BLOCKS_PER_PART = 8
 
 
 def row_blocks(n_obs: int, doubles_per_row: int) -> Iterator[slice]:
@@ -82,7 +84,7 @@ def sum_over_blocks(
 def sums_by_part(
     function: Callable[[slice], BlockSums], n_obs: int, doubles_per_row: int
 ) -> BlockSums:
-    """Add up what a function returns, separately for each of 16 consecutive parts of the rows.
+    """Add up what a function returns, separately for each of 16 parts of the rows.
 
     Sums that leave one part out then cost nothing: the material of a jackknife.
 
@@ -108,16 +110,22 @@ def _part_sums(
     function: Callable[[slice], BlockSums], n_obs: int, doubles_per_row: int
 ) -> Iterator[BlockSums]:
     """Sums over each part of the rows in order, a thread a part."""
-    bounds = [n_obs * part // N_PARTS for part in range(N_PARTS + 1)]
+    blocks = _small_blocks(n_obs, doubles_per_row)
 
-    def sum_part(limits: tuple[int, int]) -> BlockSums:
-        start, stop = limits
-        blocks = row_blocks(stop - start, doubles_per_row)
-        return _add(function(slice(start + b.start, start + b.stop)) for b in blocks)
+    def sum_part(part: int) -> BlockSums:
+        return _add(function(rows) for rows in blocks[part::N_PARTS])
 
     n_workers = min(N_PARTS, os.cpu_count() or 1)
     with _single_threaded_blas(), ThreadPoolExecutor(n_workers) as executor:
-        yield from executor.map(sum_part, pairwise(bounds))
+        yield from executor.map(sum_part, range(N_PARTS))
+
+
+def _small_blocks(n_obs: int, doubles_per_row: int) -> list[slice]:
+    """Blocks of which every part gets several: rows that come sorted are spread over all parts."""
+    in_cache = max(MIN_BLOCK_ROWS, CACHE_DOUBLES // max(1, doubles_per_row))
+    n_blocks = max(-(-n_obs // in_cache), min(n_obs, N_PARTS * BLOCKS_PER_PART))
+    bounds = [n_obs * block // n_blocks for block in range(n_blocks + 1)]
+    return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 
 def read_block(X: NDArray[np.generic], rows: slice) -> FloatArray:

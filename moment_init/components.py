@@ -9,8 +9,10 @@ from moment_init.coordinates import Coordinates
 from moment_init.data import RegressionData
 from moment_init.decomposition import Decomposition, DecompositionMethod
 from moment_init.moments import CrossMoments
+from moment_init.problem import EstimationProblem
 from moment_init.recovery import (
     coefficient_errors,
+    coefficients_from_values,
     match_known_parameters,
     power_coefficients,
     settle_signs,
@@ -19,7 +21,7 @@ from moment_init.recovery import (
 from moment_init.scores.base import InputModel
 from moment_init.third_moment import fit_third_moment
 
-__all__ = ["Components", "find_components", "weigh_components"]
+__all__ = ["Components", "components_along", "find_components", "weigh_components"]
 
 FloatArray = NDArray[np.float64]
 
@@ -122,6 +124,28 @@ def find_components(
     )
 
 
+def components_along(problem: EstimationProblem, directions: FloatArray) -> Components:
+    """Coefficients of given directions in the third moment.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows, input model and coordinates.
+    directions : numpy.ndarray, shape (n_features, n_components)
+        Unit directions in standardised coordinates, signs settled.
+
+    Returns
+    -------
+    Components
+        The components; a single one has its coefficient in M_1.
+    """
+    order = 1 if directions.shape[1] == 1 else 3
+    coefficients, errors = _coefficients(
+        problem.data, problem.input_model, problem.response, directions, order
+    )
+    return Components(directions, coefficients, errors, 0.0, decomposition=None)
+
+
 def _moments(
     data: RegressionData, input_model: InputModel, response: FloatArray, order: int
 ) -> CrossMoments:
@@ -144,7 +168,9 @@ def _coefficients(
     moments = _moments(data, input_model, response, order)
     covariance = moments.covariance_along(directions, order)
     errors = coefficient_errors(directions, covariance, order)
-    return power_coefficients(moments.moment(order), directions), errors
+    # Restricted to the directions first: no array of d^m is made.
+    values = np.einsum("j" * order + "->j", moments.restrict(directions).moment(order))
+    return coefficients_from_values(values, directions, order), errors
 
 
 def weigh_components(
@@ -182,7 +208,7 @@ def weigh_components(
     weight_sum : float
         Sum of the weights before that.
     """
-    if components.decomposition is None:
+    if len(scales) == 1:
         return np.zeros(1, dtype=np.intp), np.ones(1), 1.0
     user_directions, _ = coordinates.directions_to_user(components.directions)
     n_components = len(scales)

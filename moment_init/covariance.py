@@ -79,10 +79,12 @@ def fit_correlation(
     n_obs, n_features = features.shape
     total = weights.sum()
     centre, spread = _rough_units(features, weights)
+    is_plain = bool(np.all(weights == 1.0))  # spares the product, and BLAS half the arithmetic
 
     def block_sums(rows: slice) -> tuple[FloatArray, ...]:
         z = (read_block(features, rows) - centre) / spread
-        return weights[rows] @ z, (z * weights[rows, None]).T @ z
+        weighted = z if is_plain else z * weights[rows, None]
+        return weights[rows] @ z, weighted.T @ z
 
     first, second = sum_over_blocks(block_sums, n_obs, 3 * n_features)
     shift = first / total

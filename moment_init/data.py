@@ -1,7 +1,7 @@
 """The data block that every entry point takes: checked once, here, and trusted afterwards."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,14 @@ from moment_init.blocks import read_block, row_blocks
 from moment_init.families import Family, get_family
 
 __all__ = [
-    "RandomSeed",
     "RegressionData",
-    "make_generator",
     "validate_data",
     "validate_features",
-    "validate_n_components",
     "validate_row_vector",
     "validate_sample_weight",
 ]
 
 FloatArray = NDArray[np.float64]
-RandomSeed = int | Sequence[int] | np.random.Generator | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +63,40 @@ class RegressionData:
     def n_features(self) -> int:
         """Number of columns."""
         return int(self.X.shape[1])
+
+    def take(self, index: NDArray[np.intp] | slice) -> "RegressionData":
+        """Select rows.
+
+        Parameters
+        ----------
+        index : numpy.ndarray of int, or slice
+            The rows to take.
+
+        Returns
+        -------
+        RegressionData
+            Those rows; views where `index` is a slice.
+        """
+        return replace(
+            self,
+            X=self.X[index],
+            y=self.y[index],
+            offset=None if self.offset is None else self.offset[index],
+            n_trials=None if self.n_trials is None else self.n_trials[index],
+            sample_weight=self.sample_weight[index],
+            groups=None if self.groups is None else self.groups[index],
+        )
+
+    def counted(self) -> "RegressionData":
+        """Leave out the rows of weight zero; the same object if there are none.
+
+        Returns
+        -------
+        RegressionData
+            The rows that count.
+        """
+        rows = np.flatnonzero(self.sample_weight)
+        return self if len(rows) == self.n_obs else self.take(rows)
 
 
 def validate_data(
@@ -213,68 +243,6 @@ def validate_row_vector(values: Any, name: str, n_obs: int) -> FloatArray:
             f"({int((~finite).sum())} such rows). Drop or impute them."
         )
     return result
-
-
-def validate_n_components(n_components: Any, n_obs: int) -> int:
-    """Check the number of components.
-
-    Parameters
-    ----------
-    n_components : int
-        Number of components asked for.
-    n_obs : int
-        Number of rows.
-
-    Returns
-    -------
-    int
-        The number.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer.
-    ValueError
-        If it is smaller than 1 or larger than the number of rows.
-    """
-    if isinstance(n_components, bool | np.bool_) or not isinstance(n_components, int | np.integer):
-        raise TypeError(
-            f"`n_components` must be an integer; got {n_components!r} "
-            f"of type {type(n_components).__name__}."
-        )
-    if not 1 <= n_components <= n_obs:
-        raise ValueError(
-            f"`n_components` must be between 1 and the number of rows ({n_obs}); "
-            f"got {n_components}. Use a smaller positive number."
-        )
-    return int(n_components)
-
-
-def make_generator(random_seed: RandomSeed) -> np.random.Generator:
-    """Turn a seed into a generator, once, at the entry point.
-
-    Parameters
-    ----------
-    random_seed : int, sequence of int, numpy.random.Generator or None
-        The seed.
-
-    Returns
-    -------
-    numpy.random.Generator
-        The generator; the same object where one was given.
-
-    Raises
-    ------
-    ValueError
-        For a seed that NumPy does not accept.
-    """
-    try:
-        return np.random.default_rng(random_seed)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "`random_seed` must be a non-negative integer, a sequence of them, a "
-            f"numpy.random.Generator or None; got {random_seed!r}."
-        ) from error
 
 
 def _column_names(X: Any, name: str) -> tuple[str, ...]:

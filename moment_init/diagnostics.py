@@ -1,5 +1,7 @@
 """How far an estimate can be trusted: signal against noise, identifiability, assumptions."""
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.stats import chi2
 
@@ -9,7 +11,7 @@ from moment_init.moments import CrossMoments
 from moment_init.results import MomentDiagnostics, Status
 from moment_init.scores.base import InputModel
 
-__all__ = ["diagnose", "judge"]
+__all__ = ["dependence_warning", "diagnose", "judge", "weight_sum_warning"]
 
 # A symmetric Gaussian noise tensor with unit variance along every direction reaches about
 # 1.66 sqrt(d) along its best one (the ground state of the spherical three-spin model).
@@ -133,14 +135,11 @@ def judge(
             f"directions with condition number {condition:.0f}): some may be parallel. Use fewer "
             "components."
         )
-    if diagnostics.weight_sum is not None and (
-        abs(diagnostics.weight_sum - 1.0) > WEIGHT_SUM_TOLERANCE
-    ):
-        messages.append(
-            f"The weights added up to {diagnostics.weight_sum:.2f} before they were normalised: "
-            "`known_scales` or `known_biases` do not agree with the data."
-        )
-    messages.extend(_offset_warning(data, input_model))
+    messages.extend(weight_sum_warning(diagnostics.weight_sum))
+    # The mean of the response is all that M_3 uses: trials divide out, and some links give the
+    # offset back exactly.
+    if data.offset is not None and data.family.link.remove_offset(np.ones(1), np.ones(1))[0] == 1.0:
+        messages.extend(dependence_warning(replace(data, n_trials=None), input_model))
     return status, tuple(messages)
 
 
@@ -162,24 +161,58 @@ def _count_visible_directions(n_features: int, components: Components) -> int:
     return int(np.sum(singular_values > threshold))
 
 
-def _offset_warning(data: RegressionData, input_model: InputModel) -> tuple[str, ...]:
-    """Warn where an offset that stays in the response depends on the inputs."""
-    if data.offset is None:
-        return ()
-    removed = data.family.link.remove_offset(np.ones(1), np.ones(1))
-    if removed[0] != 1.0:
-        return ()
-    weights = data.sample_weight / data.sample_weight.sum()
-    centred = data.offset - weights @ data.offset
-    variance = float(weights @ np.square(centred))
-    moments = CrossMoments(
-        data.X, centred, data.sample_weight, input_model, input_model.standardising_basis
-    )
-    statistic = data.n_obs * float(np.square(moments.moment(1)).sum())
-    if statistic <= variance * chi2.isf(SIGNIFICANCE, data.n_features):
+def weight_sum_warning(weight_sum: float | None) -> tuple[str, ...]:
+    """Warn where weights from known scales and biases do not add up to one.
+
+    Parameters
+    ----------
+    weight_sum : float or None
+        Their sum before they were normalised, where there are any.
+
+    Returns
+    -------
+    tuple of str
+        The warning, or none.
+    """
+    if weight_sum is None or abs(weight_sum - 1.0) <= WEIGHT_SUM_TOLERANCE:
         return ()
     return (
-        f"`offset` is correlated with `X`; under the {data.family.link.name} link the moments "
-        "assume it is independent, so the directions may be biased. Check them against a "
-        "likelihood fit.",
+        f"The weights added up to {weight_sum:.2f} before they were normalised: "
+        "`known_scales` or `known_biases` do not agree with the data.",
     )
+
+
+def dependence_warning(data: RegressionData, input_model: InputModel) -> tuple[str, ...]:
+    """Warn where an offset or numbers of trials depend on the inputs.
+
+    Functions of the response other than its mean keep their part in it, and the moments take it as
+    independent of the inputs; a correlation refutes that.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    input_model : InputModel
+        Fitted density of the input.
+
+    Returns
+    -------
+    tuple of str
+        The warning, or none.
+    """
+    weights = data.sample_weight / data.sample_weight.sum()
+    for name, values in (("offset", data.offset), ("n_trials", data.n_trials)):
+        if values is None:
+            continue
+        centred = values - weights @ values
+        variance = float(weights @ np.square(centred))
+        moments = CrossMoments(
+            data.X, centred, data.sample_weight, input_model, input_model.standardising_basis
+        )
+        statistic = data.n_obs * float(np.square(moments.moment(1)).sum())
+        if statistic > variance * chi2.isf(SIGNIFICANCE, data.n_features):
+            return (
+                f"`{name}` is correlated with `X`; the moments assume that it is independent, so "
+                "the directions may be biased. Check them against a likelihood fit.",
+            )
+    return ()

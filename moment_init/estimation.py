@@ -1,37 +1,34 @@
 """The entry point `estimate`: wires input model, moments, decomposition and recovery together."""
 
 import warnings as python_warnings
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from moment_init.components import Components, find_components, weigh_components
-from moment_init.coordinates import Coordinates
-from moment_init.data import (
-    RandomSeed,
-    RegressionData,
-    make_generator,
-    validate_data,
-    validate_n_components,
-)
-from moment_init.diagnostics import diagnose, judge
+from moment_init.arguments import RandomSeed, make_generator, validate_n_components
+from moment_init.blocks import N_PARTS
+from moment_init.component_count import choose_n_components
+from moment_init.data import RegressionData, validate_data
 from moment_init.exceptions import IdentifiabilityError, WeakSignalWarning
 from moment_init.families import Family
+from moment_init.problem import pose_problem
 from moment_init.results import MomentEstimate
-from moment_init.scores.base import InputModel
 from moment_init.scores.gaussian import Gaussian
+from moment_init.stacked_result import apply_known_parameters, assemble_stacked, solve_stacked
+from moment_init.third_moment_result import estimate_by_third_moment
 
 __all__ = ["estimate"]
 
 FloatArray = NDArray[np.float64]
-Method = Literal["power", "tensorly"]
+Method = Literal["stacked", "power", "tensorly"]
 
 
 def estimate(
     X: Any,
     y: Any,
-    n_components: int,
+    n_components: int | Literal["auto"],
     *,
     family: str | Family = "bernoulli",
     link: str | None = None,
@@ -39,22 +36,26 @@ def estimate(
     n_trials: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
     groups: ArrayLike | None = None,
-    input_model: Literal["gaussian"] | InputModel = "gaussian",
-    method: Method = "power",
+    input_model: Literal["gaussian"] | Gaussian = "gaussian",
+    method: Method = "stacked",
+    polish: bool = True,
     known_scales: ArrayLike | None = None,
     known_biases: ArrayLike | None = None,
     random_seed: RandomSeed = None,
 ) -> MomentEstimate:
-    r"""Estimate the directions of a mixture of generalized linear models from moments.
+    r"""Estimate a mixture of generalized linear models from moments.
 
-    Implements Algorithm 1 of [1]_, lines 1 and 2: the cross-moment of the response and the input's
-    third-order score,
+    For any function T of the response, the cross-moments with the input's score functions have the
+    directions u_j as components (Theorem 9 of [1]_),
 
-    .. math:: M_3 = E[y\, S_3(x)] = \sum_j \lambda_j u_j^{\otimes 3}, \qquad
-              \lambda_j = w_j s_j^3 E[g'''(s_j z + b_j)],
+    .. math:: E[T(y) S_m(x)] = \sum_j w_j s_j^m E[\tau_T^{(m)}(s_j z + b_j)]\, u_j^{\otimes m},
+              \qquad \tau_T(\eta) = E[T(y) \mid \eta].
 
-    is decomposed into its components u_j (Lemma 3, Theorem 5; Lemma 6 with :math:`y^3` for the
-    identity link). A single component comes from M_1 alone (Lemma 2).
+    ``method="stacked"`` uses many functions T and all orders up to three at once: one stacked
+    tensor gives candidates for the directions, and scales, biases, weights and dispersion are those
+    that explain all moments best. The polish then climbs to the maximum of the likelihood.
+    ``method="power"`` is Algorithm 1 of [1]_, lines 1 and 2: the third moment of y alone (Lemmas 3
+    and 6; Lemma 2 for one component), and directions only.
 
     Parameters
     ----------
@@ -62,25 +63,32 @@ def estimate(
         Inputs; a DataFrame's column names are kept.
     y : array-like, shape (n_obs,)
         Response.
-    n_components : int
-        Number of components r, at most n_features.
+    n_components : int or "auto"
+        Number of components r. More than n_features only with ``method="stacked"``, where they take
+        far more rows. "auto" chooses it by the spectrum of the moments and BIC, polish included.
     family : str or Family
         "bernoulli", "binomial", "poisson", "negative_binomial", "gaussian" or "gamma".
     link : str, optional
         The family's own by default; "probit" for bernoulli and binomial.
     offset : array-like, shape (n_obs,), optional
-        Known part of the linear predictor. Under logit and probit it must be independent of X.
+        Known part of the linear predictor. Moments take it, and `n_trials`, as independent of X
+        (but for the identity link); the polish does not.
     n_trials : array-like, shape (n_obs,), optional
         Trials behind each binomial response.
     sample_weight : array-like, shape (n_obs,), optional
-        Weight of each row.
+        Weight of each row, as a count: a row of weight 2 counts as two rows.
     groups : array-like, shape (n_obs,), optional
-        Rows of a group share their component. Moments need not know: the estimate is the same.
-    input_model : "gaussian" or InputModel
+        Rows of a group share their component. Neither the moments nor the polish use it: the
+        estimate stays consistent, standard errors and log-likelihood are those of independent rows.
+    input_model : "gaussian" or Gaussian
         Density of the input, by name or as an object of `moment_init.scores`. A fitted object is
         used as it is, so that rows without a response can serve; else it is fitted to X.
-    method : {"power", "tensorly"}
-        The paper's robust power method, or TensorLy's symmetric one on the same whitened tensor.
+    method : {"stacked", "power", "tensorly"}
+        Stacked moments; the paper's robust power method on the third moment; or TensorLy's
+        symmetric power method on the same whitened tensor.
+    polish : bool
+        Whether the stacked estimate is polished by the likelihood: EM in the projected rows, then
+        Newton steps. Not used by the other methods.
     known_scales, known_biases : float or array-like, shape (n_components,), optional
         Scales s_j and biases b_j, both or neither. Weights are then computed, and components
         come in the order given.
@@ -90,12 +98,12 @@ def estimate(
     Returns
     -------
     MomentEstimate
-        Directions, coefficients, status and diagnostics.
+        Directions, scales, biases, weights, dispersion, standard errors, status, diagnostics.
 
     Raises
     ------
     IdentifiabilityError
-        If there are more components than features.
+        If there are more components than the moments can identify.
     TypeError
         For arguments of a wrong type.
     ValueError
@@ -109,9 +117,13 @@ def estimate(
 
     Notes
     -----
-    Costs O(n d^3 / 2) for few features and O(n d^2) per random slice for many. Third moments need
-    many rows: their standard error along a direction is sqrt(6 var(y) / n), and the best of d
-    directions of pure noise reaches 1.66 sqrt(d) times that.
+    Stacked: four or five passes over the rows, O(n d^2 m + n r^3 m) for m functions of the
+    response; with polish on some 250,000 rows only, if these show the directions clearly, followed
+    by a few passes of the likelihood over all rows. Power: O(n d^3 / 4) for few features,
+    O(n d^2) per slice for many.
+
+    Components whose coefficients are parallel share a direction: the spectrum of the moments then
+    shows fewer directions than components, and the status says so.
 
     References
     ----------
@@ -125,8 +137,8 @@ def estimate(
     >>> result = estimate(data.X, data.y, 2, family="bernoulli", random_seed=1)
     >>> result.status
     <Status.OK: 'ok'>
-    >>> result.directions.shape
-    (4, 2)
+    >>> result.directions.shape, result.scales.shape, result.weights.shape
+    ((4, 2), (2,), (2,))
     """
     data = validate_data(
         X,
@@ -137,35 +149,56 @@ def estimate(
         n_trials=n_trials,
         sample_weight=sample_weight,
         groups=groups,
-    )
-    n_components = validate_n_components(n_components, data.n_obs)
-    _require_identifiable(data, n_components)
-    scales = _known_parameter(known_scales, "known_scales", n_components)
-    biases = _known_parameter(known_biases, "known_biases", n_components)
-    if (scales is None) != (biases is None):
-        raise ValueError(
-            "`known_scales` and `known_biases` must be given together; got only one of them. "
-            "The weights depend on both."
-        )
-    if scales is not None and scales.min() <= 0.0:
-        raise ValueError(f"`known_scales` must be positive; got {scales.min():g}.")
+    ).counted()
     if method not in get_args(Method):
         raise ValueError(f"`method` must be one of {get_args(Method)}; got {method!r}.")
+    number = _validate_number(n_components, data, method)
+    if number == 0 and not polish:
+        raise ValueError(
+            "`polish` must be True for n_components='auto', which compares likelihoods; got False. "
+            "Give a number, or leave `polish` out."
+        )
+    known = _known_parameters(known_scales, known_biases, number)
     rng = make_generator(random_seed)
-    fitted_input = _fit_input_model(input_model, data)
-    response, coordinates = _standardise(data, fitted_input)
-    components = find_components(data, fitted_input, response, n_components, rng, method)
-    known = None if scales is None or biases is None else (scales, biases)
-    return _assemble(data, fitted_input, response, coordinates, components, known, method)
+    problem = pose_problem(data, _fit_input_model(input_model, data))
+    if method != "stacked":
+        result = estimate_by_third_moment(problem, number, rng, method=method, known=known)
+    elif number == 0:
+        solution, selection = choose_n_components(problem, rng)
+        result = replace(assemble_stacked(problem, solution), selection=selection)
+    else:
+        solution = solve_stacked(problem, number, rng, is_polished=polish)
+        result = assemble_stacked(problem, solution)
+        if known is not None:
+            result = apply_known_parameters(problem, result, *known)
+    for warning in result.warnings:
+        python_warnings.warn(warning, WeakSignalWarning, stacklevel=2)
+    return result
 
 
-def _require_identifiable(data: RegressionData, n_components: int) -> None:
-    """More components than features, or fewer rows than unknowns, cannot work."""
-    if n_components > data.n_features:
+def _validate_number(n_components: Any, data: RegressionData, method: Method) -> int:
+    """Check the number of components; 0 stands for a number that is to be chosen."""
+    if isinstance(n_components, str):
+        if n_components != "auto" or method != "stacked":
+            raise ValueError(
+                "`n_components` must be an integer or, with method='stacked', 'auto'; "
+                f"got {n_components!r} with method={method!r}."
+            )
+        _require_rows(data, 1, method)
+        return 0
+    number = validate_n_components(n_components, data.n_obs)
+    if method != "stacked" and number > data.n_features:
         raise IdentifiabilityError(
             f"`n_components` must be at most the number of features ({data.n_features}) for the "
-            f"directions to be independent; got {n_components}. Reduce it or add features."
+            f"directions to be independent; got {number}. Reduce it, add features or use "
+            "method='stacked'."
         )
+    _require_rows(data, number, method)
+    return number
+
+
+def _require_rows(data: RegressionData, n_components: int, method: Method) -> None:
+    """Fewer rows than unknowns cannot work, nor fewer than parts of a jackknife."""
     smallest = data.n_features * (n_components + 1)
     if data.n_obs <= smallest:
         raise ValueError(
@@ -173,12 +206,38 @@ def _require_identifiable(data: RegressionData, n_components: int) -> None:
             f"fewer leave nothing to estimate; got {data.n_obs}. Add rows, drop columns or "
             "use fewer components."
         )
+    if method == "stacked" and data.n_obs < N_PARTS:
+        raise ValueError(
+            f"`X` must have at least {N_PARTS} rows for the stacked estimate; got {data.n_obs}. "
+            "Add rows."
+        )
 
 
-def _known_parameter(values: ArrayLike | None, name: str, n_components: int) -> FloatArray | None:
-    """Check known scales or biases and give each component one."""
-    if values is None:
+def _known_parameters(
+    known_scales: ArrayLike | None, known_biases: ArrayLike | None, n_components: int
+) -> tuple[FloatArray, FloatArray] | None:
+    """Check known scales and biases: both or neither, and for a given number of components."""
+    if known_scales is None and known_biases is None:
         return None
+    if known_scales is None or known_biases is None:
+        raise ValueError(
+            "`known_scales` and `known_biases` must be given together; got only one of them. "
+            "The weights depend on both."
+        )
+    if n_components == 0:
+        raise ValueError(
+            "`known_scales` and `known_biases` need a given `n_components`; got 'auto'. "
+            "Give the number of components that they belong to."
+        )
+    scales = _known_parameter(known_scales, "known_scales", n_components)
+    biases = _known_parameter(known_biases, "known_biases", n_components)
+    if scales.min() <= 0.0:
+        raise ValueError(f"`known_scales` must be positive; got {scales.min():g}.")
+    return scales, biases
+
+
+def _known_parameter(values: ArrayLike, name: str, n_components: int) -> FloatArray:
+    """Check known scales or biases and give each component one."""
     array = np.asarray(values, dtype=np.float64)
     if array.shape not in {(), (n_components,)} or not np.all(np.isfinite(array)):
         raise ValueError(
@@ -188,7 +247,7 @@ def _known_parameter(values: ArrayLike | None, name: str, n_components: int) -> 
     return np.broadcast_to(array, (n_components,)).copy()
 
 
-def _fit_input_model(input_model: str | InputModel, data: RegressionData) -> Gaussian:
+def _fit_input_model(input_model: str | Gaussian, data: RegressionData) -> Gaussian:
     """Resolve the input model and fit it to the rows."""
     if isinstance(input_model, Gaussian):
         if input_model.is_fitted:
@@ -203,60 +262,3 @@ def _fit_input_model(input_model: str | InputModel, data: RegressionData) -> Gau
             f"got {input_model!r}."
         )
     return model.fit_rows(data.X, data.sample_weight, data.feature_names)
-
-
-def _standardise(data: RegressionData, input_model: Gaussian) -> tuple[FloatArray, Coordinates]:
-    """Response without offset and trials, standardised for the identity link."""
-    response = data.family.moment_response(
-        data.y, order=1, offset=data.offset, n_trials=data.n_trials
-    )
-    shift, scale = 0.0, 1.0
-    if data.family.response_power:
-        weights = data.sample_weight / data.sample_weight.sum()
-        shift = float(weights @ response)
-        scale = float(np.sqrt(weights @ np.square(response - shift)))
-        response = (response - shift) / scale
-    factor = input_model.standardising_basis
-    return response, Coordinates(input_model.mean_, factor, shift, scale)
-
-
-def _assemble(
-    data: RegressionData,
-    input_model: Gaussian,
-    response: FloatArray,
-    coordinates: Coordinates,
-    components: Components,
-    known: tuple[FloatArray, FloatArray] | None,
-    method: str,
-) -> MomentEstimate:
-    """Weights, the user's units, status and warnings."""
-    weights, weight_sum = None, None
-    scales, biases = (None, None) if known is None else known
-    if known is not None:
-        index, weights, weight_sum = weigh_components(
-            data, input_model, response, coordinates, components, *known
-        )
-        components = components.reorder(index)
-    elif components.decomposition is None:
-        weights = np.ones(1)
-    directions, lengths = coordinates.directions_to_user(components.directions)
-    order = 1 if components.decomposition is None else 3
-    coefficients = components.coefficients * lengths**order
-    diagnostics = diagnose(data, components, input_model.shrinkage_, weight_sum)
-    status, warnings = judge(data, input_model, components, diagnostics)
-    for warning in warnings:
-        python_warnings.warn(warning, WeakSignalWarning, stacklevel=3)
-    return MomentEstimate(
-        directions=directions,
-        moment_coefficients=coefficients,
-        scales=scales,
-        biases=biases,
-        weights=weights,
-        feature_names=data.feature_names,
-        family=data.family.name,
-        link=data.family.link.name,
-        method=method,
-        status=status,
-        warnings=warnings,
-        diagnostics=diagnostics,
-    )

@@ -12,6 +12,7 @@ from moment_init.families.quadrature import moment_coefficient
 
 __all__ = [
     "coefficient_errors",
+    "coefficients_from_values",
     "match_known_parameters",
     "power_coefficients",
     "settle_signs",
@@ -43,6 +44,26 @@ def power_coefficients(moment: FloatArray, directions: FloatArray) -> FloatArray
         for _ in range(order):
             contracted = contracted @ direction
         along[index] = contracted
+    return coefficients_from_values(along, directions, order)
+
+
+def coefficients_from_values(along: FloatArray, directions: FloatArray, order: int) -> FloatArray:
+    """Least-squares coefficients from the values of a moment along the directions.
+
+    Parameters
+    ----------
+    along : numpy.ndarray, shape (n_components,)
+        The values M_m(u_j, ..., u_j).
+    directions : numpy.ndarray, shape (n_features, n_components)
+        Unit directions.
+    order : int
+        Order m of the moment.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components,)
+        The c_j of M_m = sum_j c_j u_j^m.
+    """
     # <u_i^m, u_j^m> = <u_i, u_j>^m: the Gram matrix of the least-squares problem.
     return np.linalg.pinv((directions.T @ directions) ** order, hermitian=True) @ along
 

@@ -1,17 +1,25 @@
 """What `estimate` returns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.likelihood.parameters import MixtureParameters
+
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["MomentDiagnostics", "MomentEstimate", "Status"]
+__all__ = [
+    "ComponentSelection",
+    "MomentDiagnostics",
+    "MomentEstimate",
+    "StackedDiagnostics",
+    "Status",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -22,11 +30,13 @@ class Status(StrEnum):
     OK = "ok"
     WEAK_SIGNAL = "weak_signal"
     NOT_IDENTIFIED = "not_identified"
+    MISFIT = "misfit"
+    NOT_CONVERGED = "not_converged"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentDiagnostics:
-    """How an estimate was found, for a diagnosis only.
+    """How an estimate was found from a single moment, for a diagnosis only.
 
     Parameters
     ----------
@@ -61,6 +71,84 @@ class MomentDiagnostics:
     weight_sum: float | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StackedDiagnostics:
+    """How an estimate was found from stacked moments, for a diagnosis only.
+
+    Parameters
+    ----------
+    n_obs : int
+        Number of rows.
+    spectrum : numpy.ndarray, shape (n_features,)
+        Eigenvalues of the moments' Gram matrix over the edge of their noise, largest first: those
+        above one are directions that the moments show.
+    gap : float
+        Ratio of the last eigenvalue that is used to the first that is not; infinite if all are.
+    residual : float
+        Share of the stacked tensor that its decomposition leaves.
+    moment_misfit : float
+        Chi-square of the moments at the estimate over its degrees of freedom.
+    candidate_spread : float
+        Largest angle in degrees between a direction of the best candidate and that of the next.
+    moment_errors : numpy.ndarray, shape (n_components,)
+        Standard errors of the directions from moments alone, in degrees, by a jackknife.
+    misfit : float or None
+        Information-matrix statistic of the polished fit over the edge of its noise; a fit in which
+        a component hides two exceeds it. None without polish.
+    n_moves : int
+        Moves out of a local optimum that the polish took.
+    shrinkage : float
+        Shrinkage of the input's correlation matrix.
+    weight_sum : float or None
+        Sum of the weights before they were normalised, where scales and biases were known.
+    """
+
+    n_obs: int
+    spectrum: FloatArray
+    gap: float
+    residual: float
+    moment_misfit: float
+    candidate_spread: float
+    moment_errors: FloatArray
+    misfit: float | None
+    n_moves: int
+    shrinkage: float
+    weight_sum: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComponentSelection:
+    """How the number of components was chosen.
+
+    Parameters
+    ----------
+    n_components : tuple of int
+        The numbers that were fitted.
+    log_likelihood : tuple of float
+        Log-likelihood of each polished fit.
+    bic : tuple of float
+        Bayesian information criterion of each; the smallest is chosen.
+    n_visible : int
+        Directions that stand out in the spectrum: a lower bound, as parallel components share one.
+    """
+
+    n_components: tuple[int, ...]
+    log_likelihood: tuple[float, ...]
+    bic: tuple[float, ...]
+    n_visible: int
+
+    def __str__(self) -> str:
+        """A table, the chosen number marked."""
+        best = min(self.bic)
+        lines = [f"{'components':>10}{'log-likelihood':>16}{'BIC':>14}"]
+        for number, value, bic in zip(
+            self.n_components, self.log_likelihood, self.bic, strict=True
+        ):
+            mark = "  chosen" if bic == best else ""
+            lines.append(f"{number:>10}{value:>16.1f}{bic:>14.1f}{mark}")
+        return "\n".join([*lines, f"directions that stand out in the spectrum: {self.n_visible}"])
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MomentEstimate:
     """Moment estimate of a mixture of generalized linear models, in the user's units.
@@ -68,15 +156,15 @@ class MomentEstimate:
     Parameters
     ----------
     directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions u_j, turned towards growing responses; the largest moment coefficient first,
-        or in the order of the known parameters.
+        Unit directions u_j, turned towards growing responses; the largest weight or moment
+        coefficient first, or in the order of the known parameters.
     moment_coefficients : numpy.ndarray, shape (n_components,)
         Coefficients with sign: lambda_j of M_3 = sum_j lambda_j u_j^3, or for a single component
         that of M_1.
     scales, biases : numpy.ndarray, shape (n_components,), or None
-        Scales s_j and biases b_j where they were given.
+        Scales s_j and biases b_j; None where a single third moment was used and they are not known.
     weights : numpy.ndarray, shape (n_components,), or None
-        Mixture weights where scales and biases were given; one for a single component.
+        Mixture weights; None where a single third moment was used and scales are not known.
     feature_names : tuple of str
         Names of the columns.
     family : str
@@ -84,13 +172,24 @@ class MomentEstimate:
     link : str
         Its link.
     method : str
-        How the moments were decomposed.
+        How the moments were used.
     status : Status
         How far the estimate can be trusted.
     warnings : tuple of str
         What the status means and what to do.
-    diagnostics : MomentDiagnostics
+    diagnostics : MomentDiagnostics or StackedDiagnostics
         How the estimate was found.
+    dispersion : numpy.ndarray, shape (n_components,), or None
+        Dispersion of each component, for families that have one and methods that estimate it.
+    standard_errors : numpy.ndarray, shape (n_components,), or None
+        Standard errors of the directions in degrees: twice it covers the angle to the truth in 95 %
+        of cases. None where a single third moment was used.
+    log_likelihood : float or None
+        Log-likelihood of the polished fit.
+    candidates : tuple of MixtureParameters
+        Distinct solutions of the moments in the user's units, best first: starts for a likelihood.
+    selection : ComponentSelection or None
+        How the number of components was chosen, where it was.
     """
 
     directions: FloatArray
@@ -104,7 +203,12 @@ class MomentEstimate:
     method: str
     status: Status
     warnings: tuple[str, ...]
-    diagnostics: MomentDiagnostics
+    diagnostics: MomentDiagnostics | StackedDiagnostics
+    dispersion: FloatArray | None = None
+    standard_errors: FloatArray | None = None
+    log_likelihood: float | None = None
+    candidates: tuple[MixtureParameters, ...] = ()
+    selection: ComponentSelection | None = None
 
     @property
     def n_components(self) -> int:
@@ -124,7 +228,8 @@ class MomentEstimate:
         xarray.DataTree
             Group ``posterior`` holds the estimate as one draw of one chain, with the variables
             ``direction``, ``moment_coefficient`` and, where known, ``scale``, ``bias``, ``weight``,
-            ``coefficient``; group ``moment_init`` holds diagnostics, status and warnings.
+            ``dispersion``, ``coefficient``, ``direction_error``; group ``moment_init`` holds the
+            diagnostics, status and warnings.
         """
         import xarray
 
@@ -138,26 +243,20 @@ class MomentEstimate:
             coords={"chain": [0], "draw": [0], **coords},
             attrs=self._attributes(),
         )
-        details = self.diagnostics
         diagnostics = xarray.Dataset(
             {
-                "signal_to_noise": ("component", details.signal_to_noise),
-                "singular_value": ("order", details.singular_values),
-                "noise_floor": details.noise_floor,
-                "residual": details.residual,
-                "whitening_condition": details.whitening_condition,
-                "shrinkage": details.shrinkage,
+                field.name: _diagnostic_variable(field.name, getattr(self.diagnostics, field.name))
+                for field in fields(self.diagnostics)
+                if getattr(self.diagnostics, field.name) is not None
             },
             coords={"component": coords["component"]},
             attrs={
                 **self._attributes(),
                 "status": str(self.status),
-                "warnings": list(self.warnings),
+                "warnings": "\n".join(self.warnings),  # NetCDF 3 has no lists of strings
                 "method": self.method,
                 "family": self.family,
                 "link": self.link,
-                "n_obs": details.n_obs,
-                "is_definite": int(details.is_definite),
             },
         )
         return xarray.DataTree.from_dict({"posterior": posterior, "moment_init": diagnostics})
@@ -172,6 +271,8 @@ class MomentEstimate:
             "scale": (by_component, self.scales),
             "bias": (by_component, self.biases),
             "weight": (by_component, self.weights),
+            "dispersion": (by_component, self.dispersion),
+            "direction_error": (by_component, self.standard_errors),
             "coefficient": (by_feature, self.coefficients),
         }
 
@@ -192,8 +293,10 @@ class MomentEstimate:
             "scale": self.scales,
             "bias": self.biases,
             "weight": self.weights,
+            "dispersion": self.dispersion,
+            "direction s.e. (degrees)": self.standard_errors,
             "moment coefficient": self.moment_coefficients,
-            "signal to noise": self.diagnostics.signal_to_noise,
+            "signal to noise": getattr(self.diagnostics, "signal_to_noise", None),
         }
         for name, values in summaries.items():
             if values is not None:
@@ -214,7 +317,8 @@ class MomentEstimate:
         header = " " * width + "".join(f"{f'u_{j}':>11}" for j in range(self.n_components))
         lines = [f"{name:<{width}}" + "".join(f"{v:>11}" for v in values) for name, values in rows]
         notes = [f"! {warning}" for warning in self.warnings]
-        return "\n".join([self._title(), header, *lines, *notes])
+        selection = [] if self.selection is None else [str(self.selection)]
+        return "\n".join([self._title(), header, *lines, *selection, *notes])
 
     def _repr_html_(self) -> str:
         """Same table for a notebook."""
@@ -230,3 +334,14 @@ class MomentEstimate:
             f"<p>{escape(self._title())}</p><table><tr><th></th>{head}</tr>{body}</table>"
             f"<ul>{notes}</ul>"
         )
+
+
+# Arrays of the diagnostics that run over the dimensions of the moments and not over components.
+_SPECTRA = frozenset({"singular_values", "spectrum"})
+
+
+def _diagnostic_variable(name: str, value: Any) -> Any:
+    """A diagnostic as a variable of a Dataset, with its dim."""
+    if isinstance(value, np.ndarray):
+        return ("order" if name in _SPECTRA else "component", value)
+    return int(value) if isinstance(value, bool) else value  # NetCDF has no booleans

@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,8 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moment_init import angles_in_degrees, simulate_mixture
+
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("exact_moments", "convergence_rate", "error_growth", "estimate_cost", "import_time")
+NAMES = (
+    "exact_moments",
+    "convergence_rate",
+    "error_growth",
+    "estimate_cost",
+    "import_time",
+    "stacked_accuracy",
+    "moments_alone",
+    "component_number",
+    "standard_error_coverage",
+    "stacked_cost",
+    "overcomplete",
+)
 RECORD_FIELDS = {
     "benchmark",
     "commit",
@@ -54,6 +69,16 @@ def report(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def fitting(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return load("fitting", monkeypatch)
+
+
+@pytest.fixture
+def mixtures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return load("mixtures", monkeypatch)
+
+
+@pytest.fixture
+def rivals(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return load("rivals", monkeypatch)
 
 
 def read_record(folder: Path, name: str) -> dict[str, Any]:
@@ -163,3 +188,83 @@ def test_missed_bar_is_said(report: ModuleType) -> None:
         "share: 1   (bar: 1)   met",
         "slope: -0.5",
     ]
+
+
+def test_number_of_data_sets_can_be_asked_for(
+    command_line: ModuleType,
+    report: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    numbers = []
+
+    def run(options: Any) -> Any:
+        numbers.append(options.data_sets(20, 1))
+        return report.Outcome(({"n": 1},), (), {})
+
+    monkeypatch.setattr(command_line, "BENCHMARKS", {"sets": report.Benchmark("sets", "", run)})
+    for arguments in ([], ["--quick"], ["--datasets", "7"], ["--quick", "--datasets", "7"]):
+        assert command_line.main(["--output", str(tmp_path), *arguments]) == 0
+    assert numbers == [20, 1, 7, 7]
+    with pytest.raises(SystemExit, match="2"):
+        command_line.main(["--datasets", "0"])
+    assert "must be 1 or more; got 0" in capsys.readouterr().err
+
+
+def test_errors_of_parameters_are_those_of_the_worst_component(
+    mixtures: ModuleType, seed: int
+) -> None:
+    """Estimate and truth differ by what is put in; the components come in another order."""
+    data = mixtures.draw(mixtures.MIXTURES[2].resized(2_000), seed, 0)
+    result, _ = mixtures.timed(data, seed)
+    moved = replace(
+        result,
+        directions=data.directions[:, ::-1],
+        scales=(data.scales * np.array([1.0, 1.2]))[::-1],
+        biases=(data.biases - np.array([0.3, 0.1]))[::-1],
+        weights=(data.weights + np.array([0.05, -0.05]))[::-1],
+    )
+    errors = mixtures.parameter_errors(moved, data)
+    assert (errors.scale, errors.bias, errors.weight) == pytest.approx((0.2, 0.3, 0.05))
+    assert errors.angle == pytest.approx(0.0, abs=1e-6)
+    turned = replace(moved, directions=moved.directions * np.array([1.0, -1.0]))
+    assert mixtures.parameter_errors(turned, data).angle > 45.0
+    assert mixtures.worst_cosine(turned, data) == pytest.approx(1.0)
+
+
+def test_scales_are_drawn_around_the_stated_one(mixtures: ModuleType, seed: int) -> None:
+    scales = [mixtures.draw(mixtures.MIXTURES[0].resized(50), seed, i).scales for i in range(20)]
+    assert 1.4 <= np.min(scales) < np.max(scales) <= 2.6
+
+
+def test_moment_regression_finds_the_directions_of_linear_mixtures(
+    mixtures: ModuleType, rivals: ModuleType, seed: int
+) -> None:
+    """Angles of y^3's regression fall as n^-1/2 and are about 2 degrees at these rows."""
+    data = simulate_mixture(
+        100_000,
+        3,
+        2,
+        family="gaussian",
+        directions=np.array([[1.0, 0.6], [0.0, 0.8], [0.0, 0.0]]),
+        weights=[0.4, 0.6],
+        scales=[2.0, 1.5],
+        biases=[0.5, -0.5],
+        dispersion=0.3,
+        random_seed=seed,
+    )
+    directions = rivals.moment_regression(mixtures.pose(data), 2, np.random.default_rng(seed))
+    assert angles_in_degrees(directions, data.directions).max() < 10.0
+
+
+def test_principal_hessian_directions_of_a_poisson_regression(
+    mixtures: ModuleType, rivals: ModuleType, seed: int
+) -> None:
+    """A single exponential mean has its Hessian along its direction alone."""
+    data = simulate_mixture(
+        100_000, 4, 1, family="poisson", scales=0.7, biases=0.5, random_seed=seed
+    )
+    problem = mixtures.pose(data)
+    assert rivals.subspace_cosine(problem, rivals.hessian_subspace(problem, 1), data) > 0.99
+    assert rivals.subspace_cosine(problem, np.eye(4), data) == pytest.approx(1.0)

@@ -1,7 +1,6 @@
 """Sums over blocks of rows: every row once, in order, the same bits, any stored type."""
 
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -125,14 +124,16 @@ def test_other_types_are_read_as_doubles(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("n_obs", [16, 700, MANY_ROWS])
-def test_sums_by_part_are_sums_over_sixteenths_of_the_rows(n_obs: int) -> None:
+def test_sums_by_part_cover_the_rows_and_spread_them(n_obs: int) -> None:
     values = np.arange(float(n_obs))
     sums, counts = sums_by_part(
         lambda rows: (np.asarray(values[rows].sum()), np.asarray(float(len(values[rows])))),
         n_obs,
         WIDE,
     )
-    bounds = [n_obs * part // 16 for part in range(17)]
-    expected = [values[start:stop].sum() for start, stop in pairwise(bounds)]
-    assert_array_equal(sums, expected)  # whole numbers: no rounding
-    assert_array_equal(counts, np.diff(bounds))
+    assert sums.sum() == values.sum()  # whole numbers: no rounding
+    assert counts.sum() == n_obs
+    assert counts.min() >= n_obs // 16 - 8
+    if n_obs > 16:  # rows that come sorted are spread over all parts
+        means = sums / counts
+        assert np.ptp(means) < 0.15 * n_obs

@@ -20,10 +20,10 @@ N_OBS = 200_000
 # %% [markdown]
 # # A logistic mixture from its moments
 #
-# Each row belongs to one of three logistic regressions, and nobody says to which. The third-order
-# cross-moment of $y$ and the score of $x$ is $M_3 = \sum_j \lambda_j\, u_j^{\otimes 3}$: its
-# components are the directions of the three regressions. It takes no starting values, and there is
-# no likelihood to climb.
+# Each row belongs to one of three logistic regressions, and nobody says to which. The cross-moments
+# of $y$ and the score functions of $x$ have the directions of the three regressions as components,
+# $M_m = \sum_j c_j\, u_j^{\otimes m}$: they take no starting values. `estimate` decomposes them,
+# recovers scales, biases and weights, and climbs the likelihood from there.
 
 # %%
 import sys
@@ -50,7 +50,8 @@ study = run_study(N_OBS, seed=SEED)
 print(describe(study))
 
 # %% [markdown]
-# What `estimate` itself has to show for it: directions, moment coefficients, signal to noise.
+# What `estimate` itself has to show for it: directions with their standard errors, scales, biases,
+# weights.
 
 # %%
 study.result

@@ -36,6 +36,8 @@ WEIGHTS = (0.5, 0.3, 0.2)
 SCALES = (3.0, 4.0, 5.0)
 BIASES = (0.5, -0.5, 0.0)
 
+WIDTH = 20  # of the names in the table
+
 OUTPUT = Path(__file__).resolve().parent / "output"
 TRUE_COLOUR, ESTIMATE_COLOUR = "#9aa5b1", "#d1495b"
 
@@ -54,6 +56,8 @@ class Study:
         Estimated directions in the order of the truth, with the estimate's own signs.
     angles : numpy.ndarray, shape (n_components,)
         Angles between true and estimated directions, in degrees; opposite ones are 180 apart.
+    paper_angles : numpy.ndarray, shape (n_components,)
+        The same angles for the paper's single third moment.
     seconds : float
         Time of the estimate.
     """
@@ -62,6 +66,7 @@ class Study:
     result: MomentEstimate
     directions: FloatArray
     angles: FloatArray
+    paper_angles: FloatArray
     seconds: float
 
 
@@ -93,15 +98,18 @@ def run_study(n_obs: int = N_OBS, *, seed: int = SEED) -> Study:
     start = time.perf_counter()
     result = estimate(data.X, data.y, len(WEIGHTS), family="bernoulli", random_seed=seed)
     seconds = time.perf_counter() - start
-    index = match_components(result.directions, data.directions)
-    matched = result.directions[:, index]
-    angles = np.array(
-        [
-            angles_in_degrees(matched[:, [j]], data.directions[:, [j]], signed=True)[0]
-            for j in range(len(WEIGHTS))
-        ]
+    paper = estimate(
+        data.X, data.y, len(WEIGHTS), family="bernoulli", method="power", random_seed=seed
     )
-    return Study(data, result, matched, angles, seconds)
+    index = match_components(result.directions, data.directions)
+    return Study(
+        data=data,
+        result=result,
+        directions=result.directions[:, index],
+        angles=angles_in_degrees(result.directions, data.directions, signed=True),
+        paper_angles=angles_in_degrees(paper.directions, data.directions, signed=True),
+        seconds=seconds,
+    )
 
 
 def describe(study: Study) -> str:
@@ -117,26 +125,40 @@ def describe(study: Study) -> str:
     str
         A table: features in rows, a pair of columns a component.
     """
-    data = study.data
+    data, result = study.data, study.result
     n_obs, n_features = data.X.shape
     n_components = data.weights.size
     pairs = [f"{'true':>9}{'estimate':>10}"] * n_components
     lines = [
         f"Logistic mixture: {n_obs:,} rows, {n_features} features, {n_components} components",
         "",
-        " " * 9 + "".join(f"{f'component {j + 1}':>19}" for j in range(n_components)),
-        f"{'weight':<9}" + "".join(f"{weight:>19.2f}" for weight in data.weights),
-        " " * 9 + "".join(pairs),
+        " " * WIDTH + "".join(f"{f'component {j + 1}':>19}" for j in range(n_components)),
+        " " * WIDTH + "".join(pairs),
     ]
-    for feature, name in enumerate(study.result.feature_names):
-        cells = (
-            f"{truth:>9.3f}{estimated:>10.3f}"
-            for truth, estimated in zip(
-                data.directions[feature], study.directions[feature], strict=True
-            )
+    index = match_components(result.directions, data.directions)
+    rows = dict(
+        zip(
+            result.feature_names,
+            zip(data.directions, study.directions, strict=True),
+            strict=True,
         )
-        lines.append(f"{name:<9}" + "".join(cells))
-    lines.append(f"{'angle':<9}" + "".join(f"{f'{angle:.2f}°':>19}" for angle in study.angles))
+    )
+    estimated = {
+        "scale": np.asarray(result.scales),
+        "bias": np.asarray(result.biases),
+        "weight": np.asarray(result.weights),
+    }
+    for name, truth in (("scale", data.scales), ("bias", data.biases), ("weight", data.weights)):
+        rows[name] = (truth, estimated[name][index])
+    for name, (truths, estimates) in rows.items():
+        cells = (f"{a:>9.3f}{b:>10.3f}" for a, b in zip(truths, estimates, strict=True))
+        lines.append(f"{name:<{WIDTH}}" + "".join(cells))
+    for name, angles in (
+        ("angle to the truth", study.angles),
+        ("its standard error", np.asarray(result.standard_errors)[index]),
+        ("paper's M_3 alone", study.paper_angles),
+    ):
+        lines.append(f"{name:<{WIDTH}}" + "".join(f"{f'{angle:.2f}°':>19}" for angle in angles))
     lines += [
         "",
         f"estimated in {study.seconds:.2f} seconds; status {study.result.status}",
@@ -181,7 +203,7 @@ def draw_directions(study: Study) -> "Figure":
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(
-        f"Directions of a logistic mixture from third moments, {data.X.shape[0]:,} rows, "
+        f"Directions of a logistic mixture from moments, {data.X.shape[0]:,} rows, "
         f"{study.seconds:.1f} s"
     )
     return figure

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from moment_init.data import RandomSeed, make_generator, validate_features
+from moment_init.arguments import RandomSeed, make_generator
+from moment_init.data import validate_features
 from moment_init.families import Family, get_family
 from moment_init.families.links import FloatArray
 from moment_init.simulation.inputs import INPUT_DESIGNS, InputSampler

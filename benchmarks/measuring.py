@@ -1,0 +1,72 @@
+"""Seconds and bytes of a call."""
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.report import Row
+
+__all__ = ["BYTES_PER_DOUBLE", "extra_peak_bytes", "number", "seconds_of"]
+
+BYTES_PER_DOUBLE = 8
+
+
+def seconds_of(function: Callable[[], Any]) -> float:
+    """Time a call.
+
+    Parameters
+    ----------
+    function : callable
+        What to call.
+
+    Returns
+    -------
+    float
+        Seconds by the wall clock.
+    """
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def extra_peak_bytes(function: Callable[[], Any]) -> int:
+    """Peak of what is allocated during a call; NumPy reports its arrays to tracemalloc.
+
+    Parameters
+    ----------
+    function : callable
+        What to call; tracing slows it.
+
+    Returns
+    -------
+    int
+        Bytes beyond those held before.
+    """
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        function()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return peak - before
+
+
+def number(row: Row, column: str) -> float:
+    """A cell as a number.
+
+    Parameters
+    ----------
+    row : dict
+        Row of a table.
+    column : str
+        Which cell.
+
+    Returns
+    -------
+    float
+        Its value.
+    """
+    return float(str(row[column]))

@@ -1,0 +1,272 @@
+"""The mixtures on which the stacked estimator is judged, and how far an estimate is from them."""
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.report import Row
+from moment_init import (
+    MixtureData,
+    WeakSignalWarning,
+    angles_in_degrees,
+    estimate,
+    match_components,
+    simulate_mixture,
+)
+from moment_init.data import validate_data
+from moment_init.problem import EstimationProblem, pose_problem
+from moment_init.results import MomentEstimate
+from moment_init.scores.gaussian import Gaussian
+
+__all__ = [
+    "MIXTURES",
+    "Mixture",
+    "ParameterErrors",
+    "describe",
+    "draw",
+    "parameter_errors",
+    "pose",
+    "timed",
+    "worst_cosine",
+]
+
+FloatArray = NDArray[np.float64]
+
+# Random models: scales within this range of the stated one; biases, directions and, where they are
+# not given, weights ~ Dirichlet(10) are the simulation's own.
+SCALE_RANGE = (0.7, 1.3)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A kind of random mixture and the accuracy that is asked for.
+
+    Parameters
+    ----------
+    family : str
+        Family of the response.
+    n_obs, n_features, n_components : int
+        Sizes.
+    scale : float
+        Length of the coefficients, up to a factor in `SCALE_RANGE`.
+    bar : float
+        Smallest mean over data sets of the worst |cos|.
+    dispersion : float or None
+        Dispersion, where the family has one.
+    weights : tuple of float or None
+        Weights of the components; random if None.
+    """
+
+    family: str
+    n_obs: int
+    n_features: int
+    n_components: int
+    scale: float
+    bar: float
+    dispersion: float | None = None
+    weights: tuple[float, ...] | None = None
+
+    def resized(self, n_obs: int, n_features: int | None = None) -> "Mixture":
+        """Change the number of rows and of features.
+
+        Parameters
+        ----------
+        n_obs : int
+            Number of rows.
+        n_features : int, optional
+            Number of features; unchanged by default.
+
+        Returns
+        -------
+        Mixture
+            The same mixture otherwise.
+        """
+        return replace(self, n_obs=n_obs, n_features=n_features or self.n_features)
+
+
+MIXTURES = (
+    Mixture("gaussian", 5_000, 10, 3, 2.0, 0.96, dispersion=0.5),
+    Mixture("poisson", 20_000, 5, 3, 0.7, 0.92),
+    Mixture("bernoulli", 20_000, 5, 2, 2.0, 0.99),
+    Mixture("bernoulli", 100_000, 10, 3, 2.0, 0.97),
+    Mixture("gaussian", 8_000, 10, 4, 1.0, 0.85, dispersion=0.1, weights=(0.7, 0.15, 0.1, 0.05)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterErrors:
+    """Errors of the worst component.
+
+    Parameters
+    ----------
+    angle : float
+        Largest angle to the truth in degrees, signs included.
+    scale : float
+        Largest relative error of a scale.
+    bias : float
+        Largest error of a bias.
+    weight : float
+        Largest error of a weight.
+    """
+
+    angle: float
+    scale: float
+    bias: float
+    weight: float
+
+
+def draw(mixture: Mixture, seed: int, index: int) -> MixtureData:
+    """Draw a model and its data.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        What kind.
+    seed, index : int
+        Seed of the run and number of the data set.
+
+    Returns
+    -------
+    MixtureData
+        Data with their truth.
+    """
+    rng = np.random.default_rng([seed, index])
+    return simulate_mixture(
+        mixture.n_obs,
+        mixture.n_features,
+        mixture.n_components,
+        family=mixture.family,
+        scales=mixture.scale * rng.uniform(*SCALE_RANGE, mixture.n_components),
+        weights=mixture.weights,
+        dispersion=mixture.dispersion,
+        random_seed=rng,
+    )
+
+
+def timed(
+    data: MixtureData, seed: int, *, n_components: Any = None, **options: Any
+) -> tuple[MomentEstimate, float]:
+    """Estimate, with the seconds it took.
+
+    Parameters
+    ----------
+    data : MixtureData
+        The data.
+    seed : int
+        Seed of the estimate.
+    n_components : int or "auto", optional
+        The true number by default.
+    **options : object
+        Further arguments of `estimate`.
+
+    Returns
+    -------
+    result : MomentEstimate
+        The estimate.
+    seconds : float
+        Time of the call.
+    """
+    number = data.weights.size if n_components is None else n_components
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakSignalWarning)  # counted by the error instead
+        return _seconds_of(
+            lambda: estimate(
+                data.X, data.y, number, family=data.family, random_seed=seed, **options
+            )
+        )
+
+
+def worst_cosine(result: MomentEstimate, data: MixtureData) -> float:
+    """Smallest |cos| between a direction and its matched estimate.
+
+    Parameters
+    ----------
+    result : MomentEstimate
+        The estimate.
+    data : MixtureData
+        The truth.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+    """
+    angles = angles_in_degrees(result.directions, data.directions)
+    return float(np.cos(np.radians(angles.max())))
+
+
+def parameter_errors(result: MomentEstimate, data: MixtureData) -> ParameterErrors:
+    """Errors of the worst component in each parameter.
+
+    Parameters
+    ----------
+    result : MomentEstimate
+        An estimate with scales, biases and weights.
+    data : MixtureData
+        The truth.
+
+    Returns
+    -------
+    ParameterErrors
+        After matching by directions with their signs: an opposite direction is an error.
+    """
+    if result.scales is None or result.biases is None or result.weights is None:
+        raise ValueError(f"`result` must have scales; got method {result.method!r} without.")
+    index = match_components(result.directions, data.directions, signed=True)
+    angles = angles_in_degrees(result.directions, data.directions, signed=True)
+    return ParameterErrors(
+        angle=float(angles.max()),
+        scale=float(np.abs(result.scales[index] / data.scales - 1.0).max()),
+        bias=float(np.abs(result.biases[index] - data.biases).max()),
+        weight=float(np.abs(result.weights[index] - data.weights).max()),
+    )
+
+
+def pose(data: MixtureData) -> EstimationProblem:
+    """Rows, fitted input density and coordinates, as `estimate` sees them.
+
+    Parameters
+    ----------
+    data : MixtureData
+        The data.
+
+    Returns
+    -------
+    EstimationProblem
+        The problem.
+    """
+    checked = validate_data(data.X, data.y, family=data.family)
+    model = Gaussian().fit_rows(checked.X, checked.sample_weight, checked.feature_names)
+    return pose_problem(checked, model)
+
+
+def describe(mixture: Mixture) -> Row:
+    """First columns of a table.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The mixture of a row.
+
+    Returns
+    -------
+    dict
+        Family and sizes.
+    """
+    return {
+        "family": mixture.family,
+        "n": mixture.n_obs,
+        "d": mixture.n_features,
+        "r": mixture.n_components,
+    }
+
+
+def _seconds_of[Result](function: Callable[[], Result]) -> tuple[Result, float]:
+    start = time.perf_counter()
+    result = function()
+    return result, time.perf_counter() - start

@@ -1,0 +1,257 @@
+"""The stacked estimate: wires sums, subspace, tensor, moment model and refinement together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.blocks import N_PARTS
+from moment_init.data import RegressionData
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.scores.gaussian import Gaussian
+from moment_init.stacked.expectations import expected_functions
+from moment_init.stacked.moment_model import MomentFit, MomentModel
+from moment_init.stacked.noise import MomentNoise, estimate_noise
+from moment_init.stacked.overcomplete import decompose_symmetric, required_order
+from moment_init.stacked.projection import ProjectedMoments, project
+from moment_init.stacked.refinement import jackknife_coefficients, lift_parameters
+from moment_init.stacked.start_grid import start_grid
+from moment_init.stacked.subspace import Subspace, find_subspace
+from moment_init.stacked.sums import LowOrders, sum_low_orders
+from moment_init.stacked.tensor import KEPT_CANDIDATES, Candidate, cp_candidates, stack_slices
+
+__all__ = ["StackedFit", "stacked_estimate"]
+
+FloatArray = NDArray[np.float64]
+
+# Steps of the fit with equal weights, which comes near from the grid, and of the weighted fit.
+ROUGH_STEPS = 8
+WEIGHTED_STEPS = 30
+
+# The moments are formed again about the refined subspace if it has turned by more than 5 degrees:
+# what is left is of second order in the angle, below one per cent.
+SMALL_TURN = float(np.cos(np.radians(5.0)))
+
+# Random combinations of grid points to start from where all directions are the same.
+GRID_DRAWS = 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackedFit:
+    """The stacked estimate in standardised coordinates.
+
+    Parameters
+    ----------
+    candidates : tuple of MixtureParameters
+        Complete mixtures with signs settled, coefficients (n_features, n_components), best first.
+    misfits : numpy.ndarray, shape (n_candidates,)
+        Weighted sum of squared residuals of the moments of each; chi-squared with `n_moments`
+        less the number of parameters if the model is right.
+    n_moments : int
+        Number of moments that were fitted.
+    subspace : numpy.ndarray, shape (n_features, min(n_components, n_features))
+        Orthonormal basis of the subspace about which the moments were formed.
+    spectrum : numpy.ndarray, shape (n_features,)
+        Eigenvalues of the Gram matrix of all moments over the edge of their noise, largest first.
+    uses_third_order : bool
+        Whether the first two orders did not show the subspace clearly.
+    max_order : int
+        Highest order of the moments, 3 or 4.
+    cp_directions : numpy.ndarray, shape (n_features, n_components)
+        Directions of the best decomposition of the stacked tensor, before anything else; without
+        signs.
+    cp_residual : float
+        What that decomposition leaves of the tensor, relative to it.
+    replicates : numpy.ndarray, shape (n_parts, n_features, n_components)
+        Coefficients of the best candidate with each part of the rows left out.
+    low_orders : LowOrders
+        Moments of the first two orders; they serve other numbers of components too.
+    """
+
+    candidates: tuple[MixtureParameters, ...]
+    misfits: FloatArray
+    n_moments: int
+    subspace: FloatArray
+    spectrum: FloatArray
+    uses_third_order: bool
+    max_order: int
+    cp_directions: FloatArray
+    cp_residual: float
+    replicates: FloatArray
+    low_orders: LowOrders
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Problem:
+    """Moments about one subspace with what is needed to fit them."""
+
+    projected: ProjectedMoments
+    moments: FloatArray
+    model: MomentModel
+    noise: MomentNoise
+
+    def fit(self, start: MixtureParameters) -> MomentFit:
+        return self.model.fit(start, self.moments, self.noise, max_steps=WEIGHTED_STEPS)
+
+    def lift(self, parameters: MixtureParameters) -> MixtureParameters:
+        return lift_parameters(self.projected, self.model, parameters, self.noise)
+
+
+def stacked_estimate(
+    data: RegressionData,
+    input_model: Gaussian,
+    response: FloatArray,
+    n_components: int,
+    rng: np.random.Generator,
+    *,
+    low_orders: LowOrders | None = None,
+) -> StackedFit:
+    """Estimate all parameters of a mixture from stacked moments.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    input_model : Gaussian
+        Fitted density of the input.
+    response : numpy.ndarray, shape (n_obs,)
+        Response without offset and trials, standardised for the identity link.
+    n_components : int
+        Number of components r, also above the number of features.
+    rng : numpy.random.Generator
+        Source of starts and of the sample of rows that weighs the moments.
+    low_orders : LowOrders, optional
+        From an earlier call with the same rows; saves two passes.
+
+    Returns
+    -------
+    StackedFit
+        The estimate.
+
+    Raises
+    ------
+    IdentifiabilityError
+        If moments up to the fourth order cannot identify so many components.
+    ValueError
+        If there are fewer rows than parts of the rows.
+
+    Notes
+    -----
+    Four passes over the rows, two of them independent of r, and one more where the first two
+    orders do not show the subspace, and one where it turns: O(n d^2 m + n r^3 m) for m functions.
+    """
+    if data.n_obs < N_PARTS:
+        raise ValueError(
+            f"`X` must have at least {N_PARTS} rows for the stacked estimate; got {data.n_obs}. "
+            "Add rows."
+        )
+    low_orders = low_orders or sum_low_orders(data, input_model, response)
+    max_order = required_order(
+        data.n_features,
+        n_components,
+        low_orders.rows.n_functions,
+        has_dispersion=data.family.has_dispersion,
+    )
+    subspace = find_subspace(low_orders, n_components)
+    problem = _pose(data, project(low_orders, subspace.basis, max_order), rng)
+    found = _decompose(problem, n_components, rng)
+    starts = [problem.model.start(each.directions, problem.moments) for each in found]
+    if data.n_features == 1 < n_components:
+        starts += _grid_starts(problem.model, n_components, rng)
+    fits = _fit_all(problem, starts)
+    problem, fits = _turn_subspace(data, problem, fits, rng)
+    return _assemble(problem, fits, subspace, found[0])
+
+
+def _pose(data: RegressionData, projected: ProjectedMoments, rng: np.random.Generator) -> _Problem:
+    """Model and noise of projected moments."""
+    rows = projected.low_orders.rows
+    mean_response = float(rows.weights @ rows.response / rows.weights.sum())
+    grid, prior = start_grid(data.family, mean_response)
+    model = MomentModel(
+        expected_functions(data, rows), projected.basis, rows.effective_n, grid, prior
+    )
+    return _Problem(projected, projected.moments(), model, estimate_noise(projected, rng))
+
+
+def _decompose(
+    problem: _Problem, n_components: int, rng: np.random.Generator
+) -> tuple[Candidate, ...]:
+    """Candidates for the directions inside the subspace."""
+    basis = problem.projected.basis
+    if n_components > basis.n_variables > 1:
+        orders = tuple(range(2, basis.max_order + 1))
+        found = decompose_symmetric(problem.moments, basis, orders, n_components, rng)
+        if found:
+            return found[:KEPT_CANDIDATES]
+    return cp_candidates(stack_slices(problem.moments, basis), n_components, rng)
+
+
+def _grid_starts(
+    model: MomentModel, n_components: int, rng: np.random.Generator
+) -> list[MixtureParameters]:
+    """Random points of the grid: in one dimension all directions are one, starts must differ."""
+    starts = []
+    for _ in range(GRID_DRAWS):
+        point = rng.integers(len(model.grid.scales), size=n_components)
+        signs = rng.choice([-1.0, 1.0], size=n_components)
+        dispersion = model.grid.dispersion
+        starts.append(
+            MixtureParameters(
+                coefficients=(signs * model.grid.scales[point])[None],
+                biases=model.grid.biases[point],
+                weights=np.full(n_components, 1.0 / n_components),
+                dispersion=None if dispersion is None else dispersion[point],
+            )
+        )
+    return starts
+
+
+def _fit_all(problem: _Problem, starts: list[MixtureParameters]) -> list[MomentFit]:
+    """Fit all parameters from every start, first roughly, and keep the best few."""
+    rough = [
+        problem.model.fit(start, problem.moments, None, max_steps=ROUGH_STEPS) for start in starts
+    ]
+    rough.sort(key=lambda fit: fit.misfit)
+    fits = [problem.fit(fit.parameters) for fit in rough[:KEPT_CANDIDATES]]
+    return sorted(fits, key=lambda fit: fit.misfit)
+
+
+def _turn_subspace(
+    data: RegressionData, problem: _Problem, fits: list[MomentFit], rng: np.random.Generator
+) -> tuple[_Problem, list[MomentFit]]:
+    """Form the moments again about the refined directions if these have left the subspace."""
+    old = problem.projected.subspace
+    if old.shape[0] == old.shape[1]:
+        return problem, fits
+    refined = problem.lift(fits[0].parameters)
+    new, _ = np.linalg.qr(refined.coefficients)
+    if np.linalg.svd(new.T @ old, compute_uv=False).min() > SMALL_TURN:
+        return problem, fits
+    max_order = problem.projected.basis.max_order
+    turned = _pose(data, project(problem.projected.low_orders, new, max_order), rng)
+    best = turned.fit(refined.lift(new.T))
+    others = [
+        MomentFit(fit.parameters.lift(new.T @ old), fit.misfit, fit.jacobian) for fit in fits[1:]
+    ]
+    return turned, [best, *others]
+
+
+def _assemble(
+    problem: _Problem, fits: list[MomentFit], subspace: Subspace, best: Candidate
+) -> StackedFit:
+    """Lift everything to all dimensions and say how it was found."""
+    projected = problem.projected
+    return StackedFit(
+        candidates=tuple(problem.lift(fit.parameters) for fit in fits),
+        misfits=np.array([fit.misfit for fit in fits]),
+        n_moments=problem.moments.size,
+        subspace=projected.subspace,
+        spectrum=subspace.spectrum,
+        uses_third_order=subspace.uses_third_order,
+        max_order=projected.basis.max_order,
+        cp_directions=subspace.basis @ best.directions,
+        cp_residual=best.residual,
+        replicates=jackknife_coefficients(projected, problem.model, fits[0], problem.noise),
+        low_orders=projected.low_orders,
+    )

@@ -1,0 +1,344 @@
+r"""Moments of a mixture as functions of its parameters, and the parameters that fit given moments.
+
+The moment of order m of function k is
+
+.. math:: E[T_k S_m] / \sqrt{m!} = \sum_j w_j\, h_{m,k}(s_j, b_j, \phi_j)\, u_j^{\otimes m}
+
+with h of `moment_init.stacked.expectations`. Directions, scales, biases, weights and dispersions
+follow from all moments at once by weighted non-linear least squares; the sign of a direction too,
+since links are increasing. By Stein's identity the derivatives of h are moments of higher order,
+
+.. math:: \partial_b h_m = \sqrt{m+1}\, h_{m+1} / s, \qquad
+          \partial_s h_m = (\sqrt{(m+1)(m+2)}\, h_{m+2} + m h_m) / s,
+
+so that the Jacobian needs no differences except in the dispersion.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from moment_init.likelihood.parameters import MixtureParameters, component_size, pack, unpack
+from moment_init.stacked.expectations import ExpectedFunctions
+from moment_init.stacked.hermite_basis import HermiteBasis
+from moment_init.stacked.noise import MomentNoise
+from moment_init.stacked.start_grid import GridPoints, ParameterPrior
+
+__all__ = ["MomentFit", "MomentModel"]
+
+FloatArray = NDArray[np.float64]
+
+# A residual that is not a number (parameters far outside every range) counts as this many standard
+# errors, so that the step that led there is refused.
+REFUSED_RESIDUAL = 1e6
+
+# A scale below this has no direction left; it also keeps derivatives from dividing zero by zero.
+SMALLEST_SCALE = 1e-6
+
+# Step in the log dispersion for its derivative: truncation and rounding are both about 1e-6.
+DISPERSION_STEP = 1e-6
+
+# Relative changes below this are far inside the standard errors of any moment.
+FIT_TOLERANCE = 1e-4
+
+# A component has at least this weight times 1/r^2 at the start: a smaller one could not be seen.
+SMALLEST_START_WEIGHT = 0.3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MomentFit:
+    """Parameters fitted to moments.
+
+    Parameters
+    ----------
+    parameters : MixtureParameters
+        The parameters, coefficients in the coordinates of the moments.
+    misfit : float
+        Sum of squared residuals, prior included: about chi-squared where moments were weighted.
+    jacobian : numpy.ndarray, shape (n_residuals, n_parameters)
+        Derivatives of the residuals in the order of `moment_init.likelihood.parameters`; the rows
+        of the prior come last.
+    """
+
+    parameters: MixtureParameters
+    misfit: float
+    jacobian: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class MomentModel:
+    """Moments of a mixture in k dimensions.
+
+    Parameters
+    ----------
+    expected : ExpectedFunctions
+        Conditional expectations of the m functions of the response.
+    basis : HermiteBasis
+        The q polynomials whose coefficients are the moments.
+    effective_n : float
+        Number of rows behind the moments.
+    grid : GridPoints
+        Where a component's scale, bias and dispersion are looked for.
+    prior : ParameterPrior
+        Keeps the fit of noisy moments off the edge.
+    """
+
+    expected: ExpectedFunctions
+    basis: HermiteBasis
+    effective_n: float
+    grid: GridPoints
+    prior: ParameterPrior
+
+    @cached_property
+    def grid_moments(self) -> FloatArray:
+        """Moments of one component at every point of the grid, orders from 1: (n, max_order, m)."""
+        moments = self.expected.component_moments(
+            self.grid.scales, self.grid.biases, self.grid.dispersion, self.basis.max_order
+        )
+        return moments[:, 1:]
+
+    def component_moments(
+        self, parameters: MixtureParameters, extra_orders: int = 0
+    ) -> tuple[FloatArray, FloatArray]:
+        """Unit directions, and the moments h of every component without its weight.
+
+        Parameters
+        ----------
+        parameters : MixtureParameters
+            The mixture.
+        extra_orders : int
+            Orders beyond those of the basis.
+
+        Returns
+        -------
+        directions : numpy.ndarray, shape (k, r)
+            Unit directions.
+        moments : numpy.ndarray, shape (r, max_order + 1 + extra_orders, m)
+            The moments.
+        """
+        scales = np.maximum(parameters.scales, SMALLEST_SCALE)
+        moments = self.expected.component_moments(
+            scales, parameters.biases, parameters.dispersion, self.basis.max_order + extra_orders
+        )
+        return parameters.coefficients / scales, moments
+
+    def predict(self, parameters: MixtureParameters) -> FloatArray:
+        """Moments of a mixture.
+
+        Parameters
+        ----------
+        parameters : MixtureParameters
+            The mixture, coefficients (k, r).
+
+        Returns
+        -------
+        numpy.ndarray, shape (m, q)
+            The moments.
+        """
+        directions, moments = self.component_moments(parameters)
+        return self._combine(directions, moments * parameters.weights[:, None, None])
+
+    def jacobian(self, parameters: MixtureParameters) -> FloatArray:
+        """Derivatives of the moments.
+
+        Parameters
+        ----------
+        parameters : MixtureParameters
+            The mixture, coefficients (k, r).
+
+        Returns
+        -------
+        numpy.ndarray, shape (m, q, n_parameters)
+            Derivatives in the order of `moment_init.likelihood.parameters`.
+        """
+        directions, moments = self.component_moments(parameters, extra_orders=2)
+        size, n_components = directions.shape
+        n_orders = self.basis.max_order + 1
+        over_scale = parameters.weights / np.maximum(parameters.scales, SMALLEST_SCALE)
+        n_entries = component_size(parameters)
+        shape = (moments.shape[2], self.basis.size, n_components, n_entries)
+        result = np.zeros(shape)
+        separate = np.zeros(shape[:3])
+        for order in range(n_orders):
+            columns = self.basis.columns(order)
+            monomials = self.basis.monomials(directions, order)
+            along = np.sqrt((order + 1) * (order + 2)) * moments[:, order + 2] * over_scale[:, None]
+            radial = np.einsum("qj,aj,jf->fqja", monomials, directions, along)
+            if order:
+                turns = self.basis.monomial_derivatives(directions, order)
+                turned = moments[:, order] * over_scale[:, None]
+                radial = radial + np.einsum("qaj,jf->fqja", turns, turned)
+            result[:, columns, :, :size] = radial
+            slopes = np.sqrt(order + 1) * moments[:, order + 1] * over_scale[:, None]
+            result[:, columns, :, size] = np.einsum("qj,jf->fqj", monomials, slopes)
+            separate[:, columns] = np.einsum("qj,jf->fqj", monomials, moments[:, order])
+        if parameters.dispersion is not None:
+            result[..., size + 1] = self._dispersion_derivative(parameters, directions, moments)
+        logits = (separate - (separate @ parameters.weights)[..., None]) * parameters.weights
+        by_component = result.reshape(*shape[:2], -1)
+        return np.concatenate([by_component, logits[..., :-1]], axis=2)
+
+    def start(self, directions: FloatArray, moments: FloatArray) -> MixtureParameters:
+        """Scale, bias, weight, dispersion and sign of each direction from the grid.
+
+        Least squares gives the coefficients of every direction in every moment; each direction then
+        takes the point of the grid, the weight and the sign that come nearest.
+
+        Parameters
+        ----------
+        directions : numpy.ndarray, shape (k, r)
+            Unit directions without sign.
+        moments : numpy.ndarray, shape (m, q)
+            The moments.
+
+        Returns
+        -------
+        MixtureParameters
+            Where the fit can start.
+        """
+        n_components = directions.shape[1]
+        observed = np.stack(
+            [
+                np.linalg.lstsq(
+                    self.basis.monomials(directions, order),
+                    moments[:, self.basis.columns(order)].T,
+                    rcond=None,
+                )[0]
+                for order in range(1, self.basis.max_order + 1)
+            ],
+            axis=1,
+        )  # (r, max_order, m)
+        parity = (-1.0) ** np.arange(1, self.basis.max_order + 1)[:, None]
+        candidates = np.stack([observed, observed * parity])  # (2, r, max_order, m)
+        grid = self.grid_moments
+        squares = np.einsum("gof,gof->g", grid, grid)
+        products = np.einsum("gof,tjof->tjg", grid, candidates)
+        smallest = SMALLEST_START_WEIGHT / n_components**2
+        weights = np.clip(products / squares, smallest, 1.0)
+        losses = weights**2 * squares - 2.0 * weights * products  # (2, r, n_points)
+        by_component = np.moveaxis(losses, 1, 0).reshape(n_components, -1)
+        turn, point = np.divmod(by_component.argmin(axis=1), grid.shape[0])
+        chosen = weights[turn, np.arange(n_components), point]
+        signs = 1.0 - 2.0 * turn
+        dispersion = self.grid.dispersion
+        return MixtureParameters(
+            coefficients=directions * signs * self.grid.scales[point],
+            biases=self.grid.biases[point],
+            weights=chosen / chosen.sum(),
+            dispersion=None if dispersion is None else dispersion[point],
+        )
+
+    def fit(
+        self,
+        start: MixtureParameters,
+        moments: FloatArray,
+        noise: MomentNoise | None,
+        *,
+        max_steps: int,
+        tolerance: float = FIT_TOLERANCE,
+    ) -> MomentFit:
+        """Fit all parameters to all moments at once, directions free.
+
+        Parameters
+        ----------
+        start : MixtureParameters
+            Where to start.
+        moments : numpy.ndarray, shape (m, q)
+            The moments.
+        noise : MomentNoise or None
+            Covariance that weighs the moments; None weighs them all alike.
+        max_steps : int
+            Most evaluations of the moments.
+        tolerance : float
+            Relative change of misfit or parameters at which to stop.
+
+        Returns
+        -------
+        MomentFit
+            The fit.
+        """
+        root_n = np.sqrt(self.effective_n)
+
+        def residuals(vector: FloatArray) -> FloatArray:
+            parameters = unpack(vector, start)
+            with np.errstate(all="ignore"):
+                difference = root_n * (self.predict(parameters) - moments)
+            difference = np.where(np.isfinite(difference), difference, REFUSED_RESIDUAL)
+            weighted = difference.ravel() if noise is None else noise.whiten(difference)
+            return np.concatenate([weighted, self._prior_residuals(parameters)])
+
+        def jacobian(vector: FloatArray) -> FloatArray:
+            parameters = unpack(vector, start)
+            slopes = root_n * self.jacobian(parameters)
+            flat = slopes.reshape(-1, len(vector)) if noise is None else noise.whiten(slopes)
+            return np.concatenate([flat, self._prior_jacobian(parameters)])
+
+        solution = least_squares(
+            residuals,
+            pack(start),
+            jac=jacobian,
+            x_scale="jac",
+            max_nfev=max_steps,
+            ftol=tolerance,
+            xtol=tolerance,
+        )
+        return MomentFit(unpack(solution.x, start), 2.0 * float(solution.cost), solution.jac)
+
+    def _combine(self, directions: FloatArray, moments: FloatArray) -> FloatArray:
+        """Sum of h times the monomials of the directions over the components, (m, q)."""
+        parts = [
+            (self.basis.monomials(directions, order) @ moments[:, order]).T
+            for order in range(self.basis.max_order + 1)
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def _dispersion_derivative(
+        self, parameters: MixtureParameters, directions: FloatArray, moments: FloatArray
+    ) -> FloatArray:
+        """Derivative of the moments in each log dispersion by differences, (m, q, r)."""
+        scales = np.maximum(parameters.scales, SMALLEST_SCALE)
+        moved = np.asarray(parameters.dispersion) * np.exp(DISPERSION_STEP)
+        n_orders = self.basis.max_order + 1
+        shifted = self.expected.component_moments(
+            scales, parameters.biases, moved, self.basis.max_order
+        )
+        slopes = (shifted - moments[:, :n_orders]) / DISPERSION_STEP
+        slopes *= parameters.weights[:, None, None]
+        parts = [
+            np.einsum("qj,jf->fqj", self.basis.monomials(directions, order), slopes[:, order])
+            for order in range(n_orders)
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def _prior_residuals(self, parameters: MixtureParameters) -> FloatArray:
+        prior = self.prior
+        weights = np.maximum(parameters.weights, np.finfo(float).tiny)
+        shares = np.log(weights * parameters.n_components)
+        parts = [
+            shares / prior.log_weight_deviation,
+            (parameters.biases - prior.bias_mean) / prior.bias_deviation,
+        ]
+        if parameters.dispersion is not None:
+            excess = np.log(parameters.dispersion) - prior.log_dispersion_mean
+            parts.append(excess / prior.log_dispersion_deviation)
+        return np.concatenate(parts)
+
+    def _prior_jacobian(self, parameters: MixtureParameters) -> FloatArray:
+        prior, n_components = self.prior, parameters.n_components
+        size, n_entries = parameters.n_features, component_size(parameters)
+        has_dispersion = parameters.dispersion is not None
+        n_parameters = n_components * (n_entries + 1) - 1
+        result = np.zeros((n_components * (2 + has_dispersion), n_parameters))
+        each = np.arange(n_components)
+        logits = np.eye(n_components) - parameters.weights
+        result[:n_components, n_components * n_entries :] = (
+            logits[:, :-1] / prior.log_weight_deviation
+        )
+        result[n_components + each, each * n_entries + size] = 1.0 / prior.bias_deviation
+        if has_dispersion:
+            columns = each * n_entries + size + 1
+            result[2 * n_components + each, columns] = 1.0 / prior.log_dispersion_deviation
+        return result

@@ -1,0 +1,229 @@
+r"""The stacked tensor and its candidates for the directions.
+
+Inside the subspace every second moment is a matrix :math:`\sum_j b_j u_j u_j'`, and every slice of
+a higher moment too. Stacked they are one k x k x n array :math:`[[U, U, C]]`, which TensorLy's
+alternating least squares decomposes from Jennrich's starts: eigenvectors of one random combination
+of slices times the pseudo-inverse of another, exact without noise.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from tensorly.decomposition import parafac
+
+from moment_init.matching import match_components
+from moment_init.stacked.hermite_basis import HermiteBasis
+
+__all__ = ["Candidate", "alternating_least_squares", "cp_candidates", "stack_slices"]
+
+FloatArray = NDArray[np.float64]
+
+# Pairs of random combinations for Jennrich's starts, and random starts beside them: evaluating a
+# start is a small least-squares problem, so many are looked at and few are followed.
+JENNRICH_PAIRS = 40
+RANDOM_STARTS = 10
+
+# Starts that are followed by alternating least squares, and different results that are kept.
+FOLLOWED_STARTS = 6
+KEPT_CANDIDATES = 5
+
+# Two candidates are the same if every direction has a partner with at least this cosine (14
+# degrees); starts, further from their optimum, within 18 degrees.
+SAME_CANDIDATE = 0.97
+SAME_START = 0.95
+
+# Sweeps of alternating least squares: what is left after them is far below sampling noise, and
+# the fit of all parameters moves the directions once more.
+MAX_SWEEPS = 60
+SWEEP_TOLERANCE = 1e-6
+
+# A vector shorter than this has no direction.
+SMALLEST_LENGTH = 1e-8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """One decomposition of the stacked tensor.
+
+    Parameters
+    ----------
+    directions : numpy.ndarray, shape (k, n_components)
+        Unit directions; their signs mean nothing yet.
+    residual : float
+        Norm of what they leave of the stack, relative to the stack's.
+    """
+
+    directions: FloatArray
+    residual: float
+
+
+def stack_slices(moments: FloatArray, basis: HermiteBasis) -> FloatArray:
+    r"""Stack the second moments and all slices of the higher ones.
+
+    Order m is divided by :math:`\sqrt{m!}`, so that all slices carry noise of one size.
+
+    Parameters
+    ----------
+    moments : numpy.ndarray, shape (n_functions, q)
+        Coefficients of the normalised polynomials.
+    basis : HermiteBasis
+        The polynomials, of k variables.
+
+    Returns
+    -------
+    numpy.ndarray, shape (k, k, n_slices)
+        The stack.
+    """
+    size = basis.n_variables
+    slices = [
+        np.moveaxis(basis.expand(moments[:, basis.columns(order)], order), 0, 2)
+        for order in range(2, basis.max_order + 1)
+    ]
+    return np.concatenate([part.reshape(size, size, -1) for part in slices], axis=2)
+
+
+def cp_candidates(
+    stack: FloatArray, n_components: int, rng: np.random.Generator
+) -> tuple[Candidate, ...]:
+    """Decompose the stack from many starts and keep the distinct best.
+
+    Parameters
+    ----------
+    stack : numpy.ndarray, shape (k, k, n_slices)
+        The stacked tensor.
+    n_components : int
+        Number of components; Jennrich's starts need it to be at most k.
+    rng : numpy.random.Generator
+        Source of the starts.
+
+    Returns
+    -------
+    tuple of Candidate
+        At most five, best fit first.
+    """
+    size = stack.shape[0]
+    if size == 1:
+        return (Candidate(np.ones((1, n_components)), 0.0),)
+    compressed = _compress(stack)
+    if n_components <= size:
+        starts = _jennrich_starts(compressed, rng)
+        n_random = RANDOM_STARTS
+    else:
+        starts, n_random = [], 4 * FOLLOWED_STARTS
+    starts += [
+        Candidate(directions, _relative_residual(compressed, directions))
+        for directions in _random_directions(size, n_components, n_random, rng)
+    ]
+    followed = _distinct_best(starts, FOLLOWED_STARTS, SAME_START)
+    results = [alternating_least_squares(compressed, start.directions) for start in followed]
+    finished = [result for result in results if result is not None]
+    # Only if every run met a singular system: the starts themselves are then what is known.
+    return tuple(_distinct_best(finished or followed, KEPT_CANDIDATES, SAME_CANDIDATE))
+
+
+def alternating_least_squares(
+    stack: FloatArray,
+    directions: FloatArray,
+    *,
+    max_sweeps: int = MAX_SWEEPS,
+    tolerance: float = SWEEP_TOLERANCE,
+) -> Candidate | None:
+    """Refine directions by TensorLy's `parafac`, with equal factors for the first two modes.
+
+    Parameters
+    ----------
+    stack : numpy.ndarray, shape (k, k, n_slices)
+        The stacked tensor.
+    directions : numpy.ndarray, shape (k, n_components)
+        Where to start.
+    max_sweeps : int
+        Most sweeps over the three factors.
+    tolerance : float
+        Change of the relative residual at which to stop.
+
+    Returns
+    -------
+    Candidate or None
+        The mean of the first two factors, with its residual; None if a sweep met a singular system
+        or a component vanished.
+    """
+    n_components = directions.shape[1]
+    loadings, _ = _loadings(stack, directions)
+    initial = (np.ones(n_components), [directions.copy(), directions.copy(), loadings])
+    try:
+        result = parafac(stack, n_components, init=initial, n_iter_max=max_sweeps, tol=tolerance)
+    except np.linalg.LinAlgError:  # two components have become one
+        return None
+    first, second = (np.asarray(factor, dtype=np.float64) for factor in result.factors[:2])
+    lengths = np.linalg.norm(first, axis=0), np.linalg.norm(second, axis=0)
+    if not all(np.all(length > SMALLEST_LENGTH) for length in lengths):
+        return None
+    first, second = first / lengths[0], second / lengths[1]
+    total = first + second * np.where(np.sum(first * second, axis=0) < 0.0, -1.0, 1.0)
+    unit = total / np.linalg.norm(total, axis=0)
+    if not np.all(np.isfinite(unit)):
+        return None
+    return Candidate(unit, _relative_residual(stack, unit))
+
+
+def _compress(stack: FloatArray) -> FloatArray:
+    """Rotate the third mode so that only its rank is left, at most k (k + 1) / 2; exact."""
+    size = stack.shape[0]
+    left, values, _ = np.linalg.svd(stack.reshape(size**2, -1), full_matrices=False)
+    rank = min(len(values), size * (size + 1) // 2)
+    return np.asarray((left[:, :rank] * values[:rank]).reshape(size, size, rank))
+
+
+def _loadings(stack: FloatArray, directions: FloatArray) -> tuple[FloatArray, float]:
+    """Least-squares third factor (n_slices, r) for given directions, and the squared residual."""
+    size, n_components = directions.shape
+    products = (directions[:, None, :] * directions[None]).reshape(size**2, n_components)
+    unfolded = stack.reshape(size**2, -1)
+    loadings = np.linalg.lstsq(products, unfolded, rcond=None)[0]
+    return loadings.T, float(np.sum(np.square(unfolded - products @ loadings)))
+
+
+def _relative_residual(stack: FloatArray, directions: FloatArray) -> float:
+    size = max(float(np.linalg.norm(stack)), np.finfo(float).tiny)
+    return float(np.sqrt(_loadings(stack, directions)[1]) / size)
+
+
+def _random_directions(
+    size: int, n_components: int, count: int, rng: np.random.Generator
+) -> list[FloatArray]:
+    draws = rng.standard_normal((count, size, n_components))
+    return list(draws / np.linalg.norm(draws, axis=1, keepdims=True))
+
+
+def _jennrich_starts(stack: FloatArray, rng: np.random.Generator) -> list[Candidate]:
+    """Eigenvectors of one random combination of slices times the pseudo-inverse of another."""
+    starts = []
+    for _ in range(JENNRICH_PAIRS):
+        first, second = (stack @ rng.standard_normal(stack.shape[2]) for _ in range(2))
+        _, vectors = np.linalg.eig(first @ np.linalg.pinv(second))
+        # Noise can turn two close real eigenvalues into a conjugate pair; the real and imaginary
+        # parts span the plane of the two, and their sum and difference are starts in it.
+        real = vectors.real + vectors.imag
+        lengths = np.linalg.norm(real, axis=0)
+        if np.all(lengths > SMALLEST_LENGTH):
+            directions = np.asarray(real / lengths)
+            starts.append(Candidate(directions, _relative_residual(stack, directions)))
+    return starts
+
+
+def _distinct_best(candidates: list[Candidate], count: int, same_cosine: float) -> list[Candidate]:
+    """The best few of which no two have all their directions in common."""
+    kept: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda item: item.residual):
+        if not any(_is_same(candidate, other, same_cosine) for other in kept):
+            kept.append(candidate)
+        if len(kept) == count:
+            break
+    return kept
+
+
+def _is_same(first: Candidate, second: Candidate, same_cosine: float) -> bool:
+    order = match_components(first.directions, second.directions)
+    cosines = np.abs(np.sum(first.directions[:, order] * second.directions, axis=0))
+    return bool(cosines.min() > same_cosine)

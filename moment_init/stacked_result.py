@@ -1,0 +1,286 @@
+"""The stacked estimate as a result: polish, the user's units, standard errors, status."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.components import components_along, weigh_components
+from moment_init.diagnostics import weight_sum_warning
+from moment_init.families.quadrature import moment_coefficient
+from moment_init.likelihood.parameters import MixtureParameters, parameter_count
+from moment_init.matching import angles_in_degrees, match_components
+from moment_init.polish import polish
+from moment_init.problem import EstimationProblem
+from moment_init.results import MomentEstimate, StackedDiagnostics, Status
+from moment_init.stacked.estimator import StackedFit, stacked_estimate
+from moment_init.stacked.subspace import CLEAR_EIGENVALUE
+from moment_init.stacked.sums import LowOrders, sum_low_orders
+from moment_init.stacked_judgement import StackedSolution, judge_stacked
+from moment_init.standard_errors import errors_from_information, errors_from_replicates
+
+__all__ = [
+    "LowOrderMoments",
+    "StackedSolution",
+    "apply_known_parameters",
+    "assemble_stacked",
+    "low_order_moments",
+    "solve_stacked",
+]
+
+FloatArray = NDArray[np.float64]
+
+# Rows that the moments use (up to twice as many) where the likelihood of all rows follows: they
+# only have to come within reach of Newton's steps then. All rows are used after all if the
+# directions do not stand out clearly from that many.
+MOMENT_ROWS = 250_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LowOrderMoments:
+    """Moments of the first two orders, of all rows or of enough of them.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        The rows that were used.
+    low_orders : LowOrders
+        Their moments; they serve any number of components.
+    is_thinned : bool
+        Whether rows were left out.
+    """
+
+    problem: EstimationProblem
+    low_orders: LowOrders
+    is_thinned: bool
+
+    def estimate(self, n_components: int, rng: np.random.Generator) -> StackedFit:
+        """Estimate from the moments of these rows.
+
+        Parameters
+        ----------
+        n_components : int
+            Number of components.
+        rng : numpy.random.Generator
+            Source of starts and samples of rows.
+
+        Returns
+        -------
+        StackedFit
+            The estimate.
+        """
+        problem = self.problem
+        return stacked_estimate(
+            problem.data,
+            problem.input_model,
+            problem.response,
+            n_components,
+            rng,
+            low_orders=self.low_orders,
+        )
+
+
+def low_order_moments(problem: EstimationProblem, *, may_thin: bool = True) -> LowOrderMoments:
+    """Form the moments of the first two orders.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows, input model and coordinates.
+    may_thin : bool
+        Whether some `MOMENT_ROWS` rows are enough, as they are where a likelihood follows.
+
+    Returns
+    -------
+    LowOrderMoments
+        The moments.
+    """
+    stride = max(1, problem.data.n_obs // MOMENT_ROWS) if may_thin else 1
+    used = problem.thin(stride)
+    low_orders = sum_low_orders(used.data, used.input_model, used.response)
+    return LowOrderMoments(used, low_orders, is_thinned=stride > 1)
+
+
+def solve_stacked(
+    problem: EstimationProblem,
+    n_components: int,
+    rng: np.random.Generator,
+    *,
+    is_polished: bool,
+    moments: LowOrderMoments | None = None,
+) -> StackedSolution:
+    """Estimate by stacked moments, then polish.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows, input model and coordinates.
+    n_components : int
+        Number of components.
+    rng : numpy.random.Generator
+        Source of starts and samples of rows.
+    is_polished : bool
+        Whether the likelihood follows.
+    moments : LowOrderMoments, optional
+        Moments of the first two orders, if they were formed before.
+
+    Returns
+    -------
+    StackedSolution
+        The solution.
+    """
+    moments = moments or low_order_moments(problem, may_thin=is_polished)
+    fit = moments.estimate(n_components, rng)
+    last = min(n_components, problem.data.n_features) - 1
+    if moments.is_thinned and fit.spectrum[last] < CLEAR_EIGENVALUE:
+        fit = low_order_moments(problem, may_thin=False).estimate(n_components, rng)
+    polished = polish(problem, fit.candidates, fit.subspace, rng) if is_polished else None
+    return StackedSolution(fit, polished)
+
+
+def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> MomentEstimate:
+    """Turn a solution into a result in the user's units.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows, input model and coordinates.
+    solution : StackedSolution
+        What `solve_stacked` returned.
+
+    Returns
+    -------
+    MomentEstimate
+        The result, components by falling weight.
+    """
+    order = np.argsort(-solution.parameters.weights, kind="stable")
+    parameters = solution.parameters.reorder(order)
+    family, coordinates = problem.data.family, problem.coordinates
+    directions, lengths = coordinates.directions_to_user(parameters.directions)
+    in_user_units = _to_user_units(problem, parameters)
+    scales = parameters.scales
+    power = 1 if parameters.n_components == 1 else 3
+    slopes = scales**power * moment_coefficient(family, power, scales, parameters.biases)
+    errors = _direction_errors(problem, solution)[order]
+    diagnostics = _diagnose(problem, solution, parameters)
+    status, warnings = judge_stacked(problem, solution, errors)
+    return MomentEstimate(
+        directions=directions,
+        moment_coefficients=parameters.weights * slopes * lengths**power,
+        scales=in_user_units.scales,
+        biases=in_user_units.biases,
+        weights=parameters.weights,
+        dispersion=in_user_units.dispersion,
+        standard_errors=errors,
+        log_likelihood=None if solution.polished is None else solution.polished.log_likelihood,
+        candidates=tuple(_to_user_units(problem, each) for each in solution.fit.candidates),
+        feature_names=problem.data.feature_names,
+        family=family.name,
+        link=family.link.name,
+        method="stacked",
+        status=status,
+        warnings=warnings,
+        diagnostics=diagnostics,
+    )
+
+
+def apply_known_parameters(
+    problem: EstimationProblem, result: MomentEstimate, scales: FloatArray, biases: FloatArray
+) -> MomentEstimate:
+    """Put known scales and biases in place of estimated ones, and weigh the components anew.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows, input model and coordinates.
+    result : MomentEstimate
+        The estimate, its components in any order.
+    scales, biases : numpy.ndarray, shape (n_components,)
+        Known scales and biases in the user's units.
+
+    Returns
+    -------
+    MomentEstimate
+        The estimate in the order of the known parameters.
+    """
+    directions, _ = problem.coordinates.coefficients_to_standardised(
+        result.directions, np.zeros(result.n_components)
+    )
+    components = components_along(problem, directions / np.linalg.norm(directions, axis=0))
+    order, weights, weight_sum = weigh_components(
+        problem.data, problem.input_model, problem.response, problem.coordinates, components,
+        scales, biases,
+    )  # fmt: skip
+    slopes, levels = problem.coordinates.coefficients_to_standardised(
+        result.directions[:, order] * scales, biases
+    )
+    power = 1 if len(scales) == 1 else 3
+    standard_scales = np.linalg.norm(slopes, axis=0)
+    factors = moment_coefficient(problem.data.family, power, standard_scales, levels)
+    warnings = weight_sum_warning(weight_sum)
+    diagnostics = result.diagnostics
+    if isinstance(diagnostics, StackedDiagnostics):
+        errors = diagnostics.moment_errors[order]
+        diagnostics = replace(diagnostics, weight_sum=weight_sum, moment_errors=errors)
+    return replace(
+        result,
+        directions=result.directions[:, order],
+        moment_coefficients=weights * scales**power * factors,
+        scales=scales,
+        biases=biases,
+        weights=weights,
+        dispersion=None if result.dispersion is None else result.dispersion[order],
+        standard_errors=None if result.standard_errors is None else result.standard_errors[order],
+        log_likelihood=None,  # that of the parameters that were replaced
+        status=Status.MISFIT if warnings and result.status is Status.OK else result.status,
+        warnings=(*result.warnings, *warnings),
+        diagnostics=diagnostics,
+    )
+
+
+def _to_user_units(problem: EstimationProblem, parameters: MixtureParameters) -> MixtureParameters:
+    """The same mixture in the user's units; only the identity link's dispersion has a unit."""
+    coordinates = problem.coordinates
+    slopes, biases = coordinates.coefficients_to_user(parameters.coefficients, parameters.biases)
+    dispersion = parameters.dispersion
+    if dispersion is not None and problem.data.family.response_power:
+        dispersion = dispersion * coordinates.response_scale
+    return replace(parameters, coefficients=slopes, biases=biases, dispersion=dispersion)
+
+
+def _direction_errors(problem: EstimationProblem, solution: StackedSolution) -> FloatArray:
+    """Standard errors of the final directions, in degrees."""
+    polished = solution.polished
+    if polished is None:
+        return errors_from_replicates(solution.fit.replicates, problem.coordinates)
+    return errors_from_information(polished.information, polished.parameters, problem.coordinates)[
+        0
+    ]
+
+
+def _diagnose(
+    problem: EstimationProblem, solution: StackedSolution, parameters: MixtureParameters
+) -> StackedDiagnostics:
+    """How the estimate was found; components in the order of the final parameters."""
+    fit, polished = solution.fit, solution.polished
+    order = match_components(fit.candidates[0].coefficients, parameters.coefficients, signed=True)
+    used = min(fit.candidates[0].n_components, len(fit.spectrum))
+    gap = float(fit.spectrum[used - 1] / fit.spectrum[used]) if used < len(fit.spectrum) else np.inf
+    freedom = max(1, fit.n_moments - parameter_count(fit.candidates[0]))
+    spread = 0.0
+    if len(fit.candidates) > 1:
+        first, second = (each.directions for each in fit.candidates[:2])
+        spread = float(angles_in_degrees(second, first).max())
+    return StackedDiagnostics(
+        n_obs=problem.data.n_obs,
+        spectrum=fit.spectrum,
+        gap=gap,
+        residual=fit.cp_residual,
+        moment_misfit=float(fit.misfits[0]) / freedom,
+        candidate_spread=spread,
+        moment_errors=errors_from_replicates(fit.replicates, problem.coordinates)[order],
+        misfit=None if polished is None else polished.misfit,
+        n_moves=0 if polished is None else polished.n_moves,
+        shrinkage=problem.input_model.shrinkage_,
+        weight_sum=None,
+    )
