@@ -6,6 +6,7 @@ many, by Le Cam's steps: the score of all rows, the curvature of a sample.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,8 @@ EXPECTED_RATE = 0.1
 MAX_CORRECTIONS = 8
 
 # Information-matrix statistic, in units of the edge of its noise: right fits stay below about 1.3.
-# Moves out of the optimum are tried a little before that, the status says so above it.
+# Moves out of the optimum are tried a little before that where rows are few, since they are cheap
+# then; above the larger limit they are tried always, and the status speaks.
 MISFIT_THAT_MOVES = 1.2
 LARGEST_MISFIT = 1.5
 
@@ -99,6 +101,15 @@ class PolishedFit:
     misfit: float
     n_moves: int
     bounds: tuple[str, ...]
+    has_converged: bool
+
+
+class _Optimum(NamedTuple):
+    """Where a search ended."""
+
+    parameters: MixtureParameters
+    log_likelihood: float
+    information: FloatArray
     has_converged: bool
 
 
@@ -187,25 +198,36 @@ def polish(
     # Twice the gain is about chi-square in the number of parameters if the moments are right.
     are_refuted = log_likelihood - by_moments > (0 if is_heavy else n_parameters)
     if not is_whole and not are_refuted:
-        parameters, log_likelihood = candidates[0], by_moments
-    elif not is_heavy:
-        parameters, log_likelihood = _finish(family, rows, parameters)
-    n_moves = 0
+        parameters = candidates[0]
+    elif not is_whole and not is_heavy:
+        parameters = _finish(family, rows, parameters)
+
+    def settle(start: MixtureParameters) -> _Optimum:
+        if is_whole:
+            return _conclude(family, rows, start)
+        return _correct(likelihood, start, rng)
+
+    end, n_moves = settle(parameters), 0
+    statistic = misfit(family, rows, end.parameters)
     may_move = parameters.n_components > 1 and rows.n_obs * n_parameters**2 <= HEAVY_MOVE
-    if may_move and misfit(family, rows, parameters) > MISFIT_THAT_MOVES:
-        moved = improve(family, rows, parameters, log_likelihood)
-        parameters, n_moves = moved.parameters, moved.n_moves
-    if is_whole:
-        end = _conclude(family, rows, parameters)
-    else:
-        end = _correct(likelihood, parameters, rng)
-    parameters, log_likelihood, information, has_converged = end
-    statistic = misfit(family, rows, parameters)
+    if may_move and statistic > (MISFIT_THAT_MOVES if is_whole else LARGEST_MISFIT):
+        sums = likelihood_sums(family, rows, end.parameters, curvature=False)
+        moved = improve(family, rows, end.parameters, sums.log_likelihood)
+        n_moves = moved.n_moves
+        if n_moves:
+            end = settle(moved.parameters)
+            statistic = misfit(family, rows, end.parameters)
     scale = problem.coordinates.response_scale
-    log_likelihood -= likelihood.rows.total_weight * float(np.log(scale))
-    bounds = tuple(bound.label for bound in active_bounds(parameters, bounds_of(family)))
+    jacobian = likelihood.rows.total_weight * float(np.log(scale))
+    active = active_bounds(end.parameters, bounds_of(family))
     return PolishedFit(
-        parameters, log_likelihood, information, statistic, n_moves, bounds, has_converged
+        parameters=end.parameters,
+        log_likelihood=end.log_likelihood - jacobian,
+        information=end.information,
+        misfit=statistic,
+        n_moves=n_moves,
+        bounds=tuple(bound.label for bound in active),
+        has_converged=end.has_converged,
     )
 
 
@@ -250,27 +272,25 @@ def _race(
 
 def _finish(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters
-) -> tuple[MixtureParameters, float]:
+) -> MixtureParameters:
     """Newton steps in all dimensions."""
     end = maximise(family, rows, parameters, max_steps=FINISH_STEPS, damping=FINISH_DAMPING)
-    return end.parameters, end.log_likelihood
+    return end.parameters
 
 
-def _conclude(
-    family: Family, rows: LikelihoodRows, parameters: MixtureParameters
-) -> tuple[MixtureParameters, float, FloatArray, bool]:
+def _conclude(family: Family, rows: LikelihoodRows, parameters: MixtureParameters) -> _Optimum:
     """The optimum with its observed information, made positive where it is not."""
     end = maximise(family, rows, parameters, max_steps=FINISH_STEPS, damping=FINISH_DAMPING)
     information = end.information
     if solve_information(information, np.zeros(len(information))) is None:
         # Not an interior maximum, or too few rows for a difference of two large matrices.
         information = outer_product_information(family, rows, end.parameters)
-    return end.parameters, end.log_likelihood, information, end.converged
+    return _Optimum(end.parameters, end.log_likelihood, information, end.converged)
 
 
 def _correct(
     likelihood: _Likelihood, parameters: MixtureParameters, rng: np.random.Generator
-) -> tuple[MixtureParameters, float, FloatArray, bool]:
+) -> _Optimum:
     """Le Cam's steps: score of all rows, curvature of a sample by outer products of scores."""
     family = likelihood.family
     n_parameters = parameter_count(parameters)
@@ -289,7 +309,7 @@ def _correct(
         candidate = enforce(move(parameters, fraction * step), bounds)
         rate = EXPECTED_RATE if last_gain is None else min(1.0, gain / last_gain)
         if gain * rate < LARGEST_GAIN_LEFT and fraction == 1.0:
-            return candidate, likelihood.score(candidate)[0], information, True
+            return _Optimum(candidate, likelihood.score(candidate)[0], information, True)
         new_log_likelihood, new_score = likelihood.score(candidate)
         if new_log_likelihood < log_likelihood:
             fraction /= 4.0
@@ -298,4 +318,4 @@ def _correct(
         last_gain, fraction = gain, min(1.0, 2.0 * fraction)
         if gain > n_parameters / 2.0:  # further off than the curvature of the start holds for
             information = share * outer_product_information(family, rows, parameters)
-    return parameters, log_likelihood, information, False
+    return _Optimum(parameters, log_likelihood, information, False)
