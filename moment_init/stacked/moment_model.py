@@ -276,15 +276,17 @@ class MomentModel:
             flat = slopes.reshape(-1, len(vector)) if noise is None else noise.whiten(slopes)
             return np.concatenate([flat, self._prior_jacobian(parameters)])
 
-        solution = least_squares(
-            residuals,
-            pack(start),
-            jac=jacobian,
-            x_scale="jac",
-            max_nfev=max_steps,
-            ftol=tolerance,
-            xtol=tolerance,
-        )
+        # A trial step may leave the range of doubles; the search then takes a shorter one.
+        with np.errstate(over="ignore", invalid="ignore"):
+            solution = least_squares(
+                residuals,
+                pack(start),
+                jac=jacobian,
+                x_scale="jac",
+                max_nfev=max_steps,
+                ftol=tolerance,
+                xtol=tolerance,
+            )
         return MomentFit(unpack(solution.x, start), 2.0 * float(solution.cost), solution.jac)
 
     def _combine(self, directions: FloatArray, moments: FloatArray) -> FloatArray:
