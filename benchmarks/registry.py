@@ -9,9 +9,13 @@ from benchmarks import (
     error_growth,
     estimate_cost,
     exact_moments,
+    flexmix_speed,
+    gauntlet,
     import_time,
     moments_alone,
     overcomplete,
+    portfolio_ablation,
+    published_fits,
     stacked_accuracy,
     stacked_cost,
     standard_error_coverage,
@@ -35,6 +39,10 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             standard_error_coverage.BENCHMARK,
             stacked_cost.BENCHMARK,
             overcomplete.BENCHMARK,
+            published_fits.BENCHMARK,
+            gauntlet.BENCHMARK,
+            portfolio_ablation.BENCHMARK,
+            flexmix_speed.BENCHMARK,
         )
     }
 )

@@ -20,9 +20,9 @@ from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import MixtureData
 from moment_init.blocks import sum_over_blocks
 from moment_init.families import get_family
-from moment_init.likelihood.maximise import solve_information
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.solving import solve_information
 from moment_init.likelihood.sums import likelihood_sums
 
 __all__ = ["BENCHMARK", "run"]

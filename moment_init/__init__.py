@@ -2,16 +2,20 @@
 
 The walk through the package follows the data: `scores` (density of the input), `stacked` (moments
 of many functions of the response), `polish` (the likelihood), `estimation`, which wires them. The
-paper's own way goes through `moments`, `whitening`, `power_iteration` and `decomposition`.
+paper's own way goes through `moments`, `whitening`, `power_iteration` and `decomposition`. `em`
+fits by maximum likelihood, from these moments and from other starts.
 """
 
+from moment_init.em import EMFit, fit_em, select_components
 from moment_init.estimation import estimate
-from moment_init.exceptions import IdentifiabilityError, WeakSignalWarning
+from moment_init.exceptions import ConvergenceWarning, IdentifiabilityError, WeakSignalWarning
 from moment_init.matching import angles_in_degrees, match_components
 from moment_init.results import MomentEstimate, Status
 from moment_init.simulation import MixtureData, simulate_mixture
 
 __all__ = [
+    "ConvergenceWarning",
+    "EMFit",
     "IdentifiabilityError",
     "MixtureData",
     "MomentEstimate",
@@ -19,6 +23,8 @@ __all__ = [
     "WeakSignalWarning",
     "angles_in_degrees",
     "estimate",
+    "fit_em",
     "match_components",
+    "select_components",
     "simulate_mixture",
 ]

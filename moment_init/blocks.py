@@ -11,13 +11,21 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
-__all__ = ["N_PARTS", "read_block", "row_blocks", "sum_over_blocks", "sums_by_part"]
+__all__ = [
+    "N_PARTS",
+    "read_block",
+    "row_blocks",
+    "single_threaded_blas",
+    "sum_over_blocks",
+    "sums_by_part",
+]
 
 FloatArray = NDArray[np.float64]
 BlockSums = tuple[FloatArray, ...]
@@ -26,13 +34,18 @@ BlockSums = tuple[FloatArray, ...]
 # computed from it; 2**18 doubles are 2 MiB.
 CACHE_DOUBLES = 2**18
 
-# Fewer rows than this and Python's overhead per block is larger than the arithmetic.
+# Fewer rows than this and Python's overhead per block is larger than the arithmetic, unless a row
+# is long: a block with so many times the cache's doubles takes milliseconds whatever its rows.
 MIN_BLOCK_ROWS = 512
+MOST_CACHES = 4
 
 # Rows are divided into this many parts, each summed by one thread, and each made of several blocks
 # spread over the rows.
 N_PARTS = 16
 BLOCKS_PER_PART = 8
+
+# Fewer doubles than this are summed in some five milliseconds, and starting threads takes one.
+SERIAL_DOUBLES = 2**21
 
 
 def row_blocks(n_obs: int, doubles_per_row: int) -> Iterator[slice]:
@@ -50,7 +63,7 @@ def row_blocks(n_obs: int, doubles_per_row: int) -> Iterator[slice]:
     slice
         Consecutive slices that cover the rows once, in order.
     """
-    block_rows = max(MIN_BLOCK_ROWS, CACHE_DOUBLES // max(1, doubles_per_row))
+    block_rows = _block_rows(doubles_per_row)
     for start in range(0, n_obs, block_rows):
         yield slice(start, min(start + block_rows, n_obs))
 
@@ -75,14 +88,19 @@ def sum_over_blocks(
     tuple of numpy.ndarray
         The sums over all rows.
     """
-    blocks = list(row_blocks(n_obs, doubles_per_row))
-    if len(blocks) < N_PARTS:
-        return _add(function(rows) for rows in blocks)
-    return _add(_part_sums(function, n_obs, doubles_per_row))
+    if n_obs * doubles_per_row < SERIAL_DOUBLES:
+        with single_threaded_blas():
+            return _add(function(rows) for rows in row_blocks(n_obs, doubles_per_row))
+    blocks = _equal_blocks(n_obs, doubles_per_row, at_least=N_PARTS)
+    return _add(_part_sums(function, blocks, is_threaded=True))
 
 
 def sums_by_part(
-    function: Callable[[slice], BlockSums], n_obs: int, doubles_per_row: int
+    function: Callable[[slice], BlockSums],
+    n_obs: int,
+    doubles_per_row: int,
+    *,
+    is_shuffled: bool = False,
 ) -> BlockSums:
     """Add up what a function returns, separately for each of 16 parts of the rows.
 
@@ -96,46 +114,61 @@ def sums_by_part(
         Number of rows, at least `N_PARTS`.
     doubles_per_row : int
         How many doubles the function derives from one row.
+    is_shuffled : bool
+        Whether rows that are next to each other have nothing in common: a part may then be a
+        single block. Else every part gets several blocks, as rows may come sorted.
 
     Returns
     -------
     tuple of numpy.ndarray
         The sums, each with a leading axis of length `N_PARTS`.
     """
-    parts = list(_part_sums(function, n_obs, doubles_per_row))
+    at_least = N_PARTS if is_shuffled else min(n_obs, N_PARTS * BLOCKS_PER_PART)
+    blocks = _equal_blocks(n_obs, doubles_per_row, at_least=at_least)
+    is_threaded = n_obs * doubles_per_row >= SERIAL_DOUBLES
+    parts = list(_part_sums(function, blocks, is_threaded=is_threaded))
     return tuple(np.stack(terms) for terms in zip(*parts, strict=True))
 
 
 def _part_sums(
-    function: Callable[[slice], BlockSums], n_obs: int, doubles_per_row: int
+    function: Callable[[slice], BlockSums], blocks: list[slice], *, is_threaded: bool
 ) -> Iterator[BlockSums]:
-    """Sums over each part of the rows in order, a thread a part."""
-    blocks = _small_blocks(n_obs, doubles_per_row)
+    """Sums over each part of the blocks in order, a thread a part."""
 
     def sum_part(part: int) -> BlockSums:
         return _add(function(rows) for rows in blocks[part::N_PARTS])
 
-    n_workers = min(N_PARTS, os.cpu_count() or 1)
-    with _single_threaded_blas(), ThreadPoolExecutor(n_workers) as executor:
-        yield from executor.map(sum_part, range(N_PARTS))
+    n_workers = min(N_PARTS, os.cpu_count() or 1) if is_threaded else 1
+    with single_threaded_blas():
+        if n_workers == 1:
+            yield from map(sum_part, range(N_PARTS))
+            return
+        with ThreadPoolExecutor(n_workers) as executor:
+            yield from executor.map(sum_part, range(N_PARTS))
 
 
-def _small_blocks(n_obs: int, doubles_per_row: int) -> list[slice]:
-    """Blocks of which every part gets several: rows that come sorted are spread over all parts."""
-    in_cache = max(MIN_BLOCK_ROWS, CACHE_DOUBLES // max(1, doubles_per_row))
-    n_blocks = max(-(-n_obs // in_cache), min(n_obs, N_PARTS * BLOCKS_PER_PART))
+def _block_rows(doubles_per_row: int) -> int:
+    """Rows of a block: as many as the cache holds, and not so few that Python's overhead shows."""
+    width = max(1, doubles_per_row)
+    smallest = min(MIN_BLOCK_ROWS, MOST_CACHES * CACHE_DOUBLES // width)
+    return max(CACHE_DOUBLES // width, smallest, 1)
+
+
+def _equal_blocks(n_obs: int, doubles_per_row: int, *, at_least: int) -> list[slice]:
+    """Blocks of equal size that fit the cache, and at least so many of them."""
+    n_blocks = max(-(-n_obs // _block_rows(doubles_per_row)), at_least)
     bounds = [n_obs * block // n_blocks for block in range(n_blocks + 1)]
     return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 
-def read_block(X: NDArray[np.generic], rows: slice) -> FloatArray:
+def read_block(X: NDArray[np.generic], rows: slice | NDArray[np.intp]) -> FloatArray:
     """Read a block of rows as double precision, whatever the stored type.
 
     Parameters
     ----------
     X : numpy.ndarray
         Rows of any real type, shape (n_obs, n_features).
-    rows : slice
+    rows : slice or numpy.ndarray of int
         The rows to read.
 
     Returns
@@ -157,22 +190,49 @@ def _add(terms: Iterator[BlockSums]) -> BlockSums:
 
 _blas_lock = threading.Lock()
 _blas_users = 0
-_blas_limits: threadpool_limits | None = None
+_blas_restorers: list[Callable[[], None]] = []
+
+
+@cache
+def _blas_controller() -> ThreadpoolController:
+    """The BLAS libraries of NumPy and SciPy; finding them takes a hundred times their setting."""
+    return ThreadpoolController()
+
+
+def _limit_blas() -> None:
+    limiter = _blas_controller().limit(limits=1, user_api="blas")
+    _blas_restorers.append(limiter.restore_original_limits)
+
+
+def _in_own_thread(function: Callable[[], None]) -> None:
+    """Call a function from a thread that ends with it.
+
+    A thread that has set BLAS's threads owns the setting while it lives, and others' calls are
+    ignored (threadpoolctl 3.8): the last caller could not restore what the first has set.
+    """
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
 
 
 @contextmanager
-def _single_threaded_blas() -> Iterator[None]:
-    """Hold BLAS to one thread; the last of several callers at once restores what was set before."""
-    global _blas_users, _blas_limits
+def single_threaded_blas() -> Iterator[None]:
+    """Hold BLAS to one thread; the last of several callers at once restores what was set before.
+
+    Yields
+    ------
+    None
+        While the limit holds.
+    """
+    global _blas_users
     with _blas_lock:
         _blas_users += 1
         if _blas_users == 1:
-            _blas_limits = threadpool_limits(1, user_api="blas")
+            _in_own_thread(_limit_blas)
     try:
         yield
     finally:
         with _blas_lock:
             _blas_users -= 1
-            if _blas_users == 0 and _blas_limits is not None:
-                _blas_limits.restore_original_limits()
-                _blas_limits = None
+            if _blas_users == 0:
+                _in_own_thread(_blas_restorers.pop())

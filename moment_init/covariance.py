@@ -22,6 +22,11 @@ CONSTANT_TOLERANCE = 1e-12
 # Rows from which a rough centre is taken; its error only costs digits, a few hundred are plenty.
 ROUGH_ROWS = 1000
 
+# A mean of so many standard deviations costs two of the sixteen digits of a variance that is
+# summed about zero, and spares a subtraction. Spreads in this range have squares without overflow.
+SMALL_MEAN = 10.0
+SAFE_SPREADS = (1e-100, 1e100)
+
 # Columns are collinear when the correlation matrix has an eigenvalue below this: inverting it
 # would leave fewer than six of sixteen digits.
 COLLINEAR_TOLERANCE = 1e-10
@@ -79,10 +84,13 @@ def fit_correlation(
     n_obs, n_features = features.shape
     total = weights.sum()
     centre, spread = _rough_units(features, weights)
+    has_units = bool(np.any(centre != 0.0) or np.any(spread != 1.0))
     is_plain = bool(np.all(weights == 1.0))  # spares the product, and BLAS half the arithmetic
 
     def block_sums(rows: slice) -> tuple[FloatArray, ...]:
-        z = (read_block(features, rows) - centre) / spread
+        z = read_block(features, rows)
+        if has_units:
+            z = (z - centre) / spread
         weighted = z if is_plain else z * weights[rows, None]
         return weights[rows] @ z, weighted.T @ z
 
@@ -108,7 +116,7 @@ def fit_correlation(
 def _rough_units(
     features: NDArray[np.generic], weights: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Centre and spread of each column, from rows spread over the data.
+    """Centre and unit of each column, from rows spread over the data; 0 and 1 wherever they serve.
 
     Sums are taken about it: a large common level would otherwise cancel away the digits of the
     variance.
@@ -117,7 +125,10 @@ def _rough_units(
     rows = counted[:: max(1, len(counted) // ROUGH_ROWS)]
     sample = np.asarray(features[rows], dtype=np.float64)
     centre, spread = sample.mean(axis=0), sample.std(axis=0)
-    return centre, np.where(spread > 0.0, spread, 1.0)
+    is_safe = (spread > SAFE_SPREADS[0]) & (spread < SAFE_SPREADS[1])
+    is_near = is_safe & (np.abs(centre) <= SMALL_MEAN * spread)
+    unit = np.where(is_safe | (spread == 0.0), 1.0, spread)
+    return np.where(is_near, 0.0, centre), unit
 
 
 def _require_variation(mean: FloatArray, scales: FloatArray, names: tuple[str, ...]) -> None:

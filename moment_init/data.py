@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from moment_init.blocks import read_block, row_blocks
 from moment_init.families import Family, get_family
+from moment_init.groups import validate_groups
 
 __all__ = [
     "RegressionData",
     "validate_data",
     "validate_features",
+    "validate_n_trials",
     "validate_row_vector",
     "validate_sample_weight",
 ]
@@ -141,7 +143,7 @@ def validate_data(
     features, names = validate_features(X)
     n_obs = features.shape[0]
     response = validate_row_vector(y, "y", n_obs)
-    trials = _validate_n_trials(n_trials, resolved, n_obs)
+    trials = validate_n_trials(n_trials, resolved, n_obs)
     resolved.validate_response(response, trials)
     weights = validate_sample_weight(sample_weight, n_obs)
     _require_variation(response, trials, weights > 0.0)
@@ -153,7 +155,7 @@ def validate_data(
         offset=None if offset is None else validate_row_vector(offset, "offset", n_obs),
         n_trials=trials,
         sample_weight=weights,
-        groups=_validate_groups(groups, n_obs),
+        groups=validate_groups(groups, n_obs),
     )
 
 
@@ -324,8 +326,28 @@ def _require_variation(
         )
 
 
-def _validate_n_trials(n_trials: Any, family: Family, n_obs: int) -> FloatArray | None:
-    """Check the trials: needed by families that have them, an error for all others."""
+def validate_n_trials(n_trials: Any, family: Family, n_obs: int) -> FloatArray | None:
+    """Check the trials behind binomial responses.
+
+    Parameters
+    ----------
+    n_trials : int or array-like, shape (n_obs,), optional
+        The trials; one number stands for all rows.
+    family : Family
+        The response family.
+    n_obs : int
+        Number of rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,), or None
+        The trials in double precision; None where none were given.
+
+    Raises
+    ------
+    ValueError
+        For a family without trials, a wrong shape, or trials that are no whole numbers above zero.
+    """
     if n_trials is None:
         return None
     if not family.has_trials:
@@ -375,25 +397,3 @@ def validate_sample_weight(sample_weight: Any, n_obs: int) -> FloatArray:
             f"got {weights[row]:g} in row {row}. Drop rows instead of weighting them negatively."
         )
     return weights
-
-
-def _validate_groups(groups: Any, n_obs: int) -> NDArray[np.generic] | None:
-    """Check the group labels: any hashable values, one per row, none missing."""
-    if groups is None:
-        return None
-    labels = np.asarray(groups)
-    if labels.shape != (n_obs,):
-        raise ValueError(
-            f"`groups` must have shape ({n_obs},), one label per row of `X`; got {labels.shape}."
-        )
-    from pandas import (
-        isna,
-    )  # knows every kind of missing label; only imported where there are groups
-
-    missing = np.asarray(isna(labels))
-    if np.any(missing):
-        raise ValueError(
-            f"`groups` must not be missing; got {labels[int(np.argmax(missing))]} in row "
-            f"{int(np.argmax(missing))}. Give every row a group."
-        )
-    return labels

@@ -118,7 +118,7 @@ def estimate(
     Notes
     -----
     Stacked: four or five passes over the rows, O(n d^2 m + n r^3 m) for m functions of the
-    response; with polish on some 250,000 rows only, if these show the directions clearly, followed
+    response; with polish on some 60,000 rows, twice as many until the directions show, followed
     by a few passes of the likelihood over all rows. Power: O(n d^3 / 4) for few features,
     O(n d^2) per slice for many.
 

@@ -1,6 +1,10 @@
 """Errors and warnings that a caller may want to catch."""
 
-__all__ = ["IdentifiabilityError", "WeakSignalWarning"]
+__all__ = ["ConvergenceWarning", "IdentifiabilityError", "WeakSignalWarning"]
+
+
+class ConvergenceWarning(UserWarning):
+    """A search ended before it converged: the log-likelihood may still rise."""
 
 
 class IdentifiabilityError(ValueError):

@@ -2,28 +2,24 @@
 
 The paper proposes EM in the few dimensions of the projected data. Candidates race there, on a
 sample of rows; the winner is then finished in all dimensions, by Newton steps on few rows, or, on
-many, by Le Cam's steps: the score of all rows, the curvature of a sample.
+many, by Le Cam's steps. On many rows there is no race if the first candidate is near an optimum.
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
-from moment_init.blocks import read_block
 from moment_init.families import Family
-from moment_init.likelihood.bounds import active_bounds, bounds_of, enforce
-from moment_init.likelihood.maximise import maximise, solve_information
-from moment_init.likelihood.parameters import (
-    MixtureParameters,
-    component_size,
-    move,
-    parameter_count,
-)
+from moment_init.le_cam import AllRows, Optimum, best_start, climb_on_many
+from moment_init.likelihood.bounds import active_bounds, bounds_of
+from moment_init.likelihood.maximise import maximise
+from moment_init.likelihood.parameters import MixtureParameters, parameter_count
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.likelihood.splits import improve, misfit
+from moment_init.likelihood.solving import solve_information
+from moment_init.likelihood.split_statistics import misfit
+from moment_init.likelihood.splits import improve, propose_drops_and_splits
 from moment_init.likelihood.sums import (
     likelihood_sums,
     outer_product_information,
@@ -40,11 +36,6 @@ FloatArray = NDArray[np.float64]
 SAMPLE_ROWS = 20_000
 SAMPLE_ROWS_PER_PARAMETER = 100
 
-# Rows for the curvature of Le Cam's steps. Its relative error, sqrt(parameters / rows), is the rate
-# at which the steps contract; 200 rows a parameter make it 1/14.
-CURVATURE_ROWS = 50_000
-CURVATURE_ROWS_PER_PARAMETER = 200
-
 # Multiplications of a Newton step in all dimensions, rows times parameters squared, beyond which a
 # search by such steps takes minutes: Le Cam's few steps then follow the race at once.
 HEAVY_STEP = 5e8
@@ -60,15 +51,14 @@ FINISH_STEPS = 60
 # Damping at the start of a finish: the start is near the optimum, so close to Newton.
 FINISH_DAMPING = 0.1
 
-# Le Cam's steps end when what they leave is below half a unit of log-likelihood: every parameter is
-# then within one standard error of the optimum. Before a rate is seen, a step leaves a tenth.
-LARGEST_GAIN_LEFT = 0.5
-EXPECTED_RATE = 0.1
-MAX_CORRECTIONS = 8
+# The first candidate is near an optimum of the sample if a step there promises no more than this
+# for each parameter: one half is what sampling leaves, and moments may leave some times as much.
+NEAR_GAIN_PER_PARAMETER = 8.0
 
 # Information-matrix statistic, in units of the edge of its noise: right fits stay below about 1.3.
 # Moves out of the optimum are tried a little before that where rows are few, since they are cheap
 # then; above the larger limit they are tried always, and the status speaks.
+MIN_MOVE_GAIN = 0.5  # less is within the tolerance of two runs towards the same maximum
 MISFIT_THAT_MOVES = 1.2
 LARGEST_MISFIT = 1.5
 
@@ -104,55 +94,6 @@ class PolishedFit:
     has_converged: bool
 
 
-class _Optimum(NamedTuple):
-    """Where a search ended."""
-
-    parameters: MixtureParameters
-    log_likelihood: float
-    information: FloatArray
-    has_converged: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Likelihood:
-    """All rows of the likelihood, with the way to standardised coordinates."""
-
-    family: Family
-    rows: LikelihoodRows  # Z holds the inputs in the user's units
-    mean: FloatArray
-    factor: FloatArray
-    constant: float  # log-likelihood terms that no parameter enters
-
-    def sample(self, size: int, rng: np.random.Generator) -> LikelihoodRows:
-        """Whitened rows: a random sample, or all if there are not more."""
-        n_obs = self.rows.n_obs
-        index = np.arange(n_obs)
-        if size < n_obs:
-            index = np.sort(rng.choice(n_obs, size, replace=False))
-        taken = self.rows.take(index)
-        centred = read_block(taken.Z, slice(None)) - self.mean
-        whitened = solve_triangular(self.factor, centred.T, lower=True).T
-        return replace(taken, Z=np.ascontiguousarray(whitened))
-
-    def score(self, parameters: MixtureParameters) -> tuple[float, FloatArray]:
-        """Log-likelihood and score of all rows at standardised parameters, no row whitened."""
-        slopes = solve_triangular(self.factor, parameters.coefficients, lower=True, trans="T")
-        in_user_units = replace(
-            parameters,
-            coefficients=np.asarray(slopes),
-            biases=np.asarray(parameters.biases - self.mean @ slopes),
-        )
-        sums = likelihood_sums(
-            self.family, self.rows, in_user_units, curvature=False, constant=self.constant
-        )
-        score = sums.score.copy()
-        p, r = parameters.coefficients.shape
-        by_component = score[: r * component_size(parameters)].reshape(r, -1)
-        about_mean = by_component[:, :p] - by_component[:, [p]] * self.mean
-        by_component[:, :p] = solve_triangular(self.factor, about_mean.T, lower=True).T
-        return sums.log_likelihood, score
-
-
 def polish(
     problem: EstimationProblem,
     candidates: tuple[MixtureParameters, ...],
@@ -179,43 +120,41 @@ def polish(
 
     Notes
     -----
-    On up to twice the rows of the sample everything is exact. On more rows the candidate of the
-    moments is corrected with the score of all rows, unless the sample's own optimum refutes it.
-    With so many parameters that a Newton step is heavy, the better of the two is corrected.
+    On up to twice the rows of the sample everything is exact. On more rows Le Cam's steps start at
+    a candidate, if the sample finds the first near an optimum; else where the likelihood of a
+    quarter of all rows is largest: there, at the winner of the race, or at the sample's optimum.
     """
-    likelihood = _likelihood(problem)
-    family = problem.data.family
+    likelihood = _all_rows(problem)
+    family, n_obs = problem.data.family, problem.data.n_obs
     n_parameters = parameter_count(candidates[0])
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_PARAMETER * n_parameters)
-    is_whole = likelihood.rows.n_obs <= 2 * size
-    n_rows = likelihood.rows.n_obs if is_whole else size
-    is_heavy = n_rows * n_parameters**2 > HEAVY_STEP
+    is_whole = n_obs <= 2 * size
+    is_heavy = (n_obs if is_whole else size) * n_parameters**2 > HEAVY_STEP
     if is_heavy:  # the race needs few rows, and what follows reads all of them
-        is_whole, n_rows = False, min(SAMPLE_ROWS, likelihood.rows.n_obs)
-    rows = likelihood.sample(n_rows, rng)
-    parameters, log_likelihood = _race(family, rows, candidates, subspace)
-    by_moments = likelihood_sums(family, rows, candidates[0], curvature=False).log_likelihood
-    # Twice the gain is about chi-square in the number of parameters if the moments are right.
-    are_refuted = log_likelihood - by_moments > (0 if is_heavy else n_parameters)
-    if not is_whole and not are_refuted:
-        parameters = candidates[0]
-    elif not is_whole and not is_heavy:
-        parameters = _finish(family, rows, parameters)
+        is_whole, size = False, SAMPLE_ROWS
+    rows = likelihood.sample(n_obs if is_whole else size, rng)
 
-    def settle(start: MixtureParameters) -> _Optimum:
+    def settle(start: MixtureParameters) -> Optimum:
         if is_whole:
             return _conclude(family, rows, start)
-        return _correct(likelihood, start, rng)
+        return climb_on_many(likelihood, start, rows, rng)
 
-    end, n_moves = settle(parameters), 0
+    if is_whole:
+        start = _race(family, rows, candidates, subspace)
+    else:
+        starts = _starts_on_many(family, rows, candidates, subspace, is_heavy=is_heavy)
+        start = best_start(likelihood, starts)
+    end, n_moves = settle(start), 0
     statistic = misfit(family, rows, end.parameters)
-    may_move = parameters.n_components > 1 and rows.n_obs * n_parameters**2 <= HEAVY_MOVE
+    may_move = start.n_components > 1 and rows.n_obs * n_parameters**2 <= HEAVY_MOVE
     if may_move and statistic > (MISFIT_THAT_MOVES if is_whole else LARGEST_MISFIT):
-        sums = likelihood_sums(family, rows, end.parameters, curvature=False)
-        moved = improve(family, rows, end.parameters, sums.log_likelihood)
-        n_moves = moved.n_moves
-        if n_moves:
-            end = settle(moved.parameters)
+        climb = partial(maximise, family, rows)
+        propose = partial(propose_drops_and_splits, family, rows)
+        here = climb(end.parameters, max_steps=0)
+        moved, n_taken = improve(climb, propose, here, min_gain=MIN_MOVE_GAIN)
+        there = settle(moved.parameters) if n_taken else end
+        if there.log_likelihood > end.log_likelihood:  # a sample may gain where all rows lose
+            end, n_moves = there, n_taken
             statistic = misfit(family, rows, end.parameters)
     scale = problem.coordinates.response_scale
     jacobian = likelihood.rows.total_weight * float(np.log(scale))
@@ -231,7 +170,7 @@ def polish(
     )
 
 
-def _likelihood(problem: EstimationProblem) -> _Likelihood:
+def _all_rows(problem: EstimationProblem) -> AllRows:
     """The likelihood's rows; for the identity link the offset is in the response already."""
     data = problem.data
     is_standardised = data.family.response_power
@@ -244,7 +183,37 @@ def _likelihood(problem: EstimationProblem) -> _Likelihood:
     )
     constant = parameter_free_log_likelihood(data.family, rows)
     coordinates = problem.coordinates
-    return _Likelihood(data.family, rows, coordinates.mean, coordinates.factor, constant)
+    return AllRows(data.family, rows, coordinates.mean, coordinates.factor, constant)
+
+
+def _starts_on_many(
+    family: Family,
+    rows: LikelihoodRows,
+    candidates: tuple[MixtureParameters, ...],
+    subspace: FloatArray,
+    *,
+    is_heavy: bool,
+) -> list[MixtureParameters]:
+    """Where Le Cam's steps may start: at candidates that fit alike, or where a race leads."""
+    first, *others = (
+        likelihood_sums(family, rows, each, curvature=False, constant=0.0) for each in candidates
+    )
+    if not is_heavy and _is_near(family, rows, candidates[0], first.score):
+        level = first.log_likelihood - parameter_count(candidates[0])
+        pairs = zip(candidates[1:], others, strict=True)
+        return [candidates[0], *(each for each, sums in pairs if sums.log_likelihood > level)]
+    winner = _race(family, rows, candidates, subspace)
+    finished = [] if is_heavy else [_finish(family, rows, winner)]
+    return [candidates[0], winner, *finished]
+
+
+def _is_near(
+    family: Family, rows: LikelihoodRows, parameters: MixtureParameters, score: FloatArray
+) -> bool:
+    """Whether parameters are near an optimum of the likelihood of some rows."""
+    step = solve_information(outer_product_information(family, rows, parameters), score)
+    limit = NEAR_GAIN_PER_PARAMETER * parameter_count(parameters)
+    return step is not None and 0.5 * float(score @ step) <= limit
 
 
 def _race(
@@ -252,7 +221,7 @@ def _race(
     rows: LikelihoodRows,
     candidates: tuple[MixtureParameters, ...],
     subspace: FloatArray,
-) -> tuple[MixtureParameters, float]:
+) -> MixtureParameters:
     """Short runs of all candidates in the projected rows, the best of them to its end."""
     projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ subspace))
     runs = [
@@ -266,8 +235,11 @@ def _race(
         for candidate in candidates
     ]
     leader = max(runs, key=lambda run: run.log_likelihood)
-    end = maximise(family, projected, leader.parameters, max_steps=FINISH_STEPS)
-    return end.parameters.lift(subspace), end.log_likelihood
+    if not leader.converged:
+        leader = maximise(
+            family, projected, leader.parameters, max_steps=FINISH_STEPS, damping=FINISH_DAMPING
+        )
+    return leader.parameters.lift(subspace)
 
 
 def _finish(
@@ -278,44 +250,11 @@ def _finish(
     return end.parameters
 
 
-def _conclude(family: Family, rows: LikelihoodRows, parameters: MixtureParameters) -> _Optimum:
+def _conclude(family: Family, rows: LikelihoodRows, parameters: MixtureParameters) -> Optimum:
     """The optimum with its observed information, made positive where it is not."""
     end = maximise(family, rows, parameters, max_steps=FINISH_STEPS, damping=FINISH_DAMPING)
     information = end.information
     if solve_information(information, np.zeros(len(information))) is None:
         # Not an interior maximum, or too few rows for a difference of two large matrices.
         information = outer_product_information(family, rows, end.parameters)
-    return _Optimum(end.parameters, end.log_likelihood, information, end.converged)
-
-
-def _correct(
-    likelihood: _Likelihood, parameters: MixtureParameters, rng: np.random.Generator
-) -> _Optimum:
-    """Le Cam's steps: score of all rows, curvature of a sample by outer products of scores."""
-    family = likelihood.family
-    n_parameters = parameter_count(parameters)
-    size = max(CURVATURE_ROWS, CURVATURE_ROWS_PER_PARAMETER * n_parameters)
-    rows = likelihood.sample(min(size, likelihood.rows.n_obs), rng)
-    share = likelihood.rows.total_weight / rows.total_weight
-    bounds = bounds_of(family)
-    log_likelihood, score = likelihood.score(parameters)
-    information = share * outer_product_information(family, rows, parameters)
-    fraction, last_gain = 1.0, None
-    for _ in range(MAX_CORRECTIONS):
-        step = solve_information(information, score)
-        if step is None:
-            break
-        gain = 0.5 * float(score @ step)
-        candidate = enforce(move(parameters, fraction * step), bounds)
-        rate = EXPECTED_RATE if last_gain is None else min(1.0, gain / last_gain)
-        if gain * rate < LARGEST_GAIN_LEFT and fraction == 1.0:
-            return _Optimum(candidate, likelihood.score(candidate)[0], information, True)
-        new_log_likelihood, new_score = likelihood.score(candidate)
-        if new_log_likelihood < log_likelihood:
-            fraction /= 4.0
-            continue
-        parameters, log_likelihood, score = candidate, new_log_likelihood, new_score
-        last_gain, fraction = gain, min(1.0, 2.0 * fraction)
-        if gain > n_parameters / 2.0:  # further off than the curvature of the start holds for
-            information = share * outer_product_information(family, rows, parameters)
-    return _Optimum(parameters, log_likelihood, information, False)
+    return Optimum(end.parameters, end.log_likelihood, information, end.converged)

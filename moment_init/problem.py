@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.blocks import single_threaded_blas
 from moment_init.coordinates import Coordinates
 from moment_init.data import RegressionData
 from moment_init.scores.gaussian import Gaussian
@@ -52,6 +53,7 @@ class EstimationProblem:
         return replace(self, data=self.data.take(kept), response=self.response[kept])
 
 
+@single_threaded_blas()  # a threaded sum over rows has other bits
 def pose_problem(data: RegressionData, input_model: Gaussian) -> EstimationProblem:
     """Standardise the response and settle the coordinates.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.blocks import single_threaded_blas
 from moment_init.components import components_along, weigh_components
 from moment_init.diagnostics import weight_sum_warning
 from moment_init.families.quadrature import moment_coefficient
@@ -14,7 +15,7 @@ from moment_init.polish import polish
 from moment_init.problem import EstimationProblem
 from moment_init.results import MomentEstimate, StackedDiagnostics, Status
 from moment_init.stacked.estimator import StackedFit, stacked_estimate
-from moment_init.stacked.subspace import CLEAR_EIGENVALUE
+from moment_init.stacked.subspace import CLEAR_EIGENVALUE, Subspace, find_subspace
 from moment_init.stacked.sums import LowOrders, sum_low_orders
 from moment_init.stacked_judgement import StackedSolution, judge_stacked
 from moment_init.standard_errors import errors_from_information, errors_from_replicates
@@ -31,9 +32,11 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 
 # Rows that the moments use (up to twice as many) where the likelihood of all rows follows: they
-# only have to come within reach of Newton's steps then. All rows are used after all if the
-# directions do not stand out clearly from that many.
-MOMENT_ROWS = 250_000
+# only have to come within reach of Newton's steps then. If the directions do not stand out clearly
+# from that many, twice and four times as many are used, then all. A search for the number of
+# components begins with the largest of these, since it counts the directions that stand out.
+MOMENT_ROWS = 60_000
+SEARCH_ROWS = 4 * MOMENT_ROWS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +57,9 @@ class LowOrderMoments:
     low_orders: LowOrders
     is_thinned: bool
 
-    def estimate(self, n_components: int, rng: np.random.Generator) -> StackedFit:
+    def estimate(
+        self, n_components: int, rng: np.random.Generator, *, subspace: Subspace | None = None
+    ) -> StackedFit:
         """Estimate from the moments of these rows.
 
         Parameters
@@ -63,6 +68,8 @@ class LowOrderMoments:
             Number of components.
         rng : numpy.random.Generator
             Source of starts and samples of rows.
+        subspace : Subspace, optional
+            The span of so many components, if it is known already.
 
         Returns
         -------
@@ -77,30 +84,37 @@ class LowOrderMoments:
             n_components,
             rng,
             low_orders=self.low_orders,
+            subspace=subspace,
+            may_turn=not self.is_thinned,  # the likelihood of all rows will
         )
 
 
-def low_order_moments(problem: EstimationProblem, *, may_thin: bool = True) -> LowOrderMoments:
+@single_threaded_blas()
+def low_order_moments(
+    problem: EstimationProblem, *, n_rows: int | None = SEARCH_ROWS
+) -> LowOrderMoments:
     """Form the moments of the first two orders.
 
     Parameters
     ----------
     problem : EstimationProblem
         Rows, input model and coordinates.
-    may_thin : bool
-        Whether some `MOMENT_ROWS` rows are enough, as they are where a likelihood follows.
+    n_rows : int or None
+        How many rows are enough, as some are where a likelihood follows; None for all rows. Every
+        so manieth row is used, so that they are up to twice as many.
 
     Returns
     -------
     LowOrderMoments
         The moments.
     """
-    stride = max(1, problem.data.n_obs // MOMENT_ROWS) if may_thin else 1
+    stride = 1 if n_rows is None else max(1, problem.data.n_obs // n_rows)
     used = problem.thin(stride)
     low_orders = sum_low_orders(used.data, used.input_model, used.response)
     return LowOrderMoments(used, low_orders, is_thinned=stride > 1)
 
 
+@single_threaded_blas()
 def solve_stacked(
     problem: EstimationProblem,
     n_components: int,
@@ -128,16 +142,38 @@ def solve_stacked(
     -------
     StackedSolution
         The solution.
+
+    Notes
+    -----
+    BLAS is held to one thread: what is large goes over the rows in threads of its own, and the bits
+    do not depend on the machine.
     """
-    moments = moments or low_order_moments(problem, may_thin=is_polished)
-    fit = moments.estimate(n_components, rng)
+    if not is_polished:
+        moments = moments or low_order_moments(problem, n_rows=None)
+        return StackedSolution(moments.estimate(n_components, rng), None)
+    fit = _fit_clear_moments(problem, n_components, rng, moments)
+    return StackedSolution(fit, polish(problem, fit.candidates, fit.subspace, rng))
+
+
+def _fit_clear_moments(
+    problem: EstimationProblem,
+    n_components: int,
+    rng: np.random.Generator,
+    moments: LowOrderMoments | None,
+) -> StackedFit:
+    """Estimate from as many rows as it takes for the directions to stand out clearly."""
     last = min(n_components, problem.data.n_features) - 1
-    if moments.is_thinned and fit.spectrum[last] < CLEAR_EIGENVALUE:
-        fit = low_order_moments(problem, may_thin=False).estimate(n_components, rng)
-    polished = polish(problem, fit.candidates, fit.subspace, rng) if is_polished else None
-    return StackedSolution(fit, polished)
+    n_rows = MOMENT_ROWS if moments is None else SEARCH_ROWS
+    moments = moments or low_order_moments(problem, n_rows=n_rows)
+    while True:
+        subspace = find_subspace(moments.low_orders, n_components)
+        if not moments.is_thinned or subspace.spectrum[last] >= CLEAR_EIGENVALUE:
+            return moments.estimate(n_components, rng, subspace=subspace)
+        n_rows *= 2
+        moments = low_order_moments(problem, n_rows=n_rows if n_rows <= SEARCH_ROWS else None)
 
 
+@single_threaded_blas()
 def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> MomentEstimate:
     """Turn a solution into a result in the user's units.
 

@@ -28,6 +28,10 @@ NAMES = (
     "standard_error_coverage",
     "stacked_cost",
     "overcomplete",
+    "published_fits",
+    "gauntlet",
+    "portfolio_ablation",
+    "flexmix_speed",
 )
 RECORD_FIELDS = {
     "benchmark",

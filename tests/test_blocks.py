@@ -1,6 +1,7 @@
 """Sums over blocks of rows: every row once, in order, the same bits, any stored type."""
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from threadpoolctl import threadpool_info
 from moment_init.blocks import read_block, row_blocks, sum_over_blocks, sums_by_part
 from tests.population import FloatArray
 
-# Wide rows make the smallest blocks, 512 rows: 20,000 rows are then 40 blocks, enough for threads.
-WIDE = 2**18
+# Wide rows make blocks of 512 rows, four times the cache: 20,000 rows are then 40 blocks, enough
+# for threads.
+WIDE = 2**11
 MANY_ROWS = 20_000
 
 
@@ -23,6 +25,13 @@ def blas_threads() -> list[int]:
 def test_blocks_by_hand() -> None:
     """1,200 wide rows are two blocks of the least size, 512, and the 176 rows that are left."""
     assert list(row_blocks(1200, WIDE)) == [slice(0, 512), slice(512, 1024), slice(1024, 1200)]
+
+
+@pytest.mark.parametrize(("doubles_per_row", "n_rows"), [(2**13, 128), (2**19, 2), (2**30, 1)])
+def test_very_wide_rows_come_in_smaller_blocks(doubles_per_row: int, n_rows: int) -> None:
+    """A block holds at most 2**20 doubles, or a single row: a row may be a group of many."""
+    blocks = list(row_blocks(1000, doubles_per_row))
+    assert blocks[0] == slice(0, n_rows)
 
 
 def test_narrow_rows_come_in_larger_blocks() -> None:
@@ -137,3 +146,47 @@ def test_sums_by_part_cover_the_rows_and_spread_them(n_obs: int) -> None:
     if n_obs > 16:  # rows that come sorted are spread over all parts
         means = sums / counts
         assert np.ptp(means) < 0.15 * n_obs
+
+
+def test_parts_of_shuffled_rows_are_single_blocks() -> None:
+    calls: list[slice] = []
+
+    def record(rows: slice) -> tuple[FloatArray, ...]:
+        calls.append(rows)
+        return (np.asarray(float(rows.stop - rows.start)),)
+
+    (counts,) = sums_by_part(record, 800, 4, is_shuffled=True)
+    assert calls == [slice(50 * part, 50 * (part + 1)) for part in range(16)]
+    assert_array_equal(counts, np.full(16, 50.0))
+
+
+def test_few_doubles_are_summed_by_the_calling_thread() -> None:
+    """2**21 doubles are worth threads, one row less is not."""
+    threads: set[int] = set()
+
+    def record(rows: slice) -> tuple[FloatArray, ...]:
+        threads.add(get_ident())
+        return (np.zeros(1),)
+
+    sum_over_blocks(record, 2**12 - 1, 2**9)
+    sums_by_part(record, 2**12 - 1, 2**9)
+    assert threads == {get_ident()}
+
+
+def test_blas_is_held_to_one_thread_in_every_sum() -> None:
+    """The bits do not depend on how many threads BLAS would use."""
+    seen: list[int] = []
+
+    def record(rows: slice) -> tuple[FloatArray, ...]:
+        seen.extend(blas_threads())
+        return (np.zeros(1),)
+
+    sum_over_blocks(record, 100, 4)
+    sums_by_part(record, 100, 4)
+    assert set(seen) == {1}
+
+
+@pytest.mark.parametrize("index", [slice(3, 6), np.array([5, 0, 5])])
+def test_rows_are_read_by_slice_and_by_index(index: Any) -> None:
+    X = np.arange(20).reshape(10, 2)
+    assert_array_equal(read_block(X, index), X[index].astype(float))

@@ -22,8 +22,10 @@ from moment_init import (
 from moment_init.families import FAMILIES
 from moment_init.families.quadrature import moment_coefficient
 from moment_init.likelihood import MixtureParameters
+from moment_init.problem import EstimationProblem
 from moment_init.simulation import MixtureData
 from moment_init.stacked.estimator import stacked_estimate
+from moment_init.stacked_result import LowOrderMoments, low_order_moments
 from tests.population import FAMILY_LINKS, FloatArray, unit_columns
 from tests.sampled import fit_sampled, parameter_distance, stacked_diagnostics
 
@@ -518,11 +520,21 @@ def test_moments_alone_use_all_rows(monkeypatch: pytest.MonkeyPatch, seed: int) 
 
 
 def test_an_unclear_spectrum_takes_all_rows(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Twice as many each time, up to the largest number of rows that are not all."""
     calls = count_calls(monkeypatch)
-    monkeypatch.setattr(moment_init.stacked_result, "MOMENT_ROWS", 3000)
+    tried: list[int | None] = []
+
+    def recorded(problem: EstimationProblem, *, n_rows: int | None) -> LowOrderMoments:
+        tried.append(n_rows)
+        return low_order_moments(problem, n_rows=n_rows)
+
+    monkeypatch.setattr(moment_init.stacked_result, "low_order_moments", recorded)
+    monkeypatch.setattr(moment_init.stacked_result, "MOMENT_ROWS", 2000)
+    monkeypatch.setattr(moment_init.stacked_result, "SEARCH_ROWS", 4000)
     monkeypatch.setattr(moment_init.stacked_result, "CLEAR_EIGENVALUE", np.inf)
     fit_sampled(draw("gaussian", seed))
-    assert calls == [3000, 12_000]
+    assert tried == [2000, 4000, None]
+    assert calls == [12_000]
 
 
 # --- order, bits, seeds --------------------------------------------------------------------------

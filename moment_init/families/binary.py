@@ -127,6 +127,7 @@ class Bernoulli(Family):
     """
 
     name: ClassVar[str] = "bernoulli"
+    has_binary_rows: ClassVar[bool] = True
     supported_links: ClassVar[tuple[str, ...]] = ("logit", "probit")
     typical_scale: ClassVar[float] = 3.0
     response_basis: ClassVar[ResponseBasis] = PROPORTION_BASIS
@@ -188,7 +189,7 @@ class Bernoulli(Family):
         """Evaluate ``P(y) = sum_j w_j g((2y - 1) eta_j)`` with one logarithm a row, not r + 1."""
         sign = 2 * y - 1
         mean, first, second = self.link.mean_and_log_derivatives(sign * eta)
-        mean *= weights[:, None]
+        mean *= weights
         total = mean.sum(axis=0)
         if total.min(initial=1.0) < _SMALLEST_PROBABILITY:
             return Family._mixture_posterior(self, y, eta, weights, parameters)

@@ -40,6 +40,7 @@ class Gaussian(Family):
     supported_links: ClassVar[tuple[str, ...]] = ("identity",)
     has_dispersion: ClassVar[bool] = True
     deviation_power: ClassVar[float | None] = 1.0
+    has_closed_deviation: ClassVar[bool] = True
     dispersion_bounds: ClassVar[tuple[float, float]] = _DEVIATION_BOUNDS
     response_power: ClassVar[bool] = True
     typical_scale: ClassVar[float] = 1.0

@@ -20,6 +20,7 @@ __all__ = [
     "MixturePosterior",
     "ResponseNodes",
     "ResponseParameters",
+    "normalise_joint",
 ]
 
 
@@ -105,6 +106,29 @@ class ResponseNodes(NamedTuple):
     weights: FloatArray
 
 
+def normalise_joint(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Sum joint densities over the components, in the log domain.
+
+    Parameters
+    ----------
+    joint : ndarray of shape (n_components, n_units)
+        Log of prior probability times density; overwritten.
+
+    Returns
+    -------
+    log_density : ndarray of shape (n_units,)
+        Log of the sum over the components.
+    responsibilities : ndarray of shape (n_components, n_units)
+        The shares of the components in that sum.
+    """
+    largest = joint.max(axis=0)
+    joint -= largest
+    np.exp(joint, out=joint)
+    total = joint.sum(axis=0)
+    joint /= total
+    return np.log(total) + largest, joint
+
+
 @dataclass(frozen=True, slots=True)
 class FamilyDensity(ABC):
     """The density of a response as a function of eta and tau.
@@ -124,10 +148,15 @@ class FamilyDensity(ABC):
         Whether each row has a number of trials.
     has_unlimited_counts : bool
         Whether the response is a count without an upper limit.
+    has_binary_rows : bool
+        Whether each response is zero or one, so that single rows have no residuals to speak of.
     deviation_power : float or None
         Set for families whose mixture likelihood is unbounded, as one component may fit a few rows
         without error: ``dispersion**deviation_power`` is then proportional to the standard
         deviation of the response, and its ratio between components must be held (Hathaway 1985).
+    has_closed_deviation : bool
+        Whether the dispersion is the standard deviation of a residual that is free of it, so that
+        its maximum-likelihood estimate has a closed form.
     dispersion_bounds : tuple of float
         Between which the dispersion is searched.
     """
@@ -137,7 +166,9 @@ class FamilyDensity(ABC):
     has_dispersion: ClassVar[bool] = False
     has_trials: ClassVar[bool] = False
     has_unlimited_counts: ClassVar[bool] = False
+    has_binary_rows: ClassVar[bool] = False
     deviation_power: ClassVar[float | None] = None
+    has_closed_deviation: ClassVar[bool] = False
     dispersion_bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
 
     def log_base_measure(self, y: FloatArray, *, n_trials: ArrayLike | None = None) -> FloatArray:
@@ -204,8 +235,8 @@ class FamilyDensity(ABC):
             The response.
         eta : ndarray of shape (n_components, n_obs)
             The linear predictors.
-        weights : ndarray of shape (n_components,)
-            Probabilities of the components, all positive.
+        weights : ndarray of shape (n_components,) or (n_components, n_obs)
+            Probabilities of the components, all positive; of each row's own where a gate sets them.
         dispersion : ndarray of shape (n_components,), optional
             Dispersion of each component.
         n_trials : ndarray of shape (n_obs,), optional
@@ -218,7 +249,37 @@ class FamilyDensity(ABC):
         """
         by_component = None if dispersion is None else np.asarray(dispersion)[:, None]
         parameters = self._parameters(by_component, n_trials)
-        return self._mixture_posterior(y, eta, weights, parameters)
+        prior = weights[:, None] if weights.ndim == 1 else weights
+        return self._mixture_posterior(y, eta, prior, parameters)
+
+    def kernel_derivatives(
+        self,
+        y: FloatArray,
+        eta: FloatArray,
+        *,
+        dispersion: FloatArray | None = None,
+        n_trials: FloatArray | None = None,
+    ) -> LogDensityDerivatives:
+        """Log density of each row under each component, and its derivatives.
+
+        Parameters
+        ----------
+        y : ndarray of shape (n_obs,)
+            The response.
+        eta : ndarray of shape (n_components, n_obs)
+            The linear predictors.
+        dispersion : ndarray of shape (n_components,), optional
+            Dispersion of each component.
+        n_trials : ndarray of shape (n_obs,), optional
+            Trials of each row.
+
+        Returns
+        -------
+        LogDensityDerivatives
+            With `log_base_measure` left out of the log density.
+        """
+        by_component = None if dispersion is None else np.asarray(dispersion)[:, None]
+        return self._kernel_derivatives(y, eta, self._parameters(by_component, n_trials))
 
     def response_nodes(
         self,
@@ -267,13 +328,8 @@ class FamilyDensity(ABC):
     ) -> MixturePosterior:
         """Posterior by a log-sum-exp over the components."""
         kernel = self._kernel_derivatives(y, eta, parameters)
-        joint = kernel.value + np.log(weights)[:, None]
-        largest = joint.max(axis=0)
-        joint -= largest
-        np.exp(joint, out=joint)
-        total = joint.sum(axis=0)
-        joint /= total
-        return MixturePosterior(np.log(total) + largest, joint, *kernel[1:])
+        log_density, responsibilities = normalise_joint(kernel.value + np.log(weights))
+        return MixturePosterior(log_density, responsibilities, *kernel[1:])
 
     def _parameters(
         self, dispersion: ArrayLike | None, n_trials: ArrayLike | None

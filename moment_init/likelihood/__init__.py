@@ -2,7 +2,7 @@
 
 from moment_init.likelihood.maximise import MaximiseResult, maximise
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.likelihood.posterior import responsibilities, row_log_likelihood
+from moment_init.likelihood.posterior import responsibilities, unit_log_likelihood
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums, outer_product_information
 
@@ -15,5 +15,5 @@ __all__ = [
     "maximise",
     "outer_product_information",
     "responsibilities",
-    "row_log_likelihood",
+    "unit_log_likelihood",
 ]

@@ -1,11 +1,12 @@
 """Bounds that keep a mixture likelihood from running away, and which of them hold a maximum.
 
-Four things can run away. A weight goes to zero and its component no longer sees any row. The
+Five things can run away. A weight goes to zero and its component no longer sees any row. The
 standard deviation of one component goes to zero around a few rows, and the likelihood to infinity:
 Hathaway's (1985) constraint keeps every deviation above a share of the largest. A dispersion goes
 to the end of its range, as alpha does for counts without overdispersion. And coefficients grow
 without end where a component's rows are separated: the length of (beta_j, b_j) stays below the
-link's `largest_predictor`, beyond which the response no longer tells lengths apart.
+link's `largest_predictor`, beyond which the response no longer tells lengths apart. A gate's slopes
+grow likewise where its covariates separate the components.
 """
 
 from dataclasses import dataclass
@@ -34,6 +35,14 @@ rows, and from a smaller weight EM needs ever more steps to come back."""
 
 MIN_DISPERSION_RATIO = 0.05
 """Default of Hathaway's constraint: deviations within a factor of twenty of each other."""
+
+MIN_GATED_WEIGHT = 1e-12
+"""With a gate the weight is only the probability at the mean of the gating covariates; a component
+may be rare there and common elsewhere."""
+
+LARGEST_GATE = 40.0
+"""Largest length of a component's gate slopes on standardised covariates: one standard deviation
+then changes odds by e^40, which no number of rows tells from a jump."""
 
 _CLOSE = 1e-9
 """A bound holds when it is this close, relative; `enforce` puts parameters on it to rounding."""
@@ -131,11 +140,16 @@ def enforce(parameters: MixtureParameters, bounds: ParameterBounds) -> MixturePa
     dispersion = parameters.dispersion
     if dispersion is not None:
         dispersion = _bounded_dispersion(dispersion, bounds)
+    gate, min_weight = parameters.gate, bounds.min_weight
+    if gate is not None:
+        steepness = np.maximum(np.linalg.norm(gate, axis=0), LARGEST_GATE)
+        gate, min_weight = gate * (LARGEST_GATE / steepness), MIN_GATED_WEIGHT
     return MixtureParameters(
         parameters.coefficients * shrink,
         parameters.biases * shrink,
-        _bounded_weights(parameters.weights, bounds.min_weight),
+        _bounded_weights(parameters.weights, min_weight),
         dispersion,
+        gate,
     )
 
 
@@ -185,6 +199,8 @@ def _bounded_dispersion(dispersion: FloatArray, bounds: ParameterBounds) -> Floa
 
 def _active_weights(parameters: MixtureParameters, bounds: ParameterBounds) -> list[ActiveBound]:
     """The gradient of log w_j in the logits is e_j - w, without the last entry."""
+    if parameters.gate is not None:
+        return []
     r = parameters.n_components
     first = r * component_size(parameters)
     active = []

@@ -2,13 +2,15 @@
 
 Everywhere a vector or matrix over parameters appears (scores, information, steps) the order is
 
-    component by component (beta_j, b_j[, log dispersion_j]), then the r - 1 logits log(w_j / w_r)
+    component by component (beta_j, b_j[, log dispersion_j]), then for each component but the last
+    the logit log(w_j / w_r) and, with a gate, its slopes
 
 so that component j owns a slice of length q = p + 1 (+ 1 with a dispersion) and the vector has
-r q + r - 1 entries. `pack`, `unpack` and `move` are the only functions that know it by heart.
+r q + (r - 1)(1 + g) entries, g the number of gating covariates. `pack`, `unpack` and `move` are the
+only functions that know it by heart.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +39,16 @@ class MixtureParameters:
     dispersion : numpy.ndarray, shape (n_components,), or None
         Dispersion on its natural scale (standard deviation, alpha or shape); None for families
         without one.
+    gate : numpy.ndarray, shape (n_gate, n_components), or None
+        Slopes of the gate's logits, zero for the last component: the probability of component j at
+        gating covariates g is proportional to ``w_j exp(<gate_j, g>)``. None without a gate.
     """
 
     coefficients: FloatArray
     biases: FloatArray
     weights: FloatArray
     dispersion: FloatArray | None = None
+    gate: FloatArray | None = None
 
     @property
     def n_features(self) -> int:
@@ -53,6 +59,11 @@ class MixtureParameters:
     def n_components(self) -> int:
         """Number of components, r."""
         return int(self.coefficients.shape[1])
+
+    @property
+    def n_gate(self) -> int:
+        """Number of gating covariates, g; zero without a gate."""
+        return 0 if self.gate is None else int(self.gate.shape[0])
 
     @property
     def scales(self) -> FloatArray:
@@ -78,11 +89,13 @@ class MixtureParameters:
         MixtureParameters
             The same mixture with its components in that order.
         """
+        gate = None if self.gate is None else self.gate[:, order]
         return MixtureParameters(
             self.coefficients[:, order],
             self.biases[order],
             self.weights[order],
             None if self.dispersion is None else self.dispersion[order],
+            None if gate is None else gate - gate[:, -1:],
         )
 
     def lift(self, basis: FloatArray) -> "MixtureParameters":
@@ -98,9 +111,7 @@ class MixtureParameters:
         MixtureParameters
             The same mixture with coefficients ``basis @ coefficients``.
         """
-        return MixtureParameters(
-            basis @ self.coefficients, self.biases, self.weights, self.dispersion
-        )
+        return replace(self, coefficients=basis @ self.coefficients)
 
 
 def component_size(parameters: MixtureParameters) -> int:
@@ -130,9 +141,10 @@ def parameter_count(parameters: MixtureParameters) -> int:
     Returns
     -------
     int
-        r q + r - 1.
+        r q + (r - 1)(1 + g).
     """
-    return parameters.n_components * (component_size(parameters) + 1) - 1
+    r = parameters.n_components
+    return r * component_size(parameters) + (r - 1) * (1 + parameters.n_gate)
 
 
 def pack(parameters: MixtureParameters) -> FloatArray:
@@ -151,8 +163,11 @@ def pack(parameters: MixtureParameters) -> FloatArray:
     blocks = [parameters.coefficients, parameters.biases[None]]
     if parameters.dispersion is not None:
         blocks.append(np.log(parameters.dispersion)[None])
-    logits = np.log(parameters.weights)
-    return np.concatenate([np.concatenate(blocks).T.ravel(), logits[:-1] - logits[-1]])
+    logits = np.log(parameters.weights)[None]
+    if parameters.gate is not None:
+        logits = np.concatenate([logits, parameters.gate])
+    about_last = logits[:, :-1] - logits[:, -1:]
+    return np.concatenate([np.concatenate(blocks).T.ravel(), about_last.T.ravel()])
 
 
 def unpack(vector: FloatArray, like: MixtureParameters) -> MixtureParameters:
@@ -172,13 +187,15 @@ def unpack(vector: FloatArray, like: MixtureParameters) -> MixtureParameters:
     """
     p, r, q = like.n_features, like.n_components, component_size(like)
     blocks = vector[: r * q].reshape(r, q)
-    logits = np.append(vector[r * q :], 0.0)
-    odds = np.exp(logits - logits.max())
+    logits = np.zeros((1 + like.n_gate, r))
+    logits[:, :-1] = vector[r * q :].reshape(r - 1, 1 + like.n_gate).T
+    odds = np.exp(logits[0] - logits[0].max())
     return MixtureParameters(
         np.ascontiguousarray(blocks[:, :p].T),
         blocks[:, p].copy(),
         odds / odds.sum(),
         None if like.dispersion is None else np.exp(blocks[:, p + 1]),
+        None if like.gate is None else logits[1:],
     )
 
 

@@ -1,20 +1,24 @@
 """A mixture evaluated on rows: densities, responsibilities and derivatives, block by block."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.blocks import read_block, sum_over_blocks
 from moment_init.families import Family
-from moment_init.families.density import MixturePosterior
+from moment_init.families.density import MixturePosterior, normalise_joint
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.rows import LikelihoodRows
 
 __all__ = [
     "ARRAYS_PER_COMPONENT",
+    "BlockPosterior",
+    "doubles_per_unit",
     "posterior_of_block",
+    "prior_probabilities",
     "responsibilities",
-    "row_log_likelihood",
-    "with_ones",
+    "unit_log_likelihood",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -22,11 +26,140 @@ FloatArray = NDArray[np.float64]
 ARRAYS_PER_COMPONENT = 8
 """Posterior, predictors and derivatives: about this many doubles a row and component are alive."""
 
+_SMALLEST_PROBABILITY = 1e-280
+"""A gate's probability is held above this, so that its logarithm exists."""
 
-def row_log_likelihood(
+
+class BlockPosterior(NamedTuple):
+    """A block of units under a mixture.
+
+    Parameters
+    ----------
+    z : numpy.ndarray, shape (n_block, n_features)
+        The inputs of its rows; not to be written to.
+    weight : numpy.ndarray, shape (n_block,)
+        Weights of its rows.
+    posterior : MixturePosterior
+        Of its rows: responsibilities and derivatives (n_components, n_block); `log_density` is that
+        of each unit, (n_units,).
+    unit_weight : numpy.ndarray, shape (n_units,)
+        How many draws of a component each unit stands for.
+    unit_responsibilities : numpy.ndarray, shape (n_components, n_units)
+        Responsibilities of the units.
+    prior : numpy.ndarray, shape (n_components, 1) or (n_components, n_units)
+        Probabilities of the components before the response is seen.
+    group_starts : numpy.ndarray of int, shape (n_units,), or None
+        First row of each group within the block.
+    gate : numpy.ndarray, shape (n_units, 1 + n_gate)
+        A one and the gating covariates of each unit.
+    products : numpy.ndarray or None
+        Stored products of the rows' columns.
+    """
+
+    z: FloatArray
+    weight: FloatArray
+    posterior: MixturePosterior
+    unit_weight: FloatArray
+    unit_responsibilities: FloatArray
+    prior: FloatArray
+    group_starts: NDArray[np.intp] | None
+    gate: FloatArray
+    products: FloatArray | None
+
+
+def posterior_of_block(
+    family: Family,
+    rows: LikelihoodRows,
+    parameters: MixtureParameters,
+    block: slice,
+    assigned: FloatArray | None = None,
+) -> BlockPosterior:
+    """Read a block of units and evaluate the mixture on it.
+
+    Parameters
+    ----------
+    family : Family
+        The response family.
+    rows : LikelihoodRows
+        The rows.
+    parameters : MixtureParameters
+        Where to evaluate.
+    block : slice
+        The units to read.
+    assigned : numpy.ndarray, shape (n_components, n_units), optional
+        Responsibilities of all units that are given, not computed; `log_density` is then the
+        expected complete-data one.
+
+    Returns
+    -------
+    BlockPosterior
+        Densities, responsibilities and derivatives.
+    """
+    own = rows.rows_of(block)
+    z = read_block(rows.Z, own)
+    weight = rows.sample_weight[own]
+    eta = parameters.coefficients.T @ z.T + parameters.biases[:, None]
+    if rows.offset is not None:
+        eta += rows.offset[own]
+    trials = None if rows.n_trials is None else rows.n_trials[own]
+    starts = None if rows.group_starts is None else rows.group_starts[block] - own.start
+    gate = _gate_design(None if parameters.gate is None else rows.gate, own, starts)
+    prior = prior_probabilities(parameters, gate)
+    if starts is None and assigned is None:
+        posterior = family.mixture_posterior(
+            rows.y[own], eta, prior, dispersion=parameters.dispersion, n_trials=trials
+        )
+        by_unit, unit_weight = posterior.responsibilities, weight
+    else:
+        kernel = family.kernel_derivatives(
+            rows.y[own], eta, dispersion=parameters.dispersion, n_trials=trials
+        )
+        joint, unit_weight = kernel.value, weight
+        if starts is not None:
+            joint = np.add.reduceat(joint * weight, starts, axis=1)
+            unit_weight = np.ones(len(starts))
+        joint = joint + np.log(prior)
+        if assigned is None:
+            log_density, by_unit = normalise_joint(joint)
+        else:
+            by_unit = assigned[:, block]
+            log_density = (joint * by_unit).sum(axis=0)
+        by_row = by_unit
+        if starts is not None:
+            by_row = np.repeat(by_unit, np.diff(np.append(starts, len(weight))), axis=1)
+        posterior = MixturePosterior(log_density, by_row, *kernel[1:])
+    products = None if rows.products is None else rows.products[own]
+    return BlockPosterior(z, weight, posterior, unit_weight, by_unit, prior, starts, gate, products)
+
+
+def prior_probabilities(parameters: MixtureParameters, gate: FloatArray) -> FloatArray:
+    r"""Probabilities of the components before the response is seen.
+
+    .. math:: \pi_j(g) \propto w_j \exp(\langle\gamma_j, g\rangle).
+
+    Parameters
+    ----------
+    parameters : MixtureParameters
+        The mixture.
+    gate : numpy.ndarray, shape (n_units, 1 + n_gate)
+        A one and the gating covariates of each unit.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components, 1) or (n_components, n_units)
+        The weights without a gate, else each unit's own probabilities.
+    """
+    if parameters.gate is None:
+        return parameters.weights[:, None]
+    logits = parameters.gate.T @ gate[:, 1:].T + np.log(parameters.weights)[:, None]
+    _, prior = normalise_joint(logits)
+    return np.maximum(prior, _SMALLEST_PROBABILITY)
+
+
+def unit_log_likelihood(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> FloatArray:
-    """Log density of every row under the mixture, with all constants, unweighted.
+    """Log density of every unit under the mixture, with all constants.
 
     Parameters
     ----------
@@ -39,26 +172,30 @@ def row_log_likelihood(
 
     Returns
     -------
-    numpy.ndarray, shape (n_obs,)
-        The log densities; `sample_weight` is not applied.
+    numpy.ndarray, shape (n_units,)
+        The log densities of rows, `sample_weight` not applied; or those of groups, whose rows are
+        weighted.
     """
-    result = np.empty(rows.n_obs)
+    result = np.empty(rows.n_units)
 
     def write_block(block: slice) -> tuple[FloatArray, ...]:
-        _, posterior = posterior_of_block(family, rows, parameters, block)
-        trials = None if rows.n_trials is None else rows.n_trials[block]
-        base = family.log_base_measure(rows.y[block], n_trials=trials)
-        result[block] = posterior.log_density + base
+        there = posterior_of_block(family, rows, parameters, block)
+        own = rows.rows_of(block)
+        trials = None if rows.n_trials is None else rows.n_trials[own]
+        base = family.log_base_measure(rows.y[own], n_trials=trials)
+        if there.group_starts is not None:
+            base = np.add.reduceat(base * there.weight, there.group_starts)
+        result[block] = there.posterior.log_density + base
         return ()
 
-    sum_over_blocks(write_block, rows.n_obs, _doubles_without_curvature(parameters))
+    sum_over_blocks(write_block, rows.n_units, doubles_per_unit(rows, parameters))
     return result
 
 
 def responsibilities(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> FloatArray:
-    """Posterior probability of every component given each row.
+    """Posterior probability of every component given each row (or its group).
 
     Parameters
     ----------
@@ -77,70 +214,42 @@ def responsibilities(
     result = np.empty((rows.n_obs, parameters.n_components))
 
     def write_block(block: slice) -> tuple[FloatArray, ...]:
-        _, posterior = posterior_of_block(family, rows, parameters, block)
-        result[block] = posterior.responsibilities.T
+        there = posterior_of_block(family, rows, parameters, block)
+        result[rows.rows_of(block)] = there.posterior.responsibilities.T
         return ()
 
-    sum_over_blocks(write_block, rows.n_obs, _doubles_without_curvature(parameters))
+    sum_over_blocks(write_block, rows.n_units, doubles_per_unit(rows, parameters))
     return result
 
 
-def posterior_of_block(
-    family: Family, rows: LikelihoodRows, parameters: MixtureParameters, block: slice
-) -> tuple[FloatArray, MixturePosterior]:
-    """Read a block of rows and evaluate the mixture on it.
+def doubles_per_unit(rows: LikelihoodRows, parameters: MixtureParameters, extra: int = 0) -> int:
+    """Doubles that a block holds for each of its units.
 
     Parameters
     ----------
-    family : Family
-        The response family.
     rows : LikelihoodRows
         The rows.
     parameters : MixtureParameters
-        Where to evaluate.
-    block : slice
-        The rows to read.
+        The mixture.
+    extra : int, default 0
+        Doubles a row beyond inputs and posteriors.
 
     Returns
     -------
-    z : numpy.ndarray, shape (n_block, n_features)
-        The inputs; not to be written to.
-    posterior : MixturePosterior
-        Densities, responsibilities and derivatives.
+    int
+        The number.
     """
-    z = read_block(rows.Z, block)
-    eta = parameters.coefficients.T @ z.T + parameters.biases[:, None]
-    if rows.offset is not None:
-        eta += rows.offset[block]
-    trials = None if rows.n_trials is None else rows.n_trials[block]
-    posterior = family.mixture_posterior(
-        rows.y[block],
-        eta,
-        parameters.weights,
-        dispersion=parameters.dispersion,
-        n_trials=trials,
-    )
-    return z, posterior
+    per_row = parameters.n_features + ARRAYS_PER_COMPONENT * parameters.n_components + extra
+    return per_row * -(-rows.n_obs // max(1, rows.n_units))
 
 
-def with_ones(z: FloatArray) -> FloatArray:
-    """Inputs with a column of ones for the intercept.
-
-    Parameters
-    ----------
-    z : numpy.ndarray, shape (n_block, n_features)
-        The inputs.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_block, n_features + 1)
-        A copy, the ones last.
-    """
-    x = np.empty((z.shape[0], z.shape[1] + 1))
-    x[:, :-1] = z
-    x[:, -1] = 1.0
-    return x
-
-
-def _doubles_without_curvature(parameters: MixtureParameters) -> int:
-    return parameters.n_features + ARRAYS_PER_COMPONENT * parameters.n_components
+def _gate_design(
+    covariates: FloatArray | None, own: slice, starts: NDArray[np.intp] | None
+) -> FloatArray:
+    """A one and the gating covariates of each unit; those of a group are its first row's."""
+    n_units = own.stop - own.start if starts is None else len(starts)
+    if covariates is None:
+        return np.ones((n_units, 1))
+    design = np.ones((n_units, 1 + covariates.shape[1]))
+    design[:, 1:] = covariates[own] if starts is None else covariates[own][starts]
+    return design

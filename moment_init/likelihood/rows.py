@@ -1,13 +1,20 @@
 """The rows over which a likelihood is summed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.likelihood.products import MAX_PRODUCT_WIDTH, symmetric_products
+
 __all__ = ["LikelihoodRows"]
 
 FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+
+MAX_STORED_PRODUCTS = 2**22
+"""Products of columns are kept for all rows up to 32 MiB of them; beyond that each block forms its
+own, which costs about as much as reading them from memory would."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,11 +28,18 @@ class LikelihoodRows:
     y : numpy.ndarray, shape (n_obs,)
         Response.
     sample_weight : numpy.ndarray, shape (n_obs,)
-        Weight of each row; a row of weight 2 counts as two rows.
+        Weight of each row; a row of weight 2 counts as two rows (of the same group, if any).
     offset : numpy.ndarray, shape (n_obs,), or None
         Known part of the linear predictor.
     n_trials : numpy.ndarray, shape (n_obs,), or None
         Trials behind each binomial response.
+    gate : numpy.ndarray, shape (n_obs, n_gate), or None
+        Gating covariates, the same for all rows of a group.
+    group_starts : numpy.ndarray of int, shape (n_groups,), or None
+        First row of each group, where the rows of a group follow one another and share their
+        component. None where every row has a component of its own.
+    products : numpy.ndarray, shape (n_obs, n_products), or None
+        Products of the columns of (Z, 1), see `with_products`.
     """
 
     Z: NDArray[np.generic]
@@ -33,6 +47,9 @@ class LikelihoodRows:
     sample_weight: FloatArray
     offset: FloatArray | None = None
     n_trials: FloatArray | None = None
+    gate: FloatArray | None = None
+    group_starts: IndexArray | None = None
+    products: FloatArray | None = None
 
     @property
     def n_obs(self) -> int:
@@ -40,32 +57,90 @@ class LikelihoodRows:
         return int(self.y.shape[0])
 
     @property
+    def n_units(self) -> int:
+        """Number of units that have a component each: groups, or rows where there are none."""
+        return self.n_obs if self.group_starts is None else len(self.group_starts)
+
+    @property
     def n_features(self) -> int:
         """Number of columns of the inputs."""
         return int(self.Z.shape[1])
+
+    @property
+    def n_gate(self) -> int:
+        """Number of gating covariates."""
+        return 0 if self.gate is None else int(self.gate.shape[1])
 
     @property
     def total_weight(self) -> float:
         """Sum of the weights: the number of rows that these rows stand for."""
         return float(self.sample_weight.sum())
 
-    def take(self, index: NDArray[np.intp] | slice) -> "LikelihoodRows":
-        """Select rows.
+    @property
+    def total_units(self) -> float:
+        """Number of draws of a component that these rows stand for."""
+        return self.total_weight if self.group_starts is None else float(self.n_units)
+
+    def rows_of(self, units: slice) -> slice:
+        """Rows of a block of units.
+
+        Parameters
+        ----------
+        units : slice
+            Consecutive units.
+
+        Returns
+        -------
+        slice
+            Their rows.
+        """
+        if self.group_starts is None:
+            return units
+        stop = self.n_obs if units.stop >= self.n_units else int(self.group_starts[units.stop])
+        return slice(int(self.group_starts[units.start]), stop)
+
+    def take(self, index: IndexArray | slice) -> "LikelihoodRows":
+        """Select units: rows, or groups with all of their rows.
 
         Parameters
         ----------
         index : numpy.ndarray of int, or slice
-            The rows to take.
+            The units to take.
 
         Returns
         -------
         LikelihoodRows
-            Those rows; views where `index` is a slice.
+            Their rows; views where `index` is a slice and there are no groups.
         """
+        starts = None
+        if self.group_starts is not None:
+            ends = np.append(self.group_starts[1:], self.n_obs)
+            taken = zip(self.group_starts[index], ends[index], strict=True)
+            spans = [np.arange(first, end) for first, end in taken]
+            sizes = np.array([len(span) for span in spans], dtype=np.intp)
+            starts = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes)[:-1]])
+            index = np.concatenate(spans)
         return LikelihoodRows(
             self.Z[index],
             self.y[index],
             self.sample_weight[index],
             None if self.offset is None else self.offset[index],
             None if self.n_trials is None else self.n_trials[index],
+            None if self.gate is None else self.gate[index],
+            starts,
+            None if self.products is None else self.products[index],
         )
+
+    def with_products(self) -> "LikelihoodRows":
+        """Store the products of the columns if they are few, for callers that sum often.
+
+        Returns
+        -------
+        LikelihoodRows
+            These rows, with products where they fit.
+        """
+        width = self.n_features + 1
+        is_small = self.n_obs * width * (width + 1) // 2 <= MAX_STORED_PRODUCTS
+        if self.products is not None or not is_small or width > MAX_PRODUCT_WIDTH:
+            return self
+        return replace(self, products=symmetric_products(np.asarray(self.Z, dtype=np.float64)))

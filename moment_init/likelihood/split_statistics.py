@@ -4,6 +4,7 @@ With z = (x, 1), u = d log p_j / d eta, V = -d^2 log p_j / d eta^2 and responsib
 
 .. math:: M_j = \sum R (u^2 - V) z z', \qquad C_j = \sum R V z z'.
 
+(with groups, the score of a group and its information take the place of u z and V z z').
 At the right model the mean of M_j is zero (the information-matrix equality). If component j stands
 for two with coefficients beta +- v, M_j is positive along v: the top generalised eigenvectors of
 (M_j, C_j) are the directions in which to split it.
@@ -18,7 +19,12 @@ from scipy.linalg import solve_triangular
 from moment_init.blocks import sum_over_blocks
 from moment_init.families import Family
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.likelihood.posterior import ARRAYS_PER_COMPONENT, posterior_of_block, with_ones
+from moment_init.likelihood.posterior import (
+    BlockPosterior,
+    doubles_per_unit,
+    posterior_of_block,
+)
+from moment_init.likelihood.products import weighted_grams, with_ones
 from moment_init.likelihood.rows import LikelihoodRows
 
 __all__ = ["SplitStatistics", "misfit", "split_statistics"]
@@ -135,29 +141,29 @@ def _split_sums(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """M_j and C_j (r, p + 1, p + 1), effective rows (r,) and losses by dropping (r,)."""
+    r = parameters.n_components
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        z, posterior = posterior_of_block(family, rows, parameters, block)
-        x = with_ones(z)
-        weight = rows.sample_weight[block]
-        counts = posterior.responsibilities * weight
-        excess = counts * (posterior.eta1**2 + posterior.eta2)
-        information = -counts * posterior.eta2
-        others = np.maximum(1 - posterior.responsibilities, _SMALLEST_REMAINDER)
-        return (
-            np.stack([(x * row[:, None]).T @ x for row in excess]),
-            np.stack([(x * row[:, None]).T @ x for row in information]),
-            counts.sum(axis=1),
-            -np.log(others) @ weight,
-        )
+        there = posterior_of_block(family, rows, parameters, block)
+        posterior, weight = there.posterior, there.unit_weight
+        counts = posterior.responsibilities * there.weight
+        curvature = -counts * posterior.eta2
+        # the others' probabilities grow to sum to one
+        remainders = _log_remainder(there.prior) - _log_remainder(there.unit_responsibilities)
+        losses = remainders @ weight if r > 1 else np.full(1, np.inf)
+        if there.group_starts is None:
+            squares = counts * posterior.eta1**2
+            both = weighted_grams(there.z, np.concatenate([squares, curvature]), there.products)
+            return both[:r] - both[r:], both[r:], counts.sum(axis=1), losses
+        information = weighted_grams(there.z, curvature, there.products)
+        x, starts, shares = with_ones(there.z), there.group_starts, there.unit_responsibilities
+        scores = [np.add.reduceat(x * u[:, None], starts) for u in posterior.eta1 * there.weight]
+        pairs = zip(scores, shares, strict=True)
+        squared = np.stack([(t * share[:, None]).T @ t for t, share in pairs])
+        return squared - information, information, counts.sum(axis=1), losses
 
-    excesses, curvature, counts, losses = sum_over_blocks(
-        sum_block, rows.n_obs, _doubles_per_row(parameters)
-    )
-    if parameters.n_components == 1:
-        return excesses, curvature, counts, np.full(1, np.inf)
-    # the others' weights grow to sum to one
-    return excesses, curvature, counts, losses + rows.total_weight * np.log1p(-parameters.weights)
+    sums = sum_over_blocks(sum_block, rows.n_units, _doubles_per_unit(rows, parameters))
+    return sums[0], sums[1], sums[2], sums[3]
 
 
 def _noise_edges(
@@ -166,20 +172,48 @@ def _noise_edges(
     """Edge of the noise of the whitened M_j, shape (r,)."""
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        z, posterior = posterior_of_block(family, rows, parameters, block)
-        x = with_ones(z)
-        excess = posterior.responsibilities * (posterior.eta1**2 + posterior.eta2)
-        variances = excess**2 * rows.sample_weight[block]
-        result = np.empty((len(whiteners), x.shape[1]))
-        for component, whitener in enumerate(whiteners):
-            squares = (x @ whitener.T) ** 2
-            result[component] = (variances[component] * squares.sum(axis=1)) @ squares
-        return (result,)
+        there = posterior_of_block(family, rows, parameters, block)
+        x = with_ones(there.z)
+        pairs = enumerate(whiteners)
+        return (np.stack([_row_variances(there, j, x @ whitener.T) for j, whitener in pairs]),)
 
-    (row_sums,) = sum_over_blocks(sum_block, rows.n_obs, _doubles_per_row(parameters))
+    (row_sums,) = sum_over_blocks(sum_block, rows.n_units, _doubles_per_unit(rows, parameters))
     # a component without rows has neither signal nor noise
     return 2 * np.sqrt(np.maximum(row_sums.max(axis=1), np.finfo(np.float64).tiny))
 
 
-def _doubles_per_row(parameters: MixtureParameters) -> int:
-    return 3 * (parameters.n_features + 1) + ARRAYS_PER_COMPONENT * parameters.n_components
+def _row_variances(there: BlockPosterior, component: int, whitened: FloatArray) -> FloatArray:
+    """Row sums of the variances of R (u^2 - V) x x' with whitened x, shape (p + 1,)."""
+    if there.group_starts is not None:
+        return _group_variances(there, there.group_starts, component, whitened)
+    posterior = there.posterior
+    slopes, curvature = posterior.eta1[component], posterior.eta2[component]
+    excess = posterior.responsibilities[component] * (slopes**2 + curvature)
+    squares = whitened**2
+    return np.asarray((excess**2 * there.weight * squares.sum(axis=1)) @ squares)
+
+
+def _group_variances(
+    there: BlockPosterior, starts: NDArray[np.intp], component: int, whitened: FloatArray
+) -> FloatArray:
+    """Row sums of the variances of R (t t' - sum V x x') over groups, row by row of the matrix."""
+    posterior = there.posterior
+    slopes = posterior.eta1[component] * there.weight
+    curvature = posterior.eta2[component] * there.weight
+    scores = np.add.reduceat(whitened * slopes[:, None], starts)
+    shares = there.unit_responsibilities[component] ** 2
+    result = np.empty(whitened.shape[1])
+    for a, column in enumerate(whitened.T):
+        information = np.add.reduceat(whitened * (curvature * column)[:, None], starts)
+        result[a] = shares @ ((scores * scores[:, [a]] + information) ** 2).sum(axis=1)
+    return result
+
+
+def _log_remainder(probabilities: FloatArray) -> FloatArray:
+    """Logarithm of the probability of all other components, held from below."""
+    return np.asarray(np.log(np.maximum(1 - probabilities, _SMALLEST_REMAINDER)))
+
+
+def _doubles_per_unit(rows: LikelihoodRows, parameters: MixtureParameters) -> int:
+    width = parameters.n_features + 1
+    return doubles_per_unit(rows, parameters, width * (width + 1) // 2 + 3 * width)

@@ -1,22 +1,32 @@
 """Splits of components, and moves out of a local maximum: drop one component and split another."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.families import Family
-from moment_init.likelihood.maximise import MaximiseResult, maximise
+from moment_init.likelihood.maximise import MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.likelihood.split_statistics import SplitStatistics, misfit, split_statistics
+from moment_init.likelihood.split_statistics import SplitStatistics, split_statistics
 
-__all__ = ["MovesResult", "drop_and_split", "improve", "misfit", "split_component"]
+__all__ = [
+    "Climb",
+    "Proposals",
+    "drop_and_split",
+    "improve",
+    "propose_drops_and_splits",
+    "split_component",
+]
 
 FloatArray = NDArray[np.float64]
 
+_RACE_EM_STEPS = 3
+"""EM steps of a race before slow progress turns it to Newton's steps."""
+
 _FINISH_EM_STEPS = 4
-"""EM steps at the head of a finishing run: a raced move may still be outside Newton's basin."""
+"""EM steps of a finishing run before it may be given up: the increments of the first say little."""
 
 _CHILD_DEVIATION = 0.6
 """Children explain part of their parent's deviation as difference of their means: two children at
@@ -27,26 +37,11 @@ _NO_DIFFERENCE = 1e-9
 """Ratios and losses whose largest is smaller than this do not rank anything."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MovesResult:
-    """Where a search by moves ended.
+Climb = Callable[..., MaximiseResult]
+"""Maps a start and options of `maximise` to where the climb ended."""
 
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        The best parameters found.
-    log_likelihood : float
-        Their log-likelihood.
-    n_moves : int
-        How many moves were taken.
-    statistics : SplitStatistics
-        Of the best parameters; its `misfit` says whether more is to be had.
-    """
-
-    parameters: MixtureParameters
-    log_likelihood: float
-    n_moves: int
-    statistics: SplitStatistics
+Proposals = Callable[[MixtureParameters], list[MixtureParameters]]
+"""Maps a mixture to mixtures of the same size from which to climb."""
 
 
 def split_component(
@@ -108,19 +103,77 @@ def drop_and_split(
 
 
 def improve(
-    family: Family,
-    rows: LikelihoodRows,
-    parameters: MixtureParameters,
-    log_likelihood: float,
+    climb: Climb,
+    propose: Proposals,
+    current: MaximiseResult,
     *,
     max_rounds: int = 6,
-    n_pairs: int = 6,
     race_steps: int = 10,
     n_finishers: int = 2,
-    finish_steps: int = 40,
-    min_gain: float = 0.5,
-) -> MovesResult:
-    """Drop one component and split another for as long as that raises the likelihood.
+    finish_steps: int = 150,
+    tolerance: float = 1e-3,
+    min_gain: float = 0.1,
+) -> tuple[MaximiseResult, int]:
+    """Leave a maximum by proposed moves for as long as that raises the likelihood.
+
+    Parameters
+    ----------
+    climb : callable
+        Climbs from parameters, with the options of `maximise`.
+    propose : callable
+        Maps parameters to starts that differ from them in one or two components.
+    current : MaximiseResult
+        A maximum to leave.
+    max_rounds : int, default 6
+        Most moves that are taken.
+    race_steps : int, default 10
+        Steps of a race, by EM while that is fast.
+    n_finishers : int, default 2
+        How many of a round's best are run to the end.
+    finish_steps : int, default 150
+        Most steps of a finishing run.
+    tolerance : float, default 1e-3
+        Tolerance of a finishing run.
+    min_gain : float, default 0.1
+        Log-likelihood that a move must gain to be taken; less is within the tolerance of two runs
+        towards the same maximum.
+
+    Returns
+    -------
+    end : MaximiseResult
+        Never worse than the start.
+    n_moves : int
+        How many moves were taken.
+    """
+    n_moves = 0
+    while n_moves < max_rounds:
+        raced = [
+            climb(start, max_steps=race_steps, em_steps=_RACE_EM_STEPS, max_em_steps=race_steps)
+            for start in propose(current.parameters)
+        ]
+        raced.sort(key=_by_log_likelihood, reverse=True)
+        target = current.log_likelihood + min_gain
+        for run in raced[:n_finishers]:
+            end = climb(
+                run.parameters,
+                max_steps=finish_steps,
+                em_steps=_FINISH_EM_STEPS,
+                max_em_steps=finish_steps // 3,
+                tolerance=tolerance,
+                target=target,
+            )
+            if end.log_likelihood >= target:
+                break
+        else:
+            break
+        current, n_moves = end, n_moves + 1
+    return current, n_moves
+
+
+def propose_drops_and_splits(
+    family: Family, rows: LikelihoodRows, parameters: MixtureParameters, *, n_pairs: int = 6
+) -> list[MixtureParameters]:
+    """Mixtures with the least useful components dropped and the worst fitting ones split.
 
     Parameters
     ----------
@@ -129,58 +182,20 @@ def improve(
     rows : LikelihoodRows
         The rows.
     parameters : MixtureParameters
-        A maximum to leave.
-    log_likelihood : float
-        Its log-likelihood.
-    max_rounds : int, default 6
-        Most moves that are taken.
+        A fitted mixture.
     n_pairs : int, default 6
-        How many pairs (drop, split) race in each round.
-    race_steps : int, default 10
-        EM steps of a race.
-    n_finishers : int, default 2
-        How many of a round's best are run to the end.
-    finish_steps : int, default 40
-        Most steps of a finishing run.
-    min_gain : float, default 0.5
-        Log-likelihood that a move must gain to be taken; less is within the tolerance of two runs
-        towards the same maximum.
+        How many pairs (drop, split).
 
     Returns
     -------
-    MovesResult
-        Never worse than the start.
+    list of MixtureParameters
+        The most promising moves first.
     """
-    n_moves = 0
     statistics = split_statistics(family, rows, parameters)
-    while n_moves < max_rounds:
-        raced = [
-            maximise(
-                family,
-                rows,
-                drop_and_split(family, parameters, drop, split, statistics.directions[split, 0]),
-                max_steps=race_steps,
-                em_steps=race_steps,
-            )
-            for drop, split in _best_pairs(statistics, n_pairs)
-        ]
-        raced.sort(key=_by_log_likelihood, reverse=True)
-        finished = [
-            maximise(
-                family,
-                rows,
-                run.parameters,
-                max_steps=finish_steps,
-                em_steps=_FINISH_EM_STEPS,
-            )
-            for run in raced[:n_finishers]
-        ]
-        best = max(finished, key=_by_log_likelihood, default=None)
-        if best is None or best.log_likelihood < log_likelihood + min_gain:
-            break
-        parameters, log_likelihood, n_moves = best.parameters, best.log_likelihood, n_moves + 1
-        statistics = split_statistics(family, rows, parameters)
-    return MovesResult(parameters, log_likelihood, n_moves, statistics)
+    return [
+        drop_and_split(family, parameters, drop, split, statistics.directions[split, 0])
+        for drop, split in _best_pairs(statistics, n_pairs)
+    ]
 
 
 def _by_log_likelihood(result: MaximiseResult) -> float:
@@ -213,4 +228,6 @@ def _plant_children(
     if dispersion is not None and family.deviation_power is not None:
         dispersion = dispersion.copy()
         dispersion[children] *= _CHILD_DEVIATION ** (1 / family.deviation_power)
-    return MixtureParameters(coefficients, biases, weights / weights.sum(), dispersion)
+    return MixtureParameters(
+        coefficients, biases, weights / weights.sum(), dispersion, doubled.gate
+    )

@@ -11,16 +11,27 @@ difference Newton steps.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.blocks import sum_over_blocks
 from moment_init.families import Family
-from moment_init.families.density import MixturePosterior
+from moment_init.likelihood.missing import (
+    MissingSums,
+    assemble_missing,
+    block_scores,
+    mean_scores,
+    missing_of_block,
+    weighted_blocks,
+)
 from moment_init.likelihood.parameters import MixtureParameters, component_size, parameter_count
-from moment_init.likelihood.posterior import ARRAYS_PER_COMPONENT, posterior_of_block, with_ones
+from moment_init.likelihood.posterior import (
+    BlockPosterior,
+    doubles_per_unit,
+    posterior_of_block,
+)
+from moment_init.likelihood.products import weighted_grams
 from moment_init.likelihood.rows import LikelihoodRows
 
 __all__ = [
@@ -40,19 +51,41 @@ class LikelihoodSums:
     Parameters
     ----------
     log_likelihood : float
-        Weighted sum over rows of the log density, with all constants.
+        Weighted sum over units of the log density, with all constants.
     score : numpy.ndarray, shape (n_parameters,)
         Its gradient, in the order of `moment_init.likelihood.parameters`.
-    complete_information : numpy.ndarray, shape (n_parameters, n_parameters), or None
-        Conditional mean of the complete-data information; None if no curvature was asked for.
+    unit_counts : numpy.ndarray, shape (n_components,)
+        Expected number of units of each component.
+    row_counts : numpy.ndarray, shape (n_components,)
+        Expected number of rows of each component; the same where there are no groups.
+    component_information : numpy.ndarray, shape (n_components, q, q), or None
+        Blocks of the complete-data information; None if no curvature was asked for.
+    gate_information : numpy.ndarray, shape (n_gate_parameters, n_gate_parameters), or None
+        Complete-data information of the logits and the gate's slopes.
     missing_information : numpy.ndarray, shape (n_parameters, n_parameters), or None
-        Conditional variance of the complete-data score.
+        Conditional variance of the complete-data score; None if it was not asked for.
     """
 
     log_likelihood: float
     score: FloatArray
-    complete_information: FloatArray | None
+    unit_counts: FloatArray
+    row_counts: FloatArray
+    component_information: FloatArray | None
+    gate_information: FloatArray | None
     missing_information: FloatArray | None
+
+    @property
+    def complete_information(self) -> FloatArray:
+        """Conditional mean of the complete-data information, (n_parameters, n_parameters)."""
+        if self.component_information is None or self.gate_information is None:
+            raise ValueError("`curvature` must be True in `likelihood_sums` for an information.")
+        r, q, _ = self.component_information.shape
+        result = np.zeros((len(self.score), len(self.score)))
+        for component, own in enumerate(self.component_information):
+            at = slice(component * q, (component + 1) * q)
+            result[at, at] = own
+        result[r * q :, r * q :] = self.gate_information
+        return result
 
     def information(self, damping: float = 0.0) -> FloatArray:
         """Information between the observed one and the complete-data one.
@@ -70,21 +103,17 @@ class LikelihoodSums:
         Raises
         ------
         ValueError
-            If the sums were made with ``curvature=False``.
+            If the sums were made without the curvature that is needed.
         """
-        if self.complete_information is None or self.missing_information is None:
-            raise ValueError("`curvature` must be True in `likelihood_sums` for an information.")
-        return self.complete_information - (1 - damping) * self.missing_information
-
-
-class _Curvature(NamedTuple):
-    """Sums over rows from which the two informations are put together; q as in `parameters`."""
-
-    complete: FloatArray  # (r, q, q): sum R_j times minus the second derivative
-    second_moment: FloatArray  # (r, q, q): sum R_j s_j s_j'
-    score_products: FloatArray  # (r q, r q): sum (R_j s_j)(R_k s_k)'
-    score_responsibility: FloatArray  # (r q, r): sum (R_j s_j) R_k
-    responsibility_products: FloatArray  # (r, r): sum R_j R_k
+        complete = self.complete_information
+        if damping == 1.0:
+            return complete
+        if self.missing_information is None:
+            raise ValueError(
+                "`missing` must be True in `likelihood_sums` for a damping below one; "
+                f"got {damping:g}."
+            )
+        return complete - (1 - damping) * self.missing_information
 
 
 def likelihood_sums(
@@ -93,7 +122,9 @@ def likelihood_sums(
     parameters: MixtureParameters,
     *,
     curvature: bool = True,
+    missing: bool = True,
     constant: float | None = None,
+    assigned: FloatArray | None = None,
 ) -> LikelihoodSums:
     """Sum log-likelihood, score and information over all rows.
 
@@ -106,44 +137,49 @@ def likelihood_sums(
     parameters : MixtureParameters
         Where to evaluate.
     curvature : bool, default True
-        Whether to sum the information too; without it a pass costs O(n p r), with it
-        O(n p^2 r^2).
+        Whether to sum information too; without it a pass costs O(n p r).
+    missing : bool, default True
+        Whether that includes the missing information, at O(n p^2 r^2); EM needs only the
+        complete-data one, at O(n p^2 r), in which a standard deviation with a closed form then has
+        its mean information.
     constant : float, optional
         `parameter_free_log_likelihood` of these rows, for callers that evaluate often.
+    assigned : numpy.ndarray, shape (n_components, n_units), optional
+        Responsibilities that are given, for an M-step that is not preceded by an E-step; the
+        log-likelihood is then the expected complete-data one.
 
     Returns
     -------
     LikelihoodSums
         The sums.
     """
-    p, r, q = parameters.n_features, parameters.n_components, component_size(parameters)
+    r, q = parameters.n_components, component_size(parameters)
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        z, posterior = posterior_of_block(family, rows, parameters, block)
-        weight = rows.sample_weight[block]
-        counts = posterior.responsibilities * weight
-        slopes = counts * posterior.eta1
-        score = np.empty((r, q))
-        score[:, :p] = slopes @ z
-        score[:, p] = slopes.sum(axis=1)
-        if posterior.tau1 is not None:
-            score[:, p + 1] = (counts * posterior.tau1).sum(axis=1)
-        sums = (np.array(weight @ posterior.log_density), score, counts.sum(axis=1))
-        return (*sums, *_curvature_of_block(z, posterior, weight, q)) if curvature else sums
+        there = posterior_of_block(family, rows, parameters, block, assigned)
+        sums = _first_order(there, q)
+        if not curvature:
+            return sums
+        is_lean = family.has_closed_deviation and not missing
+        sums = (*sums, _complete_blocks(there, q, is_lean), _gate_information(there))
+        return (*sums, *missing_of_block(there, q)) if missing else sums
 
-    doubles = p + ARRAYS_PER_COMPONENT * r + (r * q + p if curvature else 0)
-    log_likelihood, scores, counts, *rest = sum_over_blocks(sum_block, rows.n_obs, doubles)
-    expected_counts = rows.total_weight * parameters.weights
+    width = parameters.n_features + 1
+    formed = width * (width + 1) // 2 if rows.products is None else 0
+    extra = (formed + (r * q if missing else 0)) if curvature else 0
+    log_likelihood, scores, gate_score, unit_counts, row_counts, *rest = sum_over_blocks(
+        sum_block, rows.n_units, doubles_per_unit(rows, parameters, extra)
+    )
     if constant is None:
         constant = parameter_free_log_likelihood(family, rows)
-    complete, missing = None, None
-    if curvature:
-        complete, missing = _assemble(_Curvature(*rest), scores, counts, expected_counts)
     return LikelihoodSums(
         float(log_likelihood) + constant,
-        np.concatenate([scores.ravel(), (counts - expected_counts)[:-1]]),
-        complete,
-        missing,
+        np.concatenate([scores.ravel(), gate_score.ravel()]),
+        unit_counts,
+        row_counts,
+        rest[0] if curvature else None,
+        rest[1] if curvature else None,
+        assemble_missing(MissingSums(*rest[2:])) if curvature and missing else None,
     )
 
 
@@ -174,7 +210,7 @@ def parameter_free_log_likelihood(family: Family, rows: LikelihoodRows) -> float
 def outer_product_information(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> FloatArray:
-    """Sum over rows of the row's score times its transpose.
+    """Sum over units of the unit's score times its transpose.
 
     Consistent for the information where the model holds, and never indefinite, which the observed
     information, a difference of two large matrices, may be on a sample of rows.
@@ -193,98 +229,78 @@ def outer_product_information(
     numpy.ndarray, shape (n_parameters, n_parameters)
         Symmetric and positive semi-definite.
     """
-    r, q = parameters.n_components, component_size(parameters)
+    q = component_size(parameters)
     n_parameters = parameter_count(parameters)
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        z, posterior = posterior_of_block(family, rows, parameters, block)
-        scores = np.empty((len(z), n_parameters))
-        scores[:, : r * q] = _row_scores(with_ones(z), posterior, q)
-        scores[:, r * q :] = posterior.responsibilities.T[:, :-1] - parameters.weights[:-1]
-        scores *= np.sqrt(rows.sample_weight[block])[:, None]
+        there = posterior_of_block(family, rows, parameters, block)
+        shares = (there.unit_responsibilities - there.prior).T * np.sqrt(there.unit_weight)[:, None]
+        scores = mean_scores(block_scores(there, q), shares)
         return (scores.T @ scores,)
 
-    doubles = n_parameters + parameters.n_features + ARRAYS_PER_COMPONENT * r
-    return sum_over_blocks(sum_block, rows.n_obs, doubles)[0]
+    doubles = doubles_per_unit(rows, parameters, 2 * n_parameters)
+    return sum_over_blocks(sum_block, rows.n_units, doubles)[0]
 
 
-def _row_scores(x: FloatArray, posterior: MixturePosterior, q: int) -> FloatArray:
-    """R_ji s_ji of every row and component, shape (n_block, r q)."""
-    r = posterior.responsibilities.shape[0]
-    scores = np.empty((x.shape[0], r, q))
-    slopes = (posterior.responsibilities * posterior.eta1).T
-    np.multiply(slopes[:, :, None], x[:, None, :], out=scores[:, :, : x.shape[1]])
+def _first_order(there: BlockPosterior, q: int) -> tuple[FloatArray, ...]:
+    """Log-likelihood, scores of components (r, q) and gate (r - 1, 1 + g), counts (r,) twice."""
+    posterior, z = there.posterior, there.z
+    p = z.shape[1]
+    row_counts = posterior.responsibilities * there.weight
+    unit_counts = row_counts
+    if there.group_starts is not None:
+        unit_counts = there.unit_responsibilities * there.unit_weight
+    slopes = row_counts * posterior.eta1
+    score = np.empty((len(slopes), q))
+    score[:, :p] = slopes @ z
+    score[:, p] = slopes.sum(axis=1)
     if posterior.tau1 is not None:
-        scores[:, :, -1] = (posterior.responsibilities * posterior.tau1).T
-    return scores.reshape(x.shape[0], r * q)
+        score[:, p + 1] = (row_counts * posterior.tau1).sum(axis=1)
+    by_rows = row_counts.sum(axis=1)
+    by_units = by_rows if there.group_starts is None else unit_counts.sum(axis=1)
+    if there.gate.shape[1] == 1:  # without a gate the prior is the same for all units
+        excess = by_units[:, None] - there.prior * there.unit_weight.sum()
+        gate_score = excess[:-1]
+    else:
+        gate_score = (unit_counts - there.prior * there.unit_weight)[:-1] @ there.gate
+    log_likelihood = np.array(there.unit_weight @ posterior.log_density)
+    return log_likelihood, score, gate_score, by_units, by_rows
 
 
-def _curvature_of_block(
-    z: FloatArray, posterior: MixturePosterior, weight: FloatArray, q: int
-) -> _Curvature:
-    x = with_ones(z)
-    root = np.sqrt(weight)
-    scores = _row_scores(x, posterior, q)
-    scores *= root[:, None]
-    shares = posterior.responsibilities.T * root[:, None]
-    counts = posterior.responsibilities * weight
-    tau2, eta_tau, squared_tau, mixed = None, None, None, None
-    if posterior.tau1 is not None:
-        tau2, eta_tau = posterior.tau2, posterior.eta_tau
-        squared_tau, mixed = posterior.tau1**2, posterior.eta1 * posterior.tau1
-    return _Curvature(
-        -_weighted_blocks(x, counts, posterior.eta2, eta_tau, tau2),
-        _weighted_blocks(x, counts, posterior.eta1**2, mixed, squared_tau),
-        scores.T @ scores,
-        scores.T @ shares,
-        shares.T @ shares,
+def _complete_blocks(there: BlockPosterior, q: int, is_lean: bool) -> FloatArray:
+    """Expected information of each component's own density, (r, q, q).
+
+    A standard deviation that has a closed form in an M-step is given its mean information, twice
+    the number of rows, and none in common with the coefficients.
+    """
+    posterior = there.posterior
+    counts = posterior.responsibilities * there.weight
+    if is_lean:
+        result = np.zeros((len(counts), q, q))
+        grams = weighted_grams(there.z, -counts * posterior.eta2, there.products)
+        result[:, :-1, :-1] = grams
+        result[:, -1, -1] = 2.0 * counts.sum(axis=1)
+        return result
+    mixed, squared = posterior.eta_tau, posterior.tau2
+    return weighted_blocks(
+        there,
+        -counts * posterior.eta2,
+        None if mixed is None else -counts * mixed,
+        None if squared is None else -counts * squared,
+        q,
     )
 
 
-def _weighted_blocks(
-    x: FloatArray,
-    counts: FloatArray,
-    eta: FloatArray,
-    mixed: FloatArray | None,
-    tau: FloatArray | None,
-) -> FloatArray:
-    """Sum over rows of counts times [[eta x x', mixed x], [mixed x', tau]], shape (r, q, q)."""
-    r, width = counts.shape[0], x.shape[1]
-    result = np.empty((r, width + (tau is not None), width + (tau is not None)))
-    by_eta = counts * eta
-    for component in range(r):
-        result[component, :width, :width] = (x * by_eta[component][:, None]).T @ x
-    if tau is not None and mixed is not None:
-        cross = (counts * mixed) @ x
-        result[:, :width, width] = cross
-        result[:, width, :width] = cross
-        result[:, width, width] = (counts * tau).sum(axis=1)
-    return result
-
-
-def _assemble(
-    sums: _Curvature, scores: FloatArray, counts: FloatArray, expected_counts: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Complete and missing information; the logits' part is that of a multinomial variable.
-
-    The missing part is Cov(e_j s_j, e_k s_k) given the row, e_j the indicator of component j with
-    mean R_j: delta_jk R_j s_j s_j' - R_j s_j R_k s_k', and likewise for e_k itself.
-    """
-    r, q = scores.shape
-    size = r * (q + 1) - 1
-    complete, missing = np.zeros((size, size)), np.zeros((size, size))
-    missing[: r * q, : r * q] = -sums.score_products
-    cross = -sums.score_responsibility
-    for component in range(r):
-        own = slice(component * q, (component + 1) * q)
-        complete[own, own] = sums.complete[component]
-        missing[own, own] += sums.second_moment[component]
-        cross[own, component] += scores[component]
-    weights = expected_counts / expected_counts.sum()
-    logits = slice(r * q, size)
-    of_logits = np.diag(expected_counts) - np.outer(expected_counts, weights)
-    complete[logits, logits] = of_logits[:-1, :-1]
-    missing[logits, logits] = (np.diag(counts) - sums.responsibility_products)[:-1, :-1]
-    missing[: r * q, logits] = cross[:, :-1]
-    missing[logits, : r * q] = cross[:, :-1].T
-    return complete, missing
+def _gate_information(there: BlockPosterior) -> FloatArray:
+    """Information of a multinomial logit, ((r - 1)(1 + g), (r - 1)(1 + g))."""
+    prior, gate, weight = there.prior, there.gate, there.unit_weight
+    r, width = len(prior), gate.shape[1]
+    if width == 1:
+        counts = weight.sum() * prior[:-1, 0]
+        return np.diag(counts) - np.outer(counts, prior[:-1, 0])
+    result = np.empty((r - 1, width, r - 1, width))
+    for j in range(r - 1):
+        for k in range(j, r - 1):
+            variance = weight * prior[j] * ((j == k) - prior[k])
+            result[j, :, k] = result[k, :, j] = (gate * variance[:, None]).T @ gate
+    return result.reshape((r - 1) * width, (r - 1) * width)

@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from moment_init.blocks import N_PARTS
 from moment_init.data import RegressionData
-from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.likelihood.parameters import MixtureParameters, pack
+from moment_init.matching import match_components
 from moment_init.scores.gaussian import Gaussian
 from moment_init.stacked.expectations import expected_functions
-from moment_init.stacked.moment_model import MomentFit, MomentModel
+from moment_init.stacked.moment_model import SMALLEST_SCALE, MomentFit, MomentModel
 from moment_init.stacked.noise import MomentNoise, estimate_noise
 from moment_init.stacked.overcomplete import decompose_symmetric, required_order
 from moment_init.stacked.projection import ProjectedMoments, project
@@ -31,6 +32,11 @@ WEIGHTED_STEPS = 30
 # The moments are formed again about the refined subspace if it has turned by more than 5 degrees:
 # what is left is of second order in the angle, below one per cent.
 SMALL_TURN = float(np.cos(np.radians(5.0)))
+
+# Fits whose parameters (coefficients in units of the input, logarithms of weights and dispersions)
+# differ by less than this have ended at the same optimum: far more than the tolerance of a fit, and
+# less than the standard errors of moments.
+SAME_PARAMETERS = 0.02
 
 # Random combinations of grid points to start from where all directions are the same.
 GRID_DRAWS = 20
@@ -105,6 +111,8 @@ def stacked_estimate(
     rng: np.random.Generator,
     *,
     low_orders: LowOrders | None = None,
+    subspace: Subspace | None = None,
+    may_turn: bool = True,
 ) -> StackedFit:
     """Estimate all parameters of a mixture from stacked moments.
 
@@ -122,6 +130,11 @@ def stacked_estimate(
         Source of starts and of the sample of rows that weighs the moments.
     low_orders : LowOrders, optional
         From an earlier call with the same rows; saves two passes.
+    subspace : Subspace, optional
+        What `find_subspace` makes of them for this number of components, if it is known already.
+    may_turn : bool
+        Whether the moments are formed again about refined directions if these have left the
+        subspace.
 
     Returns
     -------
@@ -152,14 +165,15 @@ def stacked_estimate(
         low_orders.rows.n_functions,
         has_dispersion=data.family.has_dispersion,
     )
-    subspace = find_subspace(low_orders, n_components)
+    subspace = subspace or find_subspace(low_orders, n_components)
     problem = _pose(data, project(low_orders, subspace.basis, max_order), rng)
     found = _decompose(problem, n_components, rng)
     starts = [problem.model.start(each.directions, problem.moments) for each in found]
     if data.n_features == 1 < n_components:
         starts += _grid_starts(problem.model, n_components, rng)
     fits = _fit_all(problem, starts)
-    problem, fits = _turn_subspace(data, problem, fits, rng)
+    if may_turn:
+        problem, fits = _turn_subspace(data, problem, fits, rng)
     return _assemble(problem, fits, subspace, found[0])
 
 
@@ -212,9 +226,26 @@ def _fit_all(problem: _Problem, starts: list[MixtureParameters]) -> list[MomentF
     rough = [
         problem.model.fit(start, problem.moments, None, max_steps=ROUGH_STEPS) for start in starts
     ]
-    rough.sort(key=lambda fit: fit.misfit)
-    fits = [problem.fit(fit.parameters) for fit in rough[:KEPT_CANDIDATES]]
-    return sorted(fits, key=lambda fit: fit.misfit)
+    fits = [problem.fit(fit.parameters) for fit in _distinct(rough)[:KEPT_CANDIDATES]]
+    return _distinct(fits)
+
+
+def _distinct(fits: list[MomentFit]) -> list[MomentFit]:
+    """Best first, without those that ended where a better one did."""
+    kept: list[MomentFit] = []
+    for fit in sorted(fits, key=lambda fit: fit.misfit):
+        if not any(_is_same(fit.parameters, other.parameters) for other in kept):
+            kept.append(fit)
+    return kept
+
+
+def _is_same(first: MixtureParameters, second: MixtureParameters) -> bool:
+    """Whether two mixtures are one but for the order of the components."""
+    if min(first.scales.min(), second.scales.min()) < SMALLEST_SCALE:
+        return False  # without directions there is nothing to match
+    order = match_components(first.coefficients, second.coefficients, signed=True)
+    difference = pack(first.reorder(order)) - pack(second)
+    return bool(np.abs(difference).max() < SAME_PARAMETERS)
 
 
 def _turn_subspace(

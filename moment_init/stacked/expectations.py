@@ -30,7 +30,10 @@ FloatArray = NDArray[np.float64]
 # analytic in a strip of half width a: pi / s for the logistic function at scale s, so 1e-17 at
 # s = 2 and 5e-5 at s = 8. At 8 the normal density is 5e-15.
 NODES = np.linspace(-8.0, 8.0, 65)
-NODE_WEIGHTS = np.exp(-(NODES**2) / 2.0) / np.exp(-(NODES**2) / 2.0).sum()
+
+# Every second node, as far as the density is above 4e-6, where three digits are enough: the error
+# is 6e-4 at s = 4 and a hundredth at s = 8.
+ROUGH_NODES = NODES[12:-12:2]
 
 # Representative pairs of offset and trials: the rows are cut into at most this many cells by the
 # one and, within each, by the other, and a cell is represented by its medians. The variance that
@@ -48,9 +51,9 @@ FEWEST_COUNTS = 20
 FULL_COUNTS = 200
 CURVATURE = 1.0 / 64.0
 
-# Linear predictors times nodes of the response that are evaluated at a time: 2**18 values of eight
-# functions are 16 MiB.
-CHUNK_VALUES = 2**18
+# Linear predictors times nodes of the response that are evaluated at a time: 2**15 values of eight
+# functions are 2 MiB and stay in the cache.
+CHUNK_VALUES = 2**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,8 @@ class ExpectedFunctions:
         biases: FloatArray,
         dispersion: FloatArray | None,
         max_order: int,
+        *,
+        is_rough: bool = False,
     ) -> FloatArray:
         """Moments of single components along their own directions.
 
@@ -136,18 +141,22 @@ class ExpectedFunctions:
             Dispersion of each.
         max_order : int
             Highest order.
+        is_rough : bool
+            Whether two or three digits are enough, for a third of the time.
 
         Returns
         -------
         numpy.ndarray, shape (n, max_order + 1, n_functions)
             The moments h_m of the orders from 0.
         """
-        polynomials = hermite_polynomials(NODES, max_order) * NODE_WEIGHTS
+        nodes = ROUGH_NODES if is_rough else NODES
+        density = np.exp(-(nodes**2) / 2.0)
+        polynomials = hermite_polynomials(nodes, max_order) * (density / density.sum())
         result = np.empty((len(scales), max_order + 1, self.function_map.shape[1]))
-        chunk = max(1, CHUNK_VALUES // (len(NODES) * self._nodes_per_predictor()))
+        chunk = max(1, CHUNK_VALUES // (len(nodes) * self._nodes_per_predictor()))
         for start in range(0, len(scales), chunk):
             part = slice(start, start + chunk)
-            eta = scales[part, None] * NODES + biases[part, None]
+            eta = scales[part, None] * nodes + biases[part, None]
             spread = None if dispersion is None else dispersion[part]
             result[part] = polynomials @ self.given_predictor(eta, spread)
         return result
@@ -165,8 +174,8 @@ class ExpectedFunctions:
         values = self.functions(response)
         if nodes.ndim == 1:  # the nodes are the same for every predictor
             return np.asarray(weights @ values)
-        values = values.reshape(*nodes.shape, -1)
-        return np.asarray((weights[..., None, :] @ values)[..., 0, :])
+        by_function = np.ascontiguousarray(values.T).reshape(-1, *nodes.shape)
+        return np.asarray(np.einsum("f...k,...k->...f", by_function, weights))
 
     def _nodes(
         self, condition: Condition, eta: FloatArray, dispersion: FloatArray | None

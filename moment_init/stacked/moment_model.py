@@ -14,8 +14,9 @@ since links are increasing. By Stein's identity the derivatives of h are moments
 so that the Jacobian needs no differences except in the dispersion.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,11 @@ class MomentModel:
     def grid_moments(self) -> FloatArray:
         """Moments of one component at every point of the grid, orders from 1: (n, max_order, m)."""
         moments = self.expected.component_moments(
-            self.grid.scales, self.grid.biases, self.grid.dispersion, self.basis.max_order
+            self.grid.scales,
+            self.grid.biases,
+            self.grid.dispersion,
+            self.basis.max_order,
+            is_rough=True,  # neighbours on the grid differ by far more
         )
         return moments[:, 1:]
 
@@ -125,6 +130,28 @@ class MomentModel:
         )
         return parameters.coefficients / scales, moments
 
+    def moments_of_all(self, mixtures: Sequence[MixtureParameters]) -> FloatArray:
+        """Moments h of every component of several mixtures, all in one call.
+
+        Parameters
+        ----------
+        mixtures : sequence of MixtureParameters
+            The mixtures.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_mixtures * r, max_order + 1, m)
+            The moments without the weights, mixture by mixture.
+        """
+        scales = np.concatenate([each.scales for each in mixtures])
+        spreads = [each.dispersion for each in mixtures if each.dispersion is not None]
+        return self.expected.component_moments(
+            np.maximum(scales, SMALLEST_SCALE),
+            np.concatenate([each.biases for each in mixtures]),
+            np.concatenate(spreads) if spreads else None,
+            self.basis.max_order,
+        )
+
     def predict(self, parameters: MixtureParameters) -> FloatArray:
         """Moments of a mixture.
 
@@ -138,8 +165,7 @@ class MomentModel:
         numpy.ndarray, shape (m, q)
             The moments.
         """
-        directions, moments = self.component_moments(parameters)
-        return self._combine(directions, moments * parameters.weights[:, None, None])
+        return self._combine(parameters, *self.component_moments(parameters))
 
     def jacobian(self, parameters: MixtureParameters) -> FloatArray:
         """Derivatives of the moments.
@@ -154,7 +180,12 @@ class MomentModel:
         numpy.ndarray, shape (m, q, n_parameters)
             Derivatives in the order of `moment_init.likelihood.parameters`.
         """
-        directions, moments = self.component_moments(parameters, extra_orders=2)
+        return self._derivatives(parameters, *self.component_moments(parameters, extra_orders=2))
+
+    def _derivatives(
+        self, parameters: MixtureParameters, directions: FloatArray, moments: FloatArray
+    ) -> FloatArray:
+        """The Jacobian from the moments of the components with two extra orders."""
         size, n_components = directions.shape
         n_orders = self.basis.max_order + 1
         over_scale = parameters.weights / np.maximum(parameters.scales, SMALLEST_SCALE)
@@ -262,17 +293,25 @@ class MomentModel:
         """
         root_n = np.sqrt(self.effective_n)
 
-        def residuals(vector: FloatArray) -> FloatArray:
-            parameters = unpack(vector, start)
+        # The Jacobian is asked for where the residuals were just evaluated.
+        @lru_cache(maxsize=1)
+        def components(vector: bytes) -> tuple[MixtureParameters, FloatArray, FloatArray]:
+            parameters = unpack(np.frombuffer(vector), start)
             with np.errstate(all="ignore"):
-                difference = root_n * (self.predict(parameters) - moments)
+                return parameters, *self.component_moments(parameters, extra_orders=2)
+
+        def residuals(vector: FloatArray) -> FloatArray:
+            parameters, directions, of_components = components(vector.tobytes())
+            with np.errstate(all="ignore"):
+                predicted = self._combine(parameters, directions, of_components)
+                difference = root_n * (predicted - moments)
             difference = np.where(np.isfinite(difference), difference, REFUSED_RESIDUAL)
             weighted = difference.ravel() if noise is None else noise.whiten(difference)
             return np.concatenate([weighted, self._prior_residuals(parameters)])
 
         def jacobian(vector: FloatArray) -> FloatArray:
-            parameters = unpack(vector, start)
-            slopes = root_n * self.jacobian(parameters)
+            parameters, directions, of_components = components(vector.tobytes())
+            slopes = root_n * self._derivatives(parameters, directions, of_components)
             flat = slopes.reshape(-1, len(vector)) if noise is None else noise.whiten(slopes)
             return np.concatenate([flat, self._prior_jacobian(parameters)])
 
@@ -289,10 +328,13 @@ class MomentModel:
             )
         return MomentFit(unpack(solution.x, start), 2.0 * float(solution.cost), solution.jac)
 
-    def _combine(self, directions: FloatArray, moments: FloatArray) -> FloatArray:
-        """Sum of h times the monomials of the directions over the components, (m, q)."""
+    def _combine(
+        self, parameters: MixtureParameters, directions: FloatArray, moments: FloatArray
+    ) -> FloatArray:
+        """Sum of w h times the monomials of the directions over the components, (m, q)."""
+        weighted = moments * parameters.weights[:, None, None]
         parts = [
-            (self.basis.monomials(directions, order) @ moments[:, order]).T
+            (self.basis.monomials(directions, order) @ weighted[:, order]).T
             for order in range(self.basis.max_order + 1)
         ]
         return np.concatenate(parts, axis=1)

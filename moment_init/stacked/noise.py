@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from moment_init.blocks import row_blocks
+from moment_init.blocks import sum_over_blocks
+from moment_init.row_samples import sample_rows
 from moment_init.stacked.projection import ProjectedMoments
 
 __all__ = ["MomentNoise", "estimate_noise"]
@@ -35,7 +36,7 @@ class MomentNoise:
     polynomial_covariance : numpy.ndarray, shape (q, q)
         Second moments of the polynomials.
     inverse_roots : tuple of numpy.ndarray
-        Symmetric inverse roots: one, (m q, m q), of `covariance`; or two, of the factors.
+        Inverse Cholesky factors: one, (m q, m q), of `covariance`; or two, of the factors.
     covariance : numpy.ndarray, shape (m q, m q), or None
         The covariance itself, functions slower; None stands for the Kronecker product of the two.
     """
@@ -46,7 +47,7 @@ class MomentNoise:
     covariance: FloatArray | None
 
     def whiten(self, moments: FloatArray) -> FloatArray:
-        """Multiply by the inverse root of the covariance.
+        """Multiply by the inverse Cholesky factor of the covariance.
 
         Parameters
         ----------
@@ -121,9 +122,9 @@ def estimate_noise(projected: ProjectedMoments, rng: np.random.Generator) -> Mom
     of the input, by the share N / (N + rows) for N moments.
     """
     rows = projected.low_orders.rows
-    picked = np.arange(rows.n_obs)
-    if rows.n_obs > NOISE_ROWS:
-        picked = np.sort(rng.choice(rows.n_obs, NOISE_ROWS, replace=False))
+    picked = np.arange(min(NOISE_ROWS, rows.n_obs))
+    if not rows.is_shuffled:
+        picked = sample_rows(rows.n_obs, NOISE_ROWS, rng)
     n_functions, size = rows.n_functions, projected.basis.size
     n_moments = n_functions * size
     functions, polynomials, fourth, products = _residual_products(
@@ -156,27 +157,27 @@ def _residual_products(
     rows, basis = projected.low_orders.rows, projected.basis
     coefficients = projected.moments()
     projection = rows.to_input_units(projected.subspace)
-    n_functions, n_moments = rows.n_functions, rows.n_functions * basis.size
-    functions = np.zeros((n_functions, n_functions))
-    polynomials = np.zeros((basis.size, basis.size))
-    fourth = np.zeros_like(polynomials)
-    products = np.zeros((n_moments, n_moments)) if is_dense else None
-    for block in row_blocks(len(picked), 2 * n_moments if is_dense else 2 * basis.size):
+    n_moments = rows.n_functions * basis.size
+
+    def sums(block: slice) -> tuple[FloatArray, ...]:
         index = picked[block]
-        x = np.asarray(rows.X[index], dtype=np.float64) - rows.mean
-        values = basis.evaluate(x @ projection)
-        raw = rows.functions(rows.response[index]) - rows.function_mean
-        residuals = raw @ rows.function_map - values @ coefficients.T
-        squares = np.square(rows.weights[index])
-        weighted = values * squares[:, None]
-        functions += (residuals * squares[:, None]).T @ residuals
-        polynomials += weighted.T @ values
-        fourth += (weighted * np.square(values).mean(axis=1)[:, None]).T @ values
-        if products is not None:
-            terms = (residuals[:, :, None] * values[:, None, :]).reshape(len(index), -1)
-            products += (terms * squares[:, None]).T @ terms
+        values = basis.evaluate(rows.inputs(index) @ projection)
+        residuals = rows.function_values(index) - values @ coefficients.T
+        residuals *= rows.weights[index, None]
+        weighted = values * rows.weights[index, None]
+        by_size = weighted * np.sqrt(np.square(values).mean(axis=1))[:, None]
+        second = residuals.T @ residuals, weighted.T @ weighted, by_size.T @ by_size
+        if not is_dense:
+            return second
+        # Functions go slower, rows fastest: long runs to write, and a product of a matrix with its
+        # own transpose, half of which BLAS need not compute.
+        terms = (residuals.T[:, None, :] * values.T[None]).reshape(n_moments, -1)
+        return *second, terms @ terms.T
+
+    doubles = 2 * (n_moments if is_dense else basis.size)
+    functions, polynomials, fourth, *products = sum_over_blocks(sums, len(picked), doubles)
     total = np.square(rows.weights[picked]).sum()
-    mean_products = None if products is None else products / total
+    mean_products = products[0] / total if is_dense else None
     return functions / total, polynomials / total, fourth / total, mean_products
 
 
@@ -189,7 +190,10 @@ def _regular(matrix: FloatArray) -> FloatArray:
 
 
 def _inverse_root(matrix: FloatArray) -> FloatArray:
-    """Symmetric inverse square root, eigenvalues held off zero."""
-    values, vectors = np.linalg.eigh(matrix)
-    bounded = np.maximum(values, SMALLEST_EIGENVALUE_SHARE * values[-1])
-    return np.asarray((vectors / np.sqrt(bounded)) @ vectors.T)
+    """Inverse of the Cholesky factor, eigenvalues held off zero.
+
+    The Frobenius norm is at least the largest eigenvalue.
+    """
+    floor = SMALLEST_EIGENVALUE_SHARE * float(np.linalg.norm(matrix))
+    factor = np.linalg.cholesky(matrix + floor * np.eye(len(matrix)))
+    return np.asarray(solve_triangular(factor, np.eye(len(matrix)), lower=True))

@@ -54,7 +54,21 @@ def lift_parameters(
     """
     if projected.contraction_sums is None:
         return parameters.lift(projected.subspace)
-    directions, moments = model.component_moments(parameters)
+    observed = projected.contraction(left_out=left_out)
+    _, moments = model.component_moments(parameters)
+    return _lift(projected, model, parameters, noise, moments, observed)
+
+
+def _lift(
+    projected: ProjectedMoments,
+    model: MomentModel,
+    parameters: MixtureParameters,
+    noise: MomentNoise,
+    moments: FloatArray,
+    observed: FloatArray,
+) -> MixtureParameters:
+    """`lift_parameters` from moments of the components, and those with one place outside."""
+    directions = parameters.directions
     weighted = moments * parameters.weights[:, None, None]
     design = np.concatenate(
         [
@@ -69,9 +83,9 @@ def lift_parameters(
     n_components = design.shape[2]
     flat = design.reshape(-1, n_components)
     solved = noise.solve_lower(design).reshape(-1, n_components)
-    observed = projected.contraction(left_out=left_out).reshape(len(flat), -1)  # (m q2, d)
+    by_moment = observed.reshape(len(flat), -1)  # (m q2, d)
     information = model.effective_n * (flat.T @ solved) + np.eye(n_components)
-    outside = np.linalg.solve(information, model.effective_n * (solved.T @ observed)).T
+    outside = np.linalg.solve(information, model.effective_n * (solved.T @ by_moment)).T
     coefficients = (projected.subspace @ directions + outside) * parameters.scales
     return MixtureParameters(
         coefficients, parameters.biases, parameters.weights, parameters.dispersion
@@ -107,11 +121,22 @@ def jackknife_coefficients(
     inverse = np.linalg.pinv(fit.jacobian)
     vector = pack(fit.parameters)
     n_prior = fit.jacobian.shape[0] - moments.size
-    replicates = []
-    for part in range(len(projected.gram_sums)):
+    parts = range(len(projected.gram_sums))
+    moved = []
+    for part in parts:
         difference = projected.moments(left_out=part) - moments
         change = np.sqrt(model.effective_n) * noise.whiten(difference)
-        moved = unpack(vector + inverse @ np.append(change, np.zeros(n_prior)), fit.parameters)
-        lifted = lift_parameters(projected, model, moved, noise, left_out=part)
-        replicates.append(lifted.coefficients)
-    return np.stack(replicates)
+        step = inverse @ np.append(change, np.zeros(n_prior))
+        moved.append(unpack(vector + step, fit.parameters))
+    if projected.contraction_sums is None:
+        return np.stack([each.lift(projected.subspace).coefficients for each in moved])
+    of_parts = np.split(model.moments_of_all(moved), len(moved))
+    return np.stack(
+        [
+            _lift(
+                projected, model, moved[part], noise, of_parts[part],
+                projected.contraction(left_out=part),
+            ).coefficients
+            for part in parts
+        ]
+    )  # fmt: skip

@@ -9,16 +9,26 @@ from scipy.linalg import solve_triangular
 from moment_init.blocks import read_block, sums_by_part
 from moment_init.data import RegressionData
 from moment_init.families.response_functions import ResponseFunctions
+from moment_init.row_samples import spread_order
 from moment_init.scores.gaussian import Gaussian
 
 __all__ = ["StackedRows", "fit_stacked_rows"]
 
 FloatArray = NDArray[np.float64]
+RowIndex = slice | NDArray[np.intp]
 
 # Eigenvalues of the correlation matrix of the T_k below this share of the largest are directions in
 # which the functions are nearly constant: whitened they would be blown up by more than ten, and a
 # single row of the tails would then stand out of the noise of all others as a direction does.
 SMALLEST_FUNCTION_SHARE = 1e-2
+
+# So many rows are copied in an order that spreads them evenly over the parts of a jackknife, which
+# are then single runs of rows; with more rows the several runs of each part are long enough.
+FEW_ROWS = 2**15
+
+# Inputs of so many doubles (16 MiB), if every so manieth row of a larger array, are copied too; as
+# many values of the functions are kept between passes.
+FEW_DOUBLES = 2**21
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +53,10 @@ class StackedRows:
         Their means.
     function_map : numpy.ndarray, shape (n_raw_functions, n_functions)
         Turns centred functions into whitened ones, those with most signal first.
+    raw_values : numpy.ndarray, shape (n_raw_functions, n_obs), or None
+        Values of the functions before whitening, where they are few enough to keep.
+    is_shuffled : bool
+        Whether the rows are in an order in which every run is a fair sample of all.
     """
 
     X: NDArray[np.generic]
@@ -53,6 +67,8 @@ class StackedRows:
     functions: ResponseFunctions
     function_mean: FloatArray
     function_map: FloatArray
+    raw_values: FloatArray | None = None
+    is_shuffled: bool = False
 
     @property
     def n_obs(self) -> int:
@@ -74,12 +90,12 @@ class StackedRows:
         """Number of equally weighted rows whose mean has the same variance (Kish)."""
         return float(self.weights.sum() ** 2 / np.square(self.weights).sum())
 
-    def inputs(self, rows: slice) -> FloatArray:
-        """Centred inputs of a block of rows.
+    def inputs(self, rows: RowIndex) -> FloatArray:
+        """Centred inputs of some rows.
 
         Parameters
         ----------
-        rows : slice
+        rows : slice or numpy.ndarray of int
             The rows.
 
         Returns
@@ -89,12 +105,12 @@ class StackedRows:
         """
         return read_block(self.X, rows) - self.mean
 
-    def function_values(self, rows: slice) -> FloatArray:
-        """Whitened functions of the response of a block of rows.
+    def function_values(self, rows: RowIndex) -> FloatArray:
+        """Whitened functions of the response of some rows.
 
         Parameters
         ----------
-        rows : slice
+        rows : slice or numpy.ndarray of int
             The rows.
 
         Returns
@@ -102,8 +118,25 @@ class StackedRows:
         numpy.ndarray, shape (n_rows, n_functions)
             Values with mean zero and identity covariance over all rows.
         """
-        values = self.functions(self.response[rows]) - self.function_mean
+        values = self.raw_function_values(rows) - self.function_mean
         return np.asarray(values @ self.function_map)
+
+    def raw_function_values(self, rows: RowIndex) -> FloatArray:
+        """Functions of the response of some rows before whitening.
+
+        Parameters
+        ----------
+        rows : slice or numpy.ndarray of int
+            The rows.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_rows, n_raw_functions)
+            The values; not to be written to.
+        """
+        if self.raw_values is None:
+            return self.functions(self.response[rows])
+        return self.raw_values[:, rows].T
 
     def to_input_units(self, columns: FloatArray) -> FloatArray:
         """Turn vectors v of whitened coordinates into w with <w, x - mean> = <v, z>.
@@ -159,27 +192,17 @@ def fit_stacked_rows(
     first_sums : numpy.ndarray, shape (n_parts, n_functions, n_features)
         Sums of the whitened functions times z.
     """
-    functions = data.family.fit_response_functions(response)
-    n_raw, n_features = len(functions.columns), data.n_features
-    raw = StackedRows(
-        X=data.X,
-        response=response,
-        weights=data.sample_weight,
-        mean=input_model.mean_,
-        factor=input_model.standardising_basis,
-        functions=functions,
-        function_mean=np.zeros(n_raw),
-        function_map=np.eye(n_raw),
-    )
+    raw = _raw_rows(data, input_model, response)
+    n_raw, n_features = len(raw.functions.columns), data.n_features
 
     def sums(rows: slice) -> tuple[FloatArray, ...]:
-        x, values, weights = raw.inputs(rows), raw.function_values(rows), raw.weights[rows]
+        x, values, weights = raw.inputs(rows), raw.raw_function_values(rows), raw.weights[rows]
         weighted = values * weights[:, None]
         total = np.asarray(weights.sum())
         return total, weights @ x, weighted.sum(axis=0), weighted.T @ values, weighted.T @ x
 
     totals, x_sums, value_sums, products, cross = sums_by_part(
-        sums, raw.n_obs, 2 * n_features + 2 * n_raw
+        sums, raw.n_obs, 2 * n_features + 2 * n_raw, is_shuffled=raw.is_shuffled
     )
     mean = value_sums.sum(axis=0) / totals.sum()
     covariance = products.sum(axis=0) / totals.sum() - np.outer(mean, mean)
@@ -189,6 +212,33 @@ def fit_stacked_rows(
     first = raw.whiten(whitened.reshape(-1, n_features).T).T.reshape(whitened.shape)
     rows = replace(raw, function_mean=mean, function_map=function_map)
     return rows, totals, first
+
+
+def _raw_rows(data: RegressionData, input_model: Gaussian, response: FloatArray) -> StackedRows:
+    """Rows with functions that are not whitened yet; few rows are spread evenly."""
+    functions = data.family.fit_response_functions(response)
+    n_raw = len(functions.columns)
+    X, weights = data.X, data.sample_weight
+    is_shuffled = data.n_obs <= FEW_ROWS and X.size <= FEW_DOUBLES
+    if is_shuffled:
+        order = spread_order(data.n_obs)
+        X, weights, response = read_block(X, order), weights[order], response[order]
+    elif X.size <= FEW_DOUBLES:
+        X = np.ascontiguousarray(X)
+        weights, response = np.ascontiguousarray(weights), np.ascontiguousarray(response)
+    is_kept = n_raw * data.n_obs <= FEW_DOUBLES
+    return StackedRows(
+        X=X,
+        response=response,
+        weights=weights,
+        mean=input_model.mean_,
+        factor=input_model.standardising_basis,
+        functions=functions,
+        function_mean=np.zeros(n_raw),
+        function_map=np.eye(n_raw),
+        raw_values=np.ascontiguousarray(functions(response).T) if is_kept else None,
+        is_shuffled=is_shuffled,
+    )
 
 
 def _whitening_map(covariance: FloatArray) -> FloatArray:

@@ -164,12 +164,17 @@ def score_sums(
         def sums(block: slice, group: slice = group) -> BlockSums:
             x = rows.inputs(block)
             values, others = columns(block, x)
-            weighted = values[:, group] * rows.weights[block, None]
-            grams = np.stack([x.T @ (column[:, None] * x) for column in weighted.T])
-            return grams, weighted.sum(axis=0), *others
+            weighted = np.ascontiguousarray(values[:, group].T) * rows.weights[block]
+            # One product for all columns: BLAS is slow on matrices of few rows.
+            products = weighted[:, None, :] * np.ascontiguousarray(x.T)
+            grams = products.reshape(-1, len(x)) @ x
+            return grams.reshape(-1, n_features, n_features), weighted.sum(axis=1), *others
 
-        doubles = 3 * n_features + n_columns + doubles_per_row
-        grams, totals, *others = sums_by_part(sums, rows.n_obs, doubles)
+        width = group.stop - group.start
+        doubles = (3 + width) * n_features + n_columns + doubles_per_row
+        grams, totals, *others = sums_by_part(
+            sums, rows.n_obs, doubles, is_shuffled=rows.is_shuffled
+        )
         whitened = inverse_factor @ grams @ inverse_factor.T
         yield ScoreSums(
             columns=group,

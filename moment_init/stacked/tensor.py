@@ -28,6 +28,13 @@ RANDOM_STARTS = 10
 FOLLOWED_STARTS = 6
 KEPT_CANDIDATES = 5
 
+# Sweeps that all followed starts make together. Most are at an optimum then, and many at the same
+# one, from which a single run goes on.
+SHARED_SWEEPS = 30
+
+# Relative size of what keeps the normal equations of a sweep regular where two components meet.
+SWEEP_RIDGE = 1e-12
+
 # Two candidates are the same if every direction has a partner with at least this cosine (14
 # degrees); starts, further from their optimum, within 18 degrees.
 SAME_CANDIDATE = 0.97
@@ -107,15 +114,18 @@ def cp_candidates(
         return (Candidate(np.ones((1, n_components)), 0.0),)
     compressed = _compress(stack)
     if n_components <= size:
-        starts = _jennrich_starts(compressed, rng)
-        n_random = RANDOM_STARTS
+        random = _random_directions(size, n_components, RANDOM_STARTS, rng)
+        directions = np.concatenate([_jennrich_directions(compressed, rng), random])
     else:
-        starts, n_random = [], 4 * FOLLOWED_STARTS
-    starts += [
-        Candidate(directions, _relative_residual(compressed, directions))
-        for directions in _random_directions(size, n_components, n_random, rng)
-    ]
-    followed = _distinct_best(starts, FOLLOWED_STARTS, SAME_START)
+        directions = _random_directions(size, n_components, 4 * FOLLOWED_STARTS, rng)
+    starts = _distinct_best(_rated(compressed, directions), FOLLOWED_STARTS, SAME_START)
+    swept = shared_sweeps(compressed, np.stack([start.directions for start in starts]))
+    # A start whose components met on the way goes on from where it was.
+    is_finite = np.all(np.isfinite(swept), axis=(1, 2))
+    kept = [start for start, is_swept in zip(starts, is_finite, strict=True) if not is_swept]
+    followed = _distinct_best(
+        kept + _rated(compressed, swept[is_finite]), FOLLOWED_STARTS, SAME_CANDIDATE
+    )
     results = [alternating_least_squares(compressed, start.directions) for start in followed]
     finished = [result for result in results if result is not None]
     # Only if every run met a singular system: the starts themselves are then what is known.
@@ -167,6 +177,66 @@ def alternating_least_squares(
     return Candidate(unit, _relative_residual(stack, unit))
 
 
+def shared_sweeps(
+    stack: FloatArray, directions: FloatArray, *, n_sweeps: int = SHARED_SWEEPS
+) -> FloatArray:
+    """Sweeps of alternating least squares from several starts at once.
+
+    Parameters
+    ----------
+    stack : numpy.ndarray, shape (k, k, n_slices)
+        The stacked tensor, its first two modes symmetric.
+    directions : numpy.ndarray, shape (n_starts, k, n_components)
+        Where to start.
+    n_sweeps : int
+        Number of sweeps.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_starts, k, n_components)
+        Unit directions; not a number where a component vanished.
+    """
+    size = stack.shape[0]
+    slices = np.ascontiguousarray(stack.reshape(size**2, -1))
+    first = second = directions
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for _ in range(n_sweeps):
+            products = _column_products(first, second)
+            grams = _gram(first) * _gram(second)
+            loadings = _solve_right(slices.T @ products, grams)  # (n_starts, n_slices, r)
+            along = (slices @ loadings).reshape(len(directions), size, size, -1)
+            # The modes are symmetric: one contraction serves both.
+            of_loadings = _gram(loadings)
+            targets = (along * second[:, None]).sum(axis=2)
+            first = _unit(_solve_right(targets, _gram(second) * of_loadings))
+            targets = (along * first[:, None]).sum(axis=2)
+            second = _unit(_solve_right(targets, _gram(first) * of_loadings))
+        signs = np.where((first * second).sum(axis=1, keepdims=True) < 0.0, -1.0, 1.0)
+        return _unit(first + signs * second)
+
+
+def _gram(columns: FloatArray) -> FloatArray:
+    return np.asarray(columns.transpose(0, 2, 1) @ columns)
+
+
+def _column_products(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Products of the entries of two columns, (n_starts, k^2, r)."""
+    n_starts, _, n_components = first.shape
+    return (first[:, :, None, :] * second[:, None]).reshape(n_starts, -1, n_components)
+
+
+def _solve_right(targets: FloatArray, grams: FloatArray) -> FloatArray:
+    """Targets times the inverse of the Gram matrix of each start."""
+    size = grams.shape[-1]
+    ridge = SWEEP_RIDGE * np.trace(grams, axis1=1, axis2=2)[:, None, None] * np.eye(size)
+    ridge += np.finfo(float).tiny * np.eye(size)
+    return np.asarray(np.linalg.solve(grams + ridge, targets.transpose(0, 2, 1))).transpose(0, 2, 1)
+
+
+def _unit(columns: FloatArray) -> FloatArray:
+    return np.asarray(columns / np.linalg.norm(columns, axis=1, keepdims=True))
+
+
 def _compress(stack: FloatArray) -> FloatArray:
     """Rotate the third mode so that only its rank is left, at most k (k + 1) / 2; exact."""
     size = stack.shape[0]
@@ -189,27 +259,33 @@ def _relative_residual(stack: FloatArray, directions: FloatArray) -> float:
     return float(np.sqrt(_loadings(stack, directions)[1]) / size)
 
 
+def _rated(stack: FloatArray, directions: FloatArray) -> list[Candidate]:
+    """Candidates with what each leaves of the stack, by normal equations: to eight digits."""
+    slices = stack.reshape(stack.shape[0] ** 2, -1)
+    products = _column_products(directions, directions)
+    targets = slices.T @ products
+    explained = (targets * _solve_right(targets, _gram(directions) ** 2)).sum(axis=(1, 2))
+    total = max(float(np.sum(np.square(slices))), np.finfo(float).tiny)
+    left = np.sqrt(np.maximum(1.0 - explained / total, 0.0))
+    return [Candidate(each, float(rest)) for each, rest in zip(directions, left, strict=True)]
+
+
 def _random_directions(
     size: int, n_components: int, count: int, rng: np.random.Generator
-) -> list[FloatArray]:
-    draws = rng.standard_normal((count, size, n_components))
-    return list(draws / np.linalg.norm(draws, axis=1, keepdims=True))
+) -> FloatArray:
+    return _unit(rng.standard_normal((count, size, n_components)))
 
 
-def _jennrich_starts(stack: FloatArray, rng: np.random.Generator) -> list[Candidate]:
+def _jennrich_directions(stack: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Eigenvectors of one random combination of slices times the pseudo-inverse of another."""
-    starts = []
-    for _ in range(JENNRICH_PAIRS):
-        first, second = (stack @ rng.standard_normal(stack.shape[2]) for _ in range(2))
-        _, vectors = np.linalg.eig(first @ np.linalg.pinv(second))
-        # Noise can turn two close real eigenvalues into a conjugate pair; the real and imaginary
-        # parts span the plane of the two, and their sum and difference are starts in it.
-        real = vectors.real + vectors.imag
-        lengths = np.linalg.norm(real, axis=0)
-        if np.all(lengths > SMALLEST_LENGTH):
-            directions = np.asarray(real / lengths)
-            starts.append(Candidate(directions, _relative_residual(stack, directions)))
-    return starts
+    mixing = rng.standard_normal((2, JENNRICH_PAIRS, stack.shape[2]))
+    first, second = np.einsum("abn,tpn->tpab", stack, mixing)
+    _, vectors = np.linalg.eig(first @ np.linalg.pinv(second))
+    # Noise can turn two close real eigenvalues into a conjugate pair; the real and imaginary
+    # parts span the plane of the two, and their sum and difference are starts in it.
+    real = vectors.real + vectors.imag
+    has_length = np.all(np.linalg.norm(real, axis=1) > SMALLEST_LENGTH, axis=1)
+    return _unit(real[has_length])
 
 
 def _distinct_best(candidates: list[Candidate], count: int, same_cosine: float) -> list[Candidate]:

@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from moment_init.families import get_family
 from moment_init.likelihood import LikelihoodRows, MixtureParameters, likelihood_sums, maximise
 from moment_init.likelihood.bounds import active_bounds, bounds_of, enforce
-from moment_init.likelihood.maximise import solve_information
 from moment_init.likelihood.parameters import move, pack
+from moment_init.likelihood.solving import solve_information
 from tests.likelihood_problems import FAMILY_LINKS, make_problem
 
 each_family = pytest.mark.parametrize(("name", "link"), FAMILY_LINKS)

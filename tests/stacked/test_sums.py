@@ -10,6 +10,7 @@ from moment_init.data import RegressionData, validate_data
 from moment_init.families import get_family
 from moment_init.families.quadrature import expected_derivative
 from moment_init.scores import Gaussian
+from moment_init.stacked import rows as rows_module
 from moment_init.stacked import sums as sums_module
 from moment_init.stacked.hermite_basis import hermite_basis
 from moment_init.stacked.noise import estimate_noise
@@ -105,12 +106,12 @@ def test_projected_moments_are_a_weighted_regression(rng: np.random.Generator) -
 
 
 def test_a_part_left_out_is_a_part_without_weight(rng: np.random.Generator) -> None:
-    """Parts are spread: of 128 blocks of the rows the third part has the third, the 19th, ..."""
+    """Few rows are shuffled, and the third part is the third run of 400 / 16 of them."""
     low_orders = low_orders_of(sample_rows(rng))
+    assert low_orders.rows.is_shuffled
     basis = np.linalg.qr(rng.standard_normal((4, 2)))[0]
     weights = low_orders.rows.weights.copy()
-    for block in range(2, 128, 16):
-        weights[400 * block // 128 : 400 * (block + 1) // 128] = 0.0
+    weights[50:75] = 0.0
     without = replace(low_orders, rows=replace(low_orders.rows, weights=weights))
     expected = project(without, basis).cross_sums.sum(axis=0)
     projected = project(low_orders, basis)
@@ -121,6 +122,23 @@ def test_a_part_left_out_is_a_part_without_weight(rng: np.random.Generator) -> N
     total = low_orders.part_weights[kept].sum()
     gram = (1 - share) * gram / total + share * np.eye(10)
     close(projected.moments(left_out=2), np.linalg.solve(gram, expected / total).T)
+
+
+def test_many_rows_give_the_same_sums(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are neither shuffled nor copied, and functions evaluated in every pass."""
+    data = sample_rows(rng)
+    few = low_orders_of(data)
+    monkeypatch.setattr(rows_module, "FEW_DOUBLES", 0)
+    many = low_orders_of(data)
+    assert many.rows.raw_values is None
+    assert not many.rows.is_shuffled
+    assert many.rows.X is data.X
+    # The functions are rotated: each comes with a sign of its own.
+    signs = np.sign(np.sum(few.first * many.first, axis=1))
+    assert_allclose(many.first * signs[:, None], few.first, rtol=0, atol=1e-9)
+    assert_allclose(many.second * signs[:, None, None], few.second, rtol=0, atol=1e-9)
 
 
 def test_whole_space_has_nothing_outside(rng: np.random.Generator) -> None:

@@ -6,7 +6,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init.matching import angles_in_degrees
 from moment_init.stacked.hermite_basis import hermite_basis
-from moment_init.stacked.tensor import alternating_least_squares, cp_candidates, stack_slices
+from moment_init.stacked.tensor import (
+    alternating_least_squares,
+    cp_candidates,
+    shared_sweeps,
+    stack_slices,
+)
 from tests.population import FloatArray, unit_columns
 
 
@@ -79,3 +84,20 @@ def test_same_generator_same_candidates(seed: int, rng: np.random.Generator) -> 
     stack = stack_slices(exact_moments(well_separated(3, 3, rng), 2, rng), hermite_basis(3, 3))
     runs = [cp_candidates(stack, 3, np.random.default_rng(seed)) for _ in range(2)]
     assert_array_equal(runs[0][0].directions, runs[1][0].directions)
+
+
+def test_shared_sweeps_from_several_starts(rng: np.random.Generator) -> None:
+    """Exact directions stay; those nearby come back, each start on its own."""
+    directions = well_separated(3, 3, rng)
+    stack = stack_slices(exact_moments(directions, 4, rng), hermite_basis(3, 3))
+    near = [unit_columns(directions + 0.05 * rng.standard_normal((3, 3))) for _ in range(3)]
+    together = shared_sweeps(stack, np.stack([directions, *near]), n_sweeps=300)
+    for found in together:
+        assert angles_in_degrees(found, directions).max() < 0.01
+        assert_allclose(np.linalg.norm(found, axis=0), 1.0, rtol=1e-12)
+    alone = shared_sweeps(stack, near[1][None], n_sweeps=300)[0]
+    assert_allclose(alone, together[2], rtol=0, atol=1e-9)
+
+
+def test_sweeps_of_nothing_are_not_a_number() -> None:
+    assert np.all(np.isnan(shared_sweeps(np.zeros((2, 2, 3)), np.eye(2)[None])))

@@ -1,0 +1,131 @@
+"""Runs of the R packages flexmix and mixtools, each start timed inside R."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+__all__ = ["MISSING", "PeerRun", "has_peers", "run_peers"]
+
+FloatArray = NDArray[np.float64]
+
+SCRIPT = Path(__file__).resolve().parent / "r" / "flexmix_speed.R"
+
+MISSING = "Rscript, flexmix or mixtools is missing: install R and these packages to compare"
+
+# Longest that a set of starts may take: ten times what the slowest has been seen to.
+LONGEST_SECONDS = 3_600
+
+# Columns of the script's table before the parameters.
+N_LEADING = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PeerRun:
+    """One start of a peer.
+
+    Parameters
+    ----------
+    seconds : float
+        Time of the call inside R.
+    n_iter : int
+        Iterations.
+    log_likelihood : float
+        Where it ended, by its own account.
+    comparable_likelihood : float
+        The same with the Gaussian standard deviations that maximise the likelihood: flexmix
+        divides their sums of squares by n - p, and so never reaches the maximum itself.
+    start : tuple of numpy.ndarray
+        Its coefficients, biases, weights, and dispersion where the family has one.
+    """
+
+    seconds: float
+    n_iter: int
+    log_likelihood: float
+    comparable_likelihood: float
+    start: tuple[FloatArray, ...]
+
+
+def has_peers() -> bool:
+    """Whether R and both packages are there.
+
+    Returns
+    -------
+    bool
+        True if `run_peers` can run.
+    """
+    if shutil.which("Rscript") is None:
+        return False
+    # Found, not loaded: loading takes seconds.
+    command = ["Rscript", "-e", "find.package(c('flexmix', 'mixtools'))"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def run_peers(
+    path: Path,
+    n_components: int,
+    *,
+    family: str,
+    method: str,
+    tolerance: float,
+    n_starts: int,
+    seed: int,
+) -> list[PeerRun]:
+    """Run single random starts of a peer.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        File with the features and the column y.
+    n_components : int
+        Number of components.
+    family : {"bernoulli", "poisson", "gaussian"}
+        Family of the response.
+    method : {"flexmix", "mixtools"}
+        Which peer.
+    tolerance : float
+        Relative increment of the log-likelihood at which a run ends.
+    n_starts, seed : int
+        Starts, and R's seed of the first.
+
+    Returns
+    -------
+    list of PeerRun
+        The starts that did not fail.
+    """
+    with TemporaryDirectory() as folder:
+        output = Path(folder) / "runs.csv"
+        arguments = (path, family, n_components, tolerance, n_starts, seed, method, output)
+        _run_script([str(argument) for argument in arguments])
+        table = pd.read_csv(output)
+    return [_as_run(row, n_components) for row in table.itertuples(index=False)]
+
+
+def _run_script(arguments: Sequence[str]) -> None:
+    subprocess.run(
+        ["Rscript", str(SCRIPT), *arguments],
+        capture_output=True,
+        check=True,
+        timeout=LONGEST_SECONDS,
+    )
+
+
+def _as_run(row: tuple[object, ...], n_components: int) -> PeerRun:
+    seconds, n_iter, own, comparable = (float(str(cell)) for cell in row[2:N_LEADING])
+    values = np.array(row[N_LEADING:], dtype=np.float64).reshape(n_components, -1)
+    weights, biases, coefficients, dispersion = (
+        values[:, 0],
+        values[:, 1],
+        values[:, 2:-1].T,
+        values[:, -1],
+    )
+    start = (coefficients, biases, weights / weights.sum())
+    has_dispersion = bool(np.isfinite(dispersion).all())
+    full = (*start, dispersion) if has_dispersion else start
+    return PeerRun(seconds, int(n_iter), own, comparable, full)

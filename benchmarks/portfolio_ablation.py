@@ -1,0 +1,186 @@
+"""What each part of the portfolio is worth: shares of success and time without it.
+
+A search succeeds if its log-likelihood is within 1 of that of EM started at the truth, or above it.
+Every search of a data set has the same seed, so that they differ by their parts only.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+
+import numpy as np
+
+from benchmarks.gauntlet import TOLERANCE
+from benchmarks.random_mixtures import GAUNTLET, RandomMixture, draw
+from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
+from moment_init import MixtureData
+from moment_init.blocks import single_threaded_blas
+from moment_init.data import validate_data
+from moment_init.em.portfolio import FINISH, PortfolioOptions, Start, search
+from moment_init.em.posing import pose_em
+from moment_init.em.problem import EMProblem
+from moment_init.em.random_starts import random_assignment
+from moment_init.em.tensor_starts import tensor_starts
+from moment_init.likelihood.parameters import MixtureParameters
+
+__all__ = ["BENCHMARK", "RANDOM", "VARIANTS", "run"]
+
+N_DATA_SETS, QUICK_DATA_SETS = 20, 1
+
+# The mixtures R1 to R5; the small size takes the first with all of its rows, as searches of fewer
+# rows take longer.
+MIXTURES = GAUNTLET[:5]
+QUICK_MIXTURES = slice(0, 1)
+
+N_TIMED = 3
+"""Random starts whose mean time is the unit of time on a data set."""
+
+WHOLE = "all parts"
+RANDOM = "random starts only"
+
+VARIANTS: dict[str, PortfolioOptions] = {
+    WHOLE: PortfolioOptions(),
+    "without tensor": PortfolioOptions(use_tensor=False),
+    "without splits": PortfolioOptions(use_splits=False),
+    "without peeling": PortfolioOptions(use_peeling=False),
+    "without subsets": PortfolioOptions(use_subsets=False),
+    "without moves": PortfolioOptions(use_moves=False),
+    "without tempering": PortfolioOptions(use_tempering=False),
+    "splits alone": PortfolioOptions(
+        use_tensor=False,
+        use_subsets=False,
+        use_peeling=False,
+        use_moves=False,
+        use_tempering=False,
+        n_random=0,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One search of one data set.
+
+    Parameters
+    ----------
+    is_reached : bool
+        Whether it succeeded.
+    seconds : float
+        Its time.
+    unit : float
+        Mean time of a random start on this data set.
+    """
+
+    is_reached: bool
+    seconds: float
+    unit: float
+
+
+def run(options: Options) -> Outcome:
+    """Search every data set of five mixtures with every set of parts.
+
+    Parameters
+    ----------
+    options : Options
+        Size and seed.
+
+    Returns
+    -------
+    Outcome
+        Shares of success and times, by mixture and parts.
+    """
+    n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
+    rows: list[Row] = []
+    for mixture in MIXTURES[QUICK_MIXTURES] if options.is_quick else MIXTURES:
+        measured = [
+            _measure(draw(mixture, options.seed, index), options.seed, index)
+            for index in range(n_data_sets)
+        ]
+        rows += [_row(mixture, name, [each[name] for each in measured]) for name in measured[0]]
+    settings = {
+        "data_sets": n_data_sets,
+        "success": f"log-likelihood >= that of EM from the truth - {TOLERANCE:g}",
+        "starts": f"seconds of a search over those of a random start, mean of {N_TIMED} of them",
+        RANDOM: f"as many of them as take the time of {WHOLE!r}, by `starts` on that data set",
+    }
+    return Outcome(tuple(rows), tuple(_figures(rows)), settings)
+
+
+def _measure(data: MixtureData, seed: int, index: int) -> dict[str, Measurement]:
+    """Every set of parts on one data set, one after the other."""
+    checked = validate_data(data.X, data.y, family=data.family)
+
+    def stream(purpose: int) -> np.random.Generator:
+        return np.random.default_rng([seed, index, purpose])
+
+    with single_threaded_blas():
+        problem = pose_em(checked, data.weights.size).prepared()
+        goal = _end_from_truth(problem, data) - TOLERANCE
+        _, seconds = _timed(partial(_best_of_random, problem, N_TIMED, stream(1)))
+        unit = seconds / N_TIMED
+        result = {}
+        for name, parts in VARIANTS.items():
+            starts = partial(tensor_starts, problem, checked, stream(2))
+            value, seconds = _timed(partial(_best_of_search, problem, starts, stream(3), parts))
+            result[name] = Measurement(value >= goal, seconds, unit)
+        n_starts = max(1, round(result[WHOLE].seconds / unit))
+        value, seconds = _timed(partial(_best_of_random, problem, n_starts, stream(4)))
+        result[RANDOM] = Measurement(value >= goal, seconds, unit)
+    return result
+
+
+def _timed(function: Callable[[], float]) -> tuple[float, float]:
+    start = time.perf_counter()
+    value = function()
+    return value, time.perf_counter() - start
+
+
+def _end_from_truth(problem: EMProblem, data: MixtureData) -> float:
+    truth = MixtureParameters(data.coefficients, data.biases, data.weights, data.dispersion)
+    return problem.climb(problem.to_standardised(truth), **FINISH).log_likelihood
+
+
+def _best_of_search(
+    problem: EMProblem,
+    starts: Callable[[], list[Start]],
+    rng: np.random.Generator,
+    parts: PortfolioOptions,
+) -> float:
+    best = search(problem, starts, rng, parts).best
+    return -math.inf if best is None else best.log_likelihood
+
+
+def _best_of_random(problem: EMProblem, n_starts: int, rng: np.random.Generator) -> float:
+    ends = (problem.climb(random_assignment(problem, rng), **FINISH) for _ in range(n_starts))
+    return max(end.log_likelihood for end in ends)
+
+
+def _row(mixture: RandomMixture, name: str, measured: Sequence[Measurement]) -> Row:
+    return {
+        "mixture": mixture.name,
+        "n": mixture.n_obs,
+        "parts": name,
+        "share": fmean(each.is_reached for each in measured),
+        "starts": fmean(each.seconds for each in measured) / fmean(each.unit for each in measured),
+        "seconds": fmean(each.seconds for each in measured),
+    }
+
+
+def _figures(rows: Sequence[Row]) -> list[Figure]:
+    """Mean share over the mixtures, by parts; bars are those of the gauntlet."""
+    return [
+        Figure(f"{name}: share at the optimum", _mean_share(rows, name))
+        for name in (*VARIANTS, RANDOM)
+    ]
+
+
+def _mean_share(rows: Sequence[Row], name: str) -> float:
+    return fmean(float(row["share"] or 0.0) for row in rows if row["parts"] == name)
+
+
+BENCHMARK = Benchmark(
+    "portfolio_ablation", "share of data sets at the optimum without each part of the search", run
+)

@@ -1,0 +1,305 @@
+r"""A fit as a DataTree that ArviZ reads.
+
+| group | variable | dims | meaning |
+| --- | --- | --- | --- |
+| posterior | coefficient, direction | chain, draw, feature, component | draws |
+| | bias, scale, weight, dispersion | chain, draw, component | draws |
+| | gate | chain, draw, component, gate_feature | slopes of the gate's logits |
+| | gate_bias | chain, draw, component | logits at gating covariates zero |
+| | gate_mean | chain, draw, component, gate_feature | means of a gaussian gate |
+| | gate_covariance | chain, draw, component, gate_feature, gate_feature_2 | its covariances |
+| sample_stats | log_q | chain, draw | log density of the draw on the unconstrained scale |
+| | lp | chain, draw | log-likelihood of the data; flat prior on that scale |
+| log_likelihood | y | chain, draw, obs or group | log density of each row, or of each group |
+| observed_data | y | obs | the response |
+| moment_init | start_origin, start_status, start_n_iter, start_log_likelihood | start | starts |
+| | history | iteration | log-likelihood of the winning run |
+| | log_likelihood, aic, bic, icl, ... | | criteria and counts |
+
+Draws are those of the normal approximation about the maximum, on the scale of
+`moment_init.likelihood.parameters.pack` (coefficients, biases, log dispersion, logits) and
+`moment_init.likelihood.gate_density.pack_gate`, one chain. With a gaussian gate log-likelihoods are
+the joint ones of gating covariates and response.
+`lp`, `log_likelihood` and `observed_data` are there if data are given; sample weights enter `lp`
+and, within groups, `log_likelihood`.
+"""
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.arguments import RandomSeed, make_generator
+from moment_init.em.information import centring_matrix
+from moment_init.em.prediction import (
+    in_users_order,
+    rows_for,
+    unit_gate_log_likelihood,
+    with_gaussian_gate,
+)
+from moment_init.families import get_family
+from moment_init.likelihood.gate_density import GaussianGate, pack_gate, unpack_gate
+from moment_init.likelihood.parameters import MixtureParameters, pack, parameter_count, unpack
+from moment_init.likelihood.posterior import unit_log_likelihood
+from moment_init.likelihood.rows import LikelihoodRows
+
+if TYPE_CHECKING:
+    import xarray
+
+    from moment_init.em.result import EMFit
+
+__all__ = ["draw_laplace", "fit_to_datatree"]
+
+FloatArray = NDArray[np.float64]
+Variable = tuple[tuple[str, ...], NDArray[Any]]
+
+_LARGEST_LOG_DISPERSION = 300.0
+"""Draws of a log dispersion are cut here, so that neither it nor its square overflows."""
+
+
+def fit_to_datatree(
+    fit: "EMFit", X: Any, y: Any, *, draws: int, random_seed: RandomSeed, data: dict[str, Any]
+) -> "xarray.DataTree":
+    """Convert a fit to a DataTree.
+
+    Parameters
+    ----------
+    fit : EMFit
+        The fit.
+    X : array-like or DataFrame, shape (n_obs, n_features), or None
+        Inputs.
+    y : array-like, shape (n_obs,), or None
+        Response.
+    draws : int
+        Number of draws.
+    random_seed : int, sequence of int, numpy.random.Generator or None
+        Seed of the draws.
+    data : dict of str to array-like
+        `offset`, `n_trials`, `gating`, `groups`, `sample_weight` as in the fit.
+
+    Returns
+    -------
+    xarray.DataTree
+        The groups listed at the head of the module.
+
+    Raises
+    ------
+    ValueError
+        If only one of `X` and `y` is given, or `draws` is not a positive whole number.
+    """
+    import xarray
+
+    is_extra = any(value is not None for value in data.values())
+    if (X is None) != (y is None) or (X is None and is_extra):
+        raise ValueError(
+            "`X` and `y` must be given together, and with them what else belongs to the rows; got "
+            f"X {'missing' if X is None else 'given'}, y {'missing' if y is None else 'given'}. "
+            "Pass both or neither."
+        )
+    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
+        raise ValueError(f"`draws` must be a positive integer; got {draws!r}. Ask for 1 or more.")
+    vectors, log_q = _draw_vectors(fit, int(draws), make_generator(random_seed))
+    parameters, gates = _unpacked(fit, vectors), _unpacked_gates(fit, vectors)
+    stats: dict[str, Variable] = {"log_q": (("chain", "draw"), log_q[None])}
+    groups = {"posterior": _posterior(fit, parameters, gates)}
+    if X is not None:
+        rows, order = rows_for(fit, X, y, **data)
+        values = _draw_log_likelihoods(fit, rows, parameters, gates)
+        weights = rows.sample_weight if rows.group_starts is None else np.ones(rows.n_units)
+        stats["lp"] = (("chain", "draw"), (values @ weights)[None])
+        unit, labels = _unit_coordinate(rows, order, data.get("groups"))
+        groups["log_likelihood"] = xarray.Dataset(
+            {"y": (("chain", "draw", unit), values[None])}, {**_sampling(draws), unit: labels}
+        )
+        observed = in_users_order(rows.y, order)
+        groups["observed_data"] = xarray.Dataset(
+            {"y": (("obs",), observed)}, {"obs": np.arange(rows.n_obs)}
+        )
+    groups["sample_stats"] = xarray.Dataset(stats, _sampling(draws))
+    groups["moment_init"] = _own_group(fit)
+    for dataset in groups.values():
+        dataset.attrs = {**_library(), **dataset.attrs}
+    return xarray.DataTree.from_dict(groups)
+
+
+def draw_laplace(
+    fit: "EMFit", draws: int, rng: np.random.Generator
+) -> tuple[list[MixtureParameters], FloatArray]:
+    r"""Draw from the normal approximation of the likelihood about its maximum.
+
+    .. math:: \theta = \hat\theta + R z, \qquad \log q(\theta) = -\tfrac12 |z|^2
+        - \tfrac{k}{2} \log 2\pi - \tfrac12 \log |R'R|
+
+    with z standard normal in k dimensions, R the root of the covariance. The density is that on the
+    k-dimensional space in which the vector of parameters is free and determined.
+
+    Parameters
+    ----------
+    fit : EMFit
+        The fit.
+    draws : int
+        Number of draws.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    parameters : list of MixtureParameters
+        The draws in the user's units, with the weights at the centre of the gate.
+    log_q : numpy.ndarray, shape (draws,)
+        Log density of each.
+    """
+    vectors, log_q = _draw_vectors(fit, draws, rng)
+    return _unpacked(fit, vectors), log_q
+
+
+def _draw_vectors(
+    fit: "EMFit", draws: int, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Vectors of parameters, (draws, n_parameters), and the log density of each."""
+    mode, root = fit.centred_parameters, fit.laplace.root
+    rank = root.shape[1]
+    noise = rng.standard_normal((draws, rank))
+    triangle = np.linalg.qr(root, mode="r")
+    log_volume = np.log(np.abs(np.diag(triangle))).sum()
+    log_q = -0.5 * np.square(noise).sum(axis=1) - 0.5 * rank * np.log(2 * np.pi) - log_volume
+    if fit.gaussian_gate is not None:
+        return np.append(pack(mode), pack_gate(fit.gaussian_gate)) + noise @ root.T, log_q
+    centred = centring_matrix(mode, fit.gate_centre) @ root
+    return pack(mode) + noise @ centred.T, log_q
+
+
+def _unpacked(fit: "EMFit", vectors: FloatArray) -> list[MixtureParameters]:
+    """Experts and weights of every draw, with the gate's slopes if it is a logit."""
+    mode = fit.centred_parameters
+    vectors = vectors[:, : parameter_count(mode)].copy()
+    if mode.dispersion is not None:
+        size = mode.n_features + 2
+        logs = vectors[:, size - 1 : mode.n_components * size : size]
+        np.clip(logs, -_LARGEST_LOG_DISPERSION, _LARGEST_LOG_DISPERSION, out=logs)
+    return [unpack(vector, mode) for vector in vectors]
+
+
+def _unpacked_gates(fit: "EMFit", vectors: FloatArray) -> list[GaussianGate]:
+    """Gaussian gates of every draw; empty for other gates."""
+    mode, first = fit.gaussian_gate, parameter_count(fit.centred_parameters)
+    return [] if mode is None else [unpack_gate(vector[first:], mode) for vector in vectors]
+
+
+def _posterior(
+    fit: "EMFit", parameters: list[MixtureParameters], gaussian: list[GaussianGate]
+) -> "xarray.Dataset":
+    import xarray
+
+    def stacked(values: list[FloatArray], *dims: str) -> Variable:
+        return ("chain", "draw", *dims), np.stack(values)[None]
+
+    variables = {
+        "coefficient": stacked([p.coefficients for p in parameters], "feature", "component"),
+        "direction": stacked([p.directions for p in parameters], "feature", "component"),
+        "scale": stacked([p.scales for p in parameters], "component"),
+        "bias": stacked([p.biases for p in parameters], "component"),
+        "weight": stacked([p.weights for p in parameters], "component"),
+    }
+    dispersions = [p.dispersion for p in parameters if p.dispersion is not None]
+    if dispersions:
+        variables["dispersion"] = stacked(dispersions, "component")
+    coords = {**_sampling(len(parameters)), "feature": list(fit.feature_names)}
+    coords["component"] = np.arange(fit.n_components)
+    gates = [p.gate for p in parameters if p.gate is not None]
+    if gates and fit.gate_centre is not None:
+        # Not (gate_feature, component): ArviZ labels the rows of its summary by the order in which
+        # dims first appear in the variables, which is that of the coefficients, then of the gate.
+        variables["gate"] = stacked([gate.T for gate in gates], "component", "gate_feature")
+        logits = [
+            np.log(p.weights / p.weights[-1]) - fit.gate_centre @ gate
+            for p, gate in zip(parameters, gates, strict=True)
+        ]
+        variables["gate_bias"] = stacked(logits, "component")
+        coords["gate_feature"] = list(fit.gate_names)
+    if gaussian:
+        dims = ("component", "gate_feature")
+        variables["gate_mean"] = stacked([gate.means.T for gate in gaussian], *dims)
+        covariances = [gate.covariances for gate in gaussian]
+        variables["gate_covariance"] = stacked(covariances, *dims, "gate_feature_2")
+        coords |= {"gate_feature": list(fit.gate_names), "gate_feature_2": list(fit.gate_names)}
+    return xarray.Dataset(variables, coords, attrs={"warning": _warning(fit)})
+
+
+def _draw_log_likelihoods(
+    fit: "EMFit",
+    rows: LikelihoodRows,
+    parameters: list[MixtureParameters],
+    gates: list[GaussianGate],
+) -> FloatArray:
+    """Log-likelihood of every unit under every draw, (draws, n_units)."""
+    family = get_family(fit.family, fit.link)
+    result = np.zeros((len(parameters), rows.n_units))
+    with np.errstate(over="ignore"):  # a wild draw has a density of zero
+        for index, there in enumerate(parameters):
+            if gates:
+                there = with_gaussian_gate(there, gates[index], fit.gate_centre)
+                result[index] = unit_gate_log_likelihood(rows, there)
+            result[index] += unit_log_likelihood(family, rows, there)
+    return result
+
+
+def _unit_coordinate(
+    rows: LikelihoodRows, order: NDArray[np.intp] | None, groups: Any
+) -> tuple[str, NDArray[Any]]:
+    """Dim of the log-likelihood and its labels; a group's label is written as text if it must."""
+    if rows.group_starts is None or order is None:
+        return "obs", np.arange(rows.n_obs)
+    labels = np.asarray(groups)[order[rows.group_starts]]
+    return "group", labels if labels.dtype.kind in "iuf" else labels.astype(str)
+
+
+def _own_group(fit: "EMFit") -> "xarray.Dataset":
+    import xarray
+
+    starts = fit.starts
+    variables: dict[str, Any] = {
+        "start_origin": ("start", np.array([start.origin for start in starts], dtype=str)),
+        "start_status": ("start", np.array([str(start.status) for start in starts], dtype=str)),
+        "start_n_iter": ("start", np.array([start.n_iter for start in starts], dtype=np.int64)),
+        "start_log_likelihood": ("start", np.array([start.log_likelihood for start in starts])),
+        "history": ("iteration", np.array(fit.history)),
+    }
+    for name in ("log_likelihood", "aic", "bic", "icl", "entropy", "n_units"):
+        variables[name] = float(getattr(fit, name))
+    for name in ("n_parameters", "n_obs", "n_iter", "converged"):
+        variables[name] = int(getattr(fit, name))  # NetCDF has no booleans
+    coords = {"start": np.arange(len(starts)), "iteration": np.arange(len(fit.history))}
+    attrs = {
+        "status": str(fit.status),
+        "warnings": "\n".join(fit.warnings),  # NetCDF 3 has no lists of strings
+        "bounds": "\n".join(fit.bounds),
+        "family": fit.family,
+        "link": fit.link,
+    }
+    return xarray.Dataset(variables, coords, attrs=attrs)
+
+
+def _warning(fit: "EMFit") -> str:
+    """What is wrong with the draws; empty if nothing is."""
+    n_flat = int(fit.laplace.undetermined.sum())
+    if n_flat == 0:
+        return ""
+    return (
+        f"The information is singular: {n_flat} parameters are not determined, and the draws come "
+        "from its positive part."
+    )
+
+
+def _sampling(draws: int) -> dict[str, Any]:
+    return {"chain": np.arange(1), "draw": np.arange(draws)}
+
+
+def _library() -> dict[str, str]:
+    return {
+        "inference_library": "moment_init",
+        "inference_library_version": version("moment-init"),
+        "numpy_version": version("numpy"),
+        "scipy_version": version("scipy"),
+    }

@@ -1,0 +1,399 @@
+"""The entry point `fit_em`: wires data, starts, climbs and the result together."""
+
+import warnings
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from moment_init.arguments import RandomSeed, make_generator, validate_n_components
+from moment_init.blocks import single_threaded_blas
+from moment_init.data import RegressionData, validate_data
+from moment_init.em.assembly import assemble_fit, assemble_gated_fit, convergence_message
+from moment_init.em.gate_starts import (
+    GatedSearch,
+    finish_gated,
+    run_gated_given,
+    run_gated_random,
+    search_gated,
+)
+from moment_init.em.gaussian_gate import GatedProblem
+from moment_init.em.growth import grow
+from moment_init.em.independent_runs import run_given, run_random
+from moment_init.em.initial import given_starts
+from moment_init.em.options import FitOptions, require_rows, validate_options
+from moment_init.em.portfolio import LEAN_GROWTH, Portfolio, PortfolioOptions, Start, search
+from moment_init.em.posing import (
+    GateKind,
+    pose_em,
+    validate_dispersion_ratio,
+    validate_gate_kind,
+    validate_gating,
+    validate_restrictions,
+)
+from moment_init.em.prediction import membership
+from moment_init.em.problem import EMProblem
+from moment_init.em.random_starts import RandomStart
+from moment_init.em.result import EMFit
+from moment_init.em.start_records import BREAKDOWNS, StartRecord
+from moment_init.em.tensor_starts import tensor_starts
+from moment_init.exceptions import ConvergenceWarning
+from moment_init.families import Family
+from moment_init.likelihood.gate_density import gate_size
+from moment_init.likelihood.maximise import MaximiseResult
+from moment_init.results import MomentEstimate
+
+__all__ = ["fit_em"]
+
+FloatArray = NDArray[np.float64]
+Covariates = tuple[FloatArray, tuple[str, ...]]
+Init = Literal["tensor", "random"] | MomentEstimate | EMFit | tuple[ArrayLike, ...] | ArrayLike
+
+SEARCH_UNITS = 20_000
+SEARCH_UNITS_PER_PARAMETER = 200
+"""A search sees up to so many units: wrong maxima are hundreds of units of log-likelihood apart
+there, and the last climb uses all rows."""
+
+
+def fit_em(
+    X: Any,
+    y: Any,
+    n_components: int,
+    *,
+    family: str | Family = "bernoulli",
+    link: str | None = None,
+    offset: ArrayLike | None = None,
+    n_trials: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    gating: Any = None,
+    gate: GateKind = "softmax",
+    init: Init = "tensor",
+    n_starts: int | None = None,
+    random_start: RandomStart = "assignment",
+    shared: Any = None,
+    fixed_weights: ArrayLike | None = None,
+    fixed_directions: ArrayLike | None = None,
+    min_dispersion_ratio: float = 0.05,
+    max_iter: int = 1000,
+    tolerance: float = 1e-6,
+    n_jobs: int | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
+) -> EMFit:
+    r"""Fit a mixture of generalized linear models by maximum likelihood.
+
+    .. math:: p(y \mid x) = \sum_j \pi_j\, f(y \mid \langle\beta_j, x\rangle + b_j),
+
+    by EM (Appendix C of [1]_) while it is fast, and damped Newton steps on the observed likelihood
+    when it is slow. The log-likelihood never falls.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs, without a column of ones.
+    y : array-like, shape (n_obs,)
+        Response.
+    n_components : int
+        Number of components.
+    family : str or Family, default "bernoulli"
+        Family of the response.
+    link : str, optional
+        Link; the family's own by default.
+    offset : array-like, shape (n_obs,), optional
+        Known part of the linear predictor.
+    n_trials : array-like, shape (n_obs,), optional
+        Trials behind each binomial response.
+    sample_weight : array-like, shape (n_obs,), optional
+        A row of weight 2 counts as two rows (of the same group, if any).
+    groups : array-like, shape (n_obs,), optional
+        Rows with one value share their component.
+    gating : array-like or DataFrame, shape (n_obs,) or (n_obs, n_gate), optional
+        Covariates on which the weights of each row depend: a mixture of experts.
+    gate : {"softmax", "gaussian"}, default "softmax"
+        How they do: by a multinomial logit, or as the posterior probabilities of Gaussian densities
+        of the gating covariates [2]_, whose joint likelihood with the response is maximised.
+    init : {"tensor", "random"}, MomentEstimate, EMFit, tuple or array, default "tensor"
+        Where to start. "tensor" runs a portfolio: candidates of the moments, growth by
+        information-matrix splits, moves out of local maxima. "random" runs `n_starts` random starts
+        and nothing else. A MomentEstimate, an EMFit, a tuple (coefficients, biases, weights[,
+        dispersion]) or responsibilities of shape (n_obs, n_components) is climbed from as it is; a
+        gaussian gate that it lacks is that of its responsibilities.
+    n_starts : int, optional
+        Number of random starts, 10 by default; with init="tensor", the most further routes that are
+        tried while the best maximum was reached once only.
+    random_start : {"assignment", "coefficients"}, default "assignment"
+        Whether random starts assign rows to components softly, as flexmix does, or draw
+        coefficients.
+    shared : str, int or sequence, optional
+        Columns (names or indices), "intercept" or "dispersion", common to all components.
+    fixed_weights : array-like, shape (n_components,), optional
+        Weights that are held.
+    fixed_directions : array-like, shape (n_features, n_components), optional
+        Directions that are held: only scales, biases and weights are fitted, in the projected data.
+    min_dispersion_ratio : float, default 0.05
+        Smallest ratio of two components' standard deviations (Hathaway), for families whose
+        likelihood is unbounded without it; and, in any direction, of a component's to the overall
+        standard deviation of the covariates of a gaussian gate.
+    max_iter : int, default 1000
+        Most iterations of the run to the maximum; 0 returns the start itself, evaluated. The search
+        of init="tensor" has limits of its own.
+    tolerance : float, default 1e-6
+        A run has converged when a Newton step is predicted to gain less log-likelihood than this.
+    n_jobs : int, optional
+        Random starts that run at once, through joblib; 1 by default.
+    progressbar : bool, default True
+        Whether to show the progress of several random starts.
+    random_seed : int, sequence of int, numpy.random.Generator, optional
+        Seed; the result does not depend on `n_jobs`.
+
+    Returns
+    -------
+    EMFit
+        The fit, with a record of every start.
+
+    Raises
+    ------
+    TypeError
+        For data or starts of a wrong type.
+    ValueError
+        For wrong shapes, missing or infinite values, responses outside the family's range, constant
+        or collinear columns, too few rows, and if every start breaks down.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the run to the maximum did not converge.
+
+    Notes
+    -----
+    Ends at the edge of the parameters are kept there and reported in `warnings` and `bounds`: a
+    weight at a tenth of a row (an emptied component), a standard deviation at the smallest ratio
+    (a variance that collapses), coefficients at the largest predictor (separation).
+
+    A gaussian gate has :math:`\pi_j(g) \propto \alpha_j N(g; m_j, S_j)`, and `log_likelihood` is
+    that of g and y together, which compares with that of other gaussian gates only.
+
+    References
+    ----------
+    .. [1] Sedghi, Janzamin and Anandkumar (2016), Provable tensor methods for learning mixtures of
+       generalized linear models, AISTATS, arXiv:1412.3046.
+    .. [2] Xu, Jordan and Hinton (1995), An alternative model for mixtures of experts, NIPS 7.
+
+    Examples
+    --------
+    >>> from moment_init import fit_em, simulate_mixture
+    >>> data = simulate_mixture(2000, 3, 2, family="poisson", weights=[0.8, 0.2], random_seed=1)
+    >>> fit = fit_em(data.X, data.y, 2, family="poisson", random_seed=1)
+    >>> fit.converged
+    True
+    """
+    given = validate_data(
+        X,
+        y,
+        family=family,
+        link=link,
+        offset=offset,
+        n_trials=n_trials,
+        sample_weight=sample_weight,
+        groups=groups,
+    )
+    covariates = validate_gating(gating, given.n_obs, given.groups)
+    validate_gate_kind(gate, gating)
+    data = given.counted()
+    number = validate_n_components(n_components, data.n_obs)
+    _validate_word(init)
+    options = validate_options(
+        max_iter=max_iter,
+        tolerance=tolerance,
+        n_starts=n_starts,
+        random_start=random_start,
+        n_jobs=n_jobs,
+        progressbar=progressbar,
+    )
+    restrictions = validate_restrictions(
+        data,
+        number,
+        shared=shared,
+        fixed_weights=fixed_weights,
+        fixed_directions=fixed_directions,
+        has_gate=covariates is not None,
+    )
+    ratio = validate_dispersion_ratio(min_dispersion_ratio)
+    rng = make_generator(random_seed)
+    counted = np.flatnonzero(given.sample_weight)
+    with single_threaded_blas():
+        problem = pose_em(
+            data,
+            number,
+            gating=None if covariates is None else (covariates[0][counted], covariates[1]),
+            restrictions=restrictions,
+            min_dispersion_ratio=ratio,
+        ).prepared()
+        if gate == "gaussian":
+            fit, end = _fit_gaussian_gate(problem, data, init, options, rng, counted)
+        else:
+            require_rows(problem)
+            portfolio, end = _run_starts(problem, data, init, options, rng, counted)
+            fit = assemble_fit(problem, data, end, tuple(portfolio.records))
+        if data is not given:
+            fit = _with_uncounted(fit, given, covariates)
+    if not fit.converged:
+        warnings.warn(convergence_message(end), ConvergenceWarning, stacklevel=2)
+    return fit
+
+
+def _validate_word(init: Any) -> None:
+    if isinstance(init, str) and init not in ("tensor", "random"):
+        raise ValueError(f"`init` must be 'tensor' or 'random' if it is a word; got {init!r}.")
+
+
+def _fit_gaussian_gate(
+    problem: EMProblem,
+    data: RegressionData,
+    init: Any,
+    options: FitOptions,
+    rng: np.random.Generator,
+    counted: NDArray[np.intp],
+) -> tuple[EMFit, MaximiseResult]:
+    """Run what `init` asks for with a Gaussian gate: the fit, and the end of its best start."""
+    gated = GatedProblem.of(problem)
+    require_rows(gated.base, problem.n_components * gate_size(problem.rows.n_gate))
+    if not isinstance(init, str):
+        found = run_gated_given(gated, init, options, counted)
+    elif init == "random":
+        found = run_gated_random(gated, options, rng)
+    else:
+        found = _search_gaussian_gate(gated, data, options, rng)
+    run = _require_run(found.best, found.records)
+    if isinstance(init, str) and init == "tensor" and options.max_iter > 0:
+        run, found.records = finish_gated(gated, found, options)
+    fit = assemble_gated_fit(gated, data, run, tuple(found.records))
+    return fit, run.end
+
+
+def _search_gaussian_gate(
+    gated: GatedProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
+) -> GatedSearch:
+    """Search with a logit gate and without a gate; a Gaussian gate starts where these end."""
+    by = _by_search if options.max_iter > 0 else _by_bare_starts
+    posed = {"softmax": gated.logit, "ungated": gated.base}
+    ends = {origin: by(problem, data, options, rng).best for origin, problem in posed.items()}
+    found = [(origin, end.parameters) for origin, end in ends.items() if end is not None]
+    sample = _searched(gated.logit, rng)
+    seen = gated if sample is gated.logit else GatedProblem.of(sample)
+    return search_gated(seen, found, options, rng)
+
+
+def _run_starts(
+    problem: EMProblem,
+    data: RegressionData,
+    init: Any,
+    options: FitOptions,
+    rng: np.random.Generator,
+    counted: NDArray[np.intp],
+) -> tuple[Portfolio, MaximiseResult]:
+    """Run what `init` asks for: every start, and the end of the best."""
+    if not isinstance(init, str):
+        portfolio = run_given(problem, given_starts(problem, init, counted), options)
+    elif init == "random":
+        portfolio = run_random(problem, options, rng)
+    elif options.max_iter == 0:
+        portfolio = _by_bare_starts(problem, data, options, rng)
+    else:
+        portfolio = _by_search(problem, data, options, rng)
+        return portfolio, _finished(problem, portfolio, options)
+    return portfolio, _best(portfolio)
+
+
+def _by_bare_starts(
+    problem: EMProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
+) -> Portfolio:
+    """The candidates of the moments as they are, or a mixture grown by splits without them."""
+    sample = _searched(problem, rng)
+    starts = tensor_starts(problem, data, rng)
+    if not starts:
+        starts = [("splits", run.parameters) for run in grow(sample, LEAN_GROWTH)]
+    return run_given(problem, starts, options)
+
+
+def _by_search(
+    problem: EMProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
+) -> Portfolio:
+    """Search on a sample if there are many rows; the caller climbs on all of them."""
+    sample = _searched(problem, rng)
+    settings = PortfolioOptions()
+    if options.n_starts is not None:
+        settings = replace(settings, n_random=options.n_starts)
+    seeds = rng.spawn(2)
+    failures: list[str] = []
+
+    def from_moments() -> list[Start]:
+        try:
+            return tensor_starts(problem, data, seeds[0])
+        except BREAKDOWNS as error:  # moments are one origin of several
+            failures.append(str(error))
+            return []
+
+    portfolio = search(sample, from_moments, seeds[1], settings)
+    for message in failures:
+        portfolio.fail("tensor", message)
+    return portfolio
+
+
+def _searched(problem: EMProblem, rng: np.random.Generator) -> EMProblem:
+    """The problem on as many units as a search needs."""
+    p, r = problem.rows.n_features, problem.n_components
+    n_parameters = r * (p + 2 + problem.family.has_dispersion)
+    most = max(SEARCH_UNITS, SEARCH_UNITS_PER_PARAMETER * n_parameters)
+    n_units = problem.rows.n_units
+    if n_units <= 2 * most:
+        return problem
+    chosen = np.sort(rng.choice(n_units, most, replace=False))
+    return problem.with_rows(problem.rows.take(chosen))
+
+
+def _best(portfolio: Portfolio) -> MaximiseResult:
+    """The best run, if any start led to one."""
+    return _require_run(portfolio.best, portfolio.records)
+
+
+def _require_run[R](best: R | None, records: list[StartRecord]) -> R:
+    if best is not None:
+        return best
+    first = records[0]
+    raise ValueError(
+        f"`init` must lead to a fit; got {len(records)} starts that all broke down, the "
+        f"first ({first.origin}) with: {first.message} Check `X` and `y` for extreme values, or "
+        "try another `init`."
+    )
+
+
+def _finished(problem: EMProblem, portfolio: Portfolio, options: FitOptions) -> MaximiseResult:
+    """The best run of a search, taken to the tolerance on all rows."""
+    best = _best(portfolio)
+    end = problem.climb(
+        best.parameters, max_steps=options.max_iter, tolerance=options.tolerance, damping=0.0
+    )
+    if portfolio.problem.rows.n_units != problem.rows.n_units:
+        portfolio.records = [replace(record, is_sampled=True) for record in portfolio.records]
+        return end
+    # parameters that are made to satisfy restrictions again may move by rounding
+    history = np.maximum.accumulate([*best.history, *end.history[1:]])
+    return replace(end, history=tuple(history.tolist()), n_iter=best.n_iter + end.n_iter)
+
+
+def _with_uncounted(fit: EMFit, given: RegressionData, covariates: Covariates | None) -> EMFit:
+    """The fit with responsibilities of all rows, those of weight zero included."""
+    shares = membership(
+        fit,
+        given.X,
+        given.y,
+        offset=given.offset,
+        n_trials=given.n_trials,
+        gating=None if covariates is None else covariates[0],
+        groups=given.groups,
+        sample_weight=given.sample_weight,
+    )
+    return replace(fit, responsibilities=shares, n_obs=given.n_obs)

@@ -1,0 +1,216 @@
+r"""A mixture of experts with a Gaussian gate, posed from rows with gating covariates.
+
+The alternative model of Xu, Jordan and Hinton (1995; Appendix C of Sedghi, Janzamin and Anandkumar)
+has the joint likelihood of `moment_init.likelihood.gated`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from moment_init.em.problem import EMProblem, GateCoordinates
+from moment_init.likelihood.bounds import bounds_of, enforce
+from moment_init.likelihood.constraints import LinearConstraint
+from moment_init.likelihood.gate_density import gate_size, gate_statistics
+from moment_init.likelihood.gated import (
+    SMALLEST_COUNT,
+    GatedLikelihood,
+    GatedMixture,
+    unit_values,
+)
+from moment_init.likelihood.maximise import Ending, MaximiseResult, climb
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.likelihood.posterior import responsibilities
+from moment_init.likelihood.rows import LikelihoodRows
+
+__all__ = ["GatedProblem", "GatedRun"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatedRun:
+    """Where a climb of the joint likelihood ended.
+
+    Parameters
+    ----------
+    at : GatedMixture
+        The best parameters found.
+    end : MaximiseResult
+        The same without the gate, and how the run went; its sums are those of all parameters.
+    """
+
+    at: GatedMixture
+    end: MaximiseResult
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatedProblem:
+    """Rows to be fitted by a mixture of experts with a Gaussian gate.
+
+    Parameters
+    ----------
+    base : EMProblem
+        The problem without a gate.
+    logit : EMProblem
+        The problem with a multinomial logit of the gating covariates.
+    rows : LikelihoodRows
+        Its rows, with the statistics of the gating covariates.
+    pooled_root : numpy.ndarray, shape (n_gate, n_gate)
+        Root of the covariance of the gating covariates over the units.
+    coordinates : GateCoordinates
+        The gating covariates in the user's units.
+    """
+
+    base: EMProblem
+    logit: EMProblem
+    rows: LikelihoodRows
+    pooled_root: FloatArray
+    coordinates: GateCoordinates
+
+    @classmethod
+    def of(cls, logit: EMProblem) -> "GatedProblem":
+        """Take the rows of a problem with gating covariates.
+
+        Parameters
+        ----------
+        logit : EMProblem
+            The problem.
+
+        Returns
+        -------
+        GatedProblem
+            The same with a Gaussian gate.
+
+        Raises
+        ------
+        ValueError
+            If the problem has no gating covariates.
+        """
+        if logit.rows.gate is None or logit.gate_coordinates is None:
+            raise ValueError("`logit` must have gating covariates; got none. Pose it with a gate.")
+        prepared = logit.prepared()
+        base = replace(prepared, rows=replace(prepared.rows, gate=None), gate_coordinates=None)
+        rows = replace(prepared.rows, gate=gate_statistics(logit.rows.gate))
+        covariates, weight = unit_values(prepared.rows)
+        pooled = np.cov(covariates, rowvar=False, aweights=weight, ddof=0)
+        root = np.linalg.cholesky(np.atleast_2d(pooled))
+        return cls(base, prepared, rows, root, logit.gate_coordinates)
+
+    @property
+    def log_jacobian(self) -> float:
+        """Subtracted from a joint log-likelihood for covariates and response in user's units."""
+        log_scales = float(np.log(self.coordinates.scales).sum())
+        return self.base.log_jacobian + self.rows.total_units * log_scales
+
+    def likelihood(self, mixture: MixtureParameters) -> GatedLikelihood:
+        """The joint likelihood, with bounds and restrictions.
+
+        Parameters
+        ----------
+        mixture : MixtureParameters
+            Parameters with the number of components in question.
+
+        Returns
+        -------
+        GatedLikelihood
+            What is climbed.
+        """
+        base, held = self.base, self.base.constraint(mixture)
+        n_gate_parameters = mixture.n_components * gate_size(len(self.pooled_root))
+        bounds = bounds_of(
+            base.family,
+            min_weight=base.min_weight,
+            min_dispersion_ratio=base.min_dispersion_ratio,
+        )
+        whole = None
+        if held is not None:
+            whole = LinearConstraint(np.asarray(block_diag(held.basis, np.eye(n_gate_parameters))))
+        floor = base.min_dispersion_ratio**2
+        return GatedLikelihood(
+            base.family, self.rows, bounds, held, whole, base.constant, self.pooled_root, floor
+        )
+
+    def start_from(self, parameters: MixtureParameters) -> GatedMixture:
+        """Begin where a mixture with a logit gate, or without a gate, puts the units.
+
+        Parameters
+        ----------
+        parameters : MixtureParameters
+            Standardised parameters.
+
+        Returns
+        -------
+        GatedMixture
+            The same experts; weights and densities are those of the responsibilities.
+        """
+        rows = self.logit.rows
+        shares = responsibilities(self.base.family, rows, parameters)
+        if rows.group_starts is not None:
+            shares = shares[rows.group_starts]
+        return self.with_shares(replace(parameters, gate=None), shares)
+
+    def with_shares(self, mixture: MixtureParameters, shares: FloatArray) -> GatedMixture:
+        """Give experts the gate of given responsibilities.
+
+        Parameters
+        ----------
+        mixture : MixtureParameters
+            Experts; their weights are replaced.
+        shares : numpy.ndarray, shape (n_units, n_components)
+            Responsibilities of the units.
+
+        Returns
+        -------
+        GatedMixture
+            The mixture.
+        """
+        statistics, weight = unit_values(self.rows)
+        weighted = shares * weight[:, None]
+        counts = np.maximum(weighted.sum(axis=0), SMALLEST_COUNT)
+        totals = weighted.T @ statistics[:, 1:]
+        gate = self.likelihood(mixture).gate_of(counts, totals)
+        return GatedMixture(replace(mixture, weights=counts / counts.sum()), gate)
+
+    def climb(self, start: GatedMixture, **options: Any) -> GatedRun:
+        """Climb from a start, under the restrictions.
+
+        Parameters
+        ----------
+        start : GatedMixture
+            Standardised parameters.
+        **options
+            As for `maximise`.
+
+        Returns
+        -------
+        GatedRun
+            Where the climb ended.
+        """
+        likelihood = self.likelihood(start.mixture)
+        inside = GatedMixture(
+            enforce(self.base.admit(start.mixture), likelihood.bounds),
+            likelihood.floored(start.gate.means, start.gate.covariances),
+        )
+        settings = {
+            "max_steps": 30,
+            "em_steps": 0,
+            "max_em_steps": None,
+            "tolerance": 1e-3,
+            "damping": 1.0,
+            "target": None,
+        }
+        search = climb(likelihood, inside, **(settings | options))
+        labels = dict.fromkeys(bound.label for bound in likelihood.active(search.parameters))
+        end = MaximiseResult(
+            search.parameters.mixture,
+            search.sums,
+            search.n_iter,
+            search.ending or Ending.OUT_OF_STEPS,
+            tuple(search.history),
+            tuple(labels),
+        )
+        return GatedRun(search.parameters, end)

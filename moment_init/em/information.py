@@ -1,0 +1,400 @@
+r"""How well a fit is determined: the observed information, its inverse and standard errors.
+
+The information is inverted in standardised coordinates, on the directions that restrictions and
+active bounds leave free, and mapped to the user's vector of parameters (in the order of
+`moment_init.likelihood.parameters`) as a root :math:`R` of the covariance, :math:`R R'`. Where the
+information is singular only its positive part is inverted, and what the rest touches is marked.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag, null_space
+
+from moment_init.em.problem import EMProblem
+from moment_init.likelihood.bounds import ActiveBound, active_bounds, bounds_of
+from moment_init.likelihood.constraints import LinearConstraint
+from moment_init.likelihood.maximise import MaximiseResult
+from moment_init.likelihood.parameters import MixtureParameters, component_size, parameter_count
+from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
+
+__all__ = [
+    "LaplaceApproximation",
+    "StandardErrors",
+    "active_bounds_of",
+    "centring_matrix",
+    "covariance_of",
+    "free_basis",
+    "invert_information",
+    "laplace_of",
+    "standard_errors_of",
+    "to_user_matrix",
+]
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+IndexArray = NDArray[np.intp]
+
+_SMALLEST_INFORMATION = 1e-8
+"""Eigenvalues of the information below this share of the complete-data one are taken for zero. Both
+are sums with a relative rounding error of some 1e-13, and an estimate that lost all but this share
+has ten thousand times the standard error that known components would give."""
+
+_SMALLEST_LOADING = 1e-10
+"""A parameter is undetermined if more than this share of its squared length lies in directions
+without information; eigenvectors are exact to about 1e-16 over the gap of 1e-8, squared."""
+
+_SMALLEST_DIAGONAL = 1e-12
+"""Diagonal entries of the complete-data information are scaled as if at least this large."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaplaceApproximation:
+    """Normal approximation of the likelihood about its maximum.
+
+    Parameters
+    ----------
+    root : numpy.ndarray, shape (n_parameters, n_determined)
+        R with covariance R R' of the user's vector of parameters; columns are linearly independent.
+        Parameters that are held or lie on a bound have rows of zeros.
+    undetermined : numpy.ndarray of bool, shape (n_parameters,)
+        Parameters about which the information is singular.
+    """
+
+    root: FloatArray
+    undetermined: BoolArray
+
+    @property
+    def covariance(self) -> FloatArray | None:
+        """Covariance (n_parameters, n_parameters), NaN where undetermined; None if all are."""
+        if self.undetermined.all():
+            return None
+        result = self.root @ self.root.T
+        result[self.undetermined] = np.nan
+        result[:, self.undetermined] = np.nan
+        return np.asarray(result)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StandardErrors:
+    """Standard errors, NaN where the information is singular and zero for what is held.
+
+    Parameters
+    ----------
+    coefficients : numpy.ndarray, shape (n_features, n_components)
+        Of the coefficients.
+    biases, weights : numpy.ndarray, shape (n_components,)
+        Of biases and weights, the latter by the delta method from the logits.
+    dispersion : numpy.ndarray, shape (n_components,), or None
+        Of the dispersion, by the delta method from its logarithm.
+    gate : numpy.ndarray, shape (n_gate, n_components), or None
+        Of the gate's slopes; zero for the last component, whose slopes are zero.
+    gate_biases : numpy.ndarray, shape (n_components,), or None
+        Of the gate's logits at covariates zero.
+    gate_means : numpy.ndarray, shape (n_gate, n_components), or None
+        Of the means of a gaussian gate.
+    gate_covariances : numpy.ndarray, shape (n_components, n_gate, n_gate), or None
+        Of its covariances, by the delta method from their roots.
+    """
+
+    coefficients: FloatArray
+    biases: FloatArray
+    weights: FloatArray
+    dispersion: FloatArray | None = None
+    gate: FloatArray | None = None
+    gate_biases: FloatArray | None = None
+    gate_means: FloatArray | None = None
+    gate_covariances: FloatArray | None = None
+
+
+def covariance_of(
+    problem: EMProblem, end: MaximiseResult
+) -> tuple[FloatArray | None, tuple[str, ...]]:
+    """Covariance of the user's vector of parameters from the observed information.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    end : MaximiseResult
+        Where a climb ended.
+
+    Returns
+    -------
+    covariance : numpy.ndarray, shape (n_parameters, n_parameters), or None
+        In the order of `pack`, components as they stand in `end`; NaN where the information is
+        singular, zero for what is held; None if no parameter is determined.
+    warnings : tuple of str
+        What is not determined.
+    """
+    laplace, warnings = laplace_of(problem, end)
+    return laplace.covariance, warnings
+
+
+def laplace_of(
+    problem: EMProblem, end: MaximiseResult, order: IndexArray | None = None
+) -> tuple[LaplaceApproximation, tuple[str, ...]]:
+    """Invert the observed information where it is positive, in the user's units.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    end : MaximiseResult
+        Where a climb ended.
+    order : numpy.ndarray of int, shape (n_components,), optional
+        Which component comes first, second, and so on; as in `end` by default.
+
+    Returns
+    -------
+    laplace : LaplaceApproximation
+        Of the user's vector of parameters, in the order of `pack`.
+    warnings : tuple of str
+        What is not determined.
+    """
+    at = end.parameters
+    active = active_bounds_of(problem, at)
+    basis = free_basis(problem.constraint(at), active, parameter_count(at))
+    lift = to_user_matrix(problem, at, order) @ basis
+    return invert_information(_curved_sums(problem, end), basis, lift)
+
+
+def invert_information(
+    sums: LikelihoodSums, basis: FloatArray, lift: FloatArray
+) -> tuple[LaplaceApproximation, tuple[str, ...]]:
+    """Invert an observed information where it is positive.
+
+    Parameters
+    ----------
+    sums : LikelihoodSums
+        Sums with the missing information.
+    basis : numpy.ndarray, shape (n_parameters, n_free)
+        Orthonormal directions in which the vector of parameters is free.
+    lift : numpy.ndarray, shape (n_user_parameters, n_free)
+        What the user's vector of parameters changes by along each of them.
+
+    Returns
+    -------
+    laplace : LaplaceApproximation
+        Of the user's vector of parameters.
+    warnings : tuple of str
+        What is not determined.
+    """
+    information = basis.T @ sums.information() @ basis
+    complete = np.diag(basis.T @ sums.complete_information @ basis)
+    if not np.all(np.isfinite(information)):
+        nothing = LaplaceApproximation(np.zeros((len(lift), 0)), np.any(lift != 0.0, axis=1))
+        return nothing, ("The information is not finite: there are no standard errors.",)
+    scale = np.sqrt(np.maximum(np.abs(complete), _SMALLEST_DIAGONAL))
+    values, vectors = np.linalg.eigh(information / np.outer(scale, scale))
+    loadings = (lift / scale) @ vectors
+    is_positive = values > _SMALLEST_INFORMATION
+    flat = np.square(loadings[:, ~is_positive]).sum(axis=1)
+    undetermined = flat > _SMALLEST_LOADING * np.square(loadings).sum(axis=1)
+    root = loadings[:, is_positive] / np.sqrt(values[is_positive])
+    return LaplaceApproximation(root, undetermined), _warn_of_flat(values, undetermined)
+
+
+def active_bounds_of(problem: EMProblem, parameters: MixtureParameters) -> list[ActiveBound]:
+    """Find the bounds of a problem on which parameters lie.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    parameters : MixtureParameters
+        Standardised parameters.
+
+    Returns
+    -------
+    list of ActiveBound
+        Empty at an interior point.
+    """
+    has_held_weights = problem.restrictions.weights is not None
+    bounds = bounds_of(
+        problem.family,
+        min_weight=0.0 if has_held_weights else problem.min_weight,
+        min_dispersion_ratio=problem.min_dispersion_ratio,
+    )
+    return active_bounds(parameters, bounds)
+
+
+def centring_matrix(parameters: MixtureParameters, centre: FloatArray | None) -> FloatArray:
+    """Map from the vector of parameters to the one whose logits are those at a centre of the gate.
+
+    Parameters
+    ----------
+    parameters : MixtureParameters
+        Any parameters of the model.
+    centre : numpy.ndarray, shape (n_gate,), or None
+        Gating covariates; None without a gate.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_parameters, n_parameters)
+        The matrix; the identity without a gate.
+    """
+    result = np.eye(parameter_count(parameters))
+    if centre is not None:
+        for row in _logit_rows(parameters):
+            result[row, row + 1 : row + 1 + len(centre)] = centre
+    return result
+
+
+def standard_errors_of(
+    parameters: MixtureParameters, laplace: LaplaceApproximation, centre: FloatArray | None
+) -> StandardErrors:
+    r"""Standard errors of parameters on their natural scale.
+
+    The delta method gives :math:`\partial w_j / \partial l_k = w_j (\delta_{jk} - w_k)` for weights
+    with logits l, and :math:`\phi` times the error of :math:`\log\phi` for a dispersion.
+
+    Parameters
+    ----------
+    parameters : MixtureParameters
+        The user's parameters, with the weights at the centre of the gate.
+    laplace : LaplaceApproximation
+        Of their vector.
+    centre : numpy.ndarray, shape (n_gate,), or None
+        Centre of the gating covariates; None without a gate.
+
+    Returns
+    -------
+    StandardErrors
+        The errors.
+    """
+    p, r, q = parameters.n_features, parameters.n_components, component_size(parameters)
+    errors = np.linalg.norm(laplace.root, axis=1)
+    errors[laplace.undetermined] = np.nan
+    blocks = errors[: r * q].reshape(r, q)
+    gate = np.zeros((1 + parameters.n_gate, r))
+    gate[:, :-1] = errors[r * q :].reshape(r - 1, 1 + parameters.n_gate).T
+    has_gate = parameters.gate is not None
+    dispersion = parameters.dispersion
+    return StandardErrors(
+        coefficients=blocks[:, :p].T.copy(),
+        biases=blocks[:, p].copy(),
+        weights=_weight_errors(parameters, laplace, centre),
+        dispersion=None if dispersion is None else blocks[:, p + 1] * dispersion,
+        gate=gate[1:] if has_gate else None,
+        gate_biases=gate[0] if has_gate else None,
+    )
+
+
+def _weight_errors(
+    parameters: MixtureParameters, laplace: LaplaceApproximation, centre: FloatArray | None
+) -> FloatArray:
+    """Errors of the weights at the centre; NaN for all of them if a logit is not determined."""
+    rows = _logit_rows(parameters)
+    if laplace.undetermined[rows.start if rows else len(laplace.undetermined) :].any():
+        return np.full(parameters.n_components, np.nan)
+    logits = (centring_matrix(parameters, centre) @ laplace.root)[rows]
+    weights = parameters.weights
+    jacobian = (np.diag(weights) - np.outer(weights, weights))[:, :-1]
+    return np.asarray(np.linalg.norm(jacobian @ logits, axis=1))
+
+
+def _logit_rows(parameters: MixtureParameters) -> range:
+    """Where the logits of the weights stand in the vector; a gate's slopes follow each."""
+    first = parameters.n_components * component_size(parameters)
+    return range(first, parameter_count(parameters), 1 + parameters.n_gate)
+
+
+def _curved_sums(problem: EMProblem, end: MaximiseResult) -> LikelihoodSums:
+    """The sums at the end, with the curvature that a climb by EM alone does not need."""
+    if end.sums.missing_information is not None:
+        return end.sums
+    return likelihood_sums(problem.family, problem.rows, end.parameters)
+
+
+def free_basis(
+    constraint: LinearConstraint | None, active: list[ActiveBound], n_parameters: int
+) -> FloatArray:
+    """Orthonormal directions that neither restrictions nor active bounds hold.
+
+    Parameters
+    ----------
+    constraint : LinearConstraint or None
+        What is shared and held.
+    active : list of ActiveBound
+        Bounds on which the parameters lie.
+    n_parameters : int
+        Length of the vector of parameters.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_parameters, n_free)
+        The directions.
+    """
+    basis = np.eye(n_parameters) if constraint is None else constraint.basis
+    if not active:
+        return basis
+    normals = np.array([bound.inward for bound in active])
+    return np.asarray(basis @ null_space(normals @ basis))
+
+
+def to_user_matrix(
+    problem: EMProblem, parameters: MixtureParameters, order: IndexArray | None
+) -> FloatArray:
+    """Linear part of the map from the standardised vector to the user's.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    parameters : MixtureParameters
+        Any parameters of the model.
+    order : numpy.ndarray of int, shape (n_components,), or None
+        Which component comes first, second, and so on.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_user_parameters, n_parameters)
+        The matrix.
+    """
+    standardising = problem.standardising_matrix(parameters)
+    to_user = np.linalg.solve(standardising, np.eye(len(standardising)))
+    if problem.restrictions.directions is not None:
+        to_user = _lifting_matrix(parameters, problem.restrictions.directions) @ to_user
+    if order is None:
+        return to_user
+    n_logits = (parameters.n_components - 1) * (1 + parameters.n_gate)
+    size = (len(to_user) - n_logits) // parameters.n_components
+    return _ordering_matrix(order, size, 1 + parameters.n_gate) @ to_user
+
+
+def _lifting_matrix(parameters: MixtureParameters, directions: FloatArray) -> FloatArray:
+    """From the coefficient of each component's own projection to those of all columns."""
+    p = parameters.n_features
+    rest = np.eye(component_size(parameters) - p)
+    blocks = []
+    for component, direction in enumerate(directions.T):
+        own = np.zeros((len(direction), p))
+        own[:, component] = direction
+        blocks.append(block_diag(own, rest))
+    n_logits = (parameters.n_components - 1) * (1 + parameters.n_gate)
+    return np.asarray(block_diag(*blocks, np.eye(n_logits)))
+
+
+def _ordering_matrix(order: IndexArray, size: int, gate_size: int) -> FloatArray:
+    """Permutation of the components; logits are then those against the new last component."""
+    chosen = np.eye(len(order))[order]
+    about_last = (chosen - chosen[-1])[:-1, :-1]  # the old last logit is zero
+    return np.asarray(
+        block_diag(np.kron(chosen, np.eye(size)), np.kron(about_last, np.eye(gate_size)))
+    )
+
+
+def _warn_of_flat(values: FloatArray, undetermined: BoolArray) -> tuple[str, ...]:
+    n_flat = int(np.sum(values <= _SMALLEST_INFORMATION))
+    if n_flat == 0:
+        return ()
+    reason = "is singular"
+    if values.min() < -_SMALLEST_INFORMATION:
+        reason = "has negative eigenvalues, so that this is no maximum,"
+    return (
+        f"The information {reason} in {n_flat} of {len(values)} directions: standard errors of "
+        f"{int(undetermined.sum())} parameters are NaN, and draws vary in the other directions "
+        "only. Use fewer components or more rows, or run the search longer.",
+    )

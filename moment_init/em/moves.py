@@ -1,0 +1,161 @@
+"""Moves out of a local maximum: what is proposed, and which rows it is tried on."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.em.first_steps import joined
+from moment_init.em.problem import EMProblem
+from moment_init.likelihood.maximise import maximise
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.likelihood.posterior import responsibilities, unit_log_likelihood
+from moment_init.likelihood.split_statistics import split_statistics
+from moment_init.likelihood.splits import propose_drops_and_splits
+
+__all__ = ["FEW_FEATURES", "propose_moves", "tempered"]
+
+FloatArray = NDArray[np.float64]
+
+FEW_FEATURES = 4
+"""Up to so many columns curves cross often, and a start from p + 1 rows is likely enough to have
+them all from one component."""
+
+TEMPERED_STEPS = 15
+"""EM steps on a softened likelihood."""
+
+STRETCH = 3.0
+"""Factor by which a component's predictor is stretched: past the flat part of the likelihood
+between a component of typical scale and one that separates its rows."""
+
+_REFIT_STEPS = 5
+"""EM steps of a single component that is planted on given rows."""
+
+
+def propose_moves(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
+    """Starts from which a better maximum may be reached.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    parameters : MixtureParameters
+        A fitted mixture.
+
+    Returns
+    -------
+    list of MixtureParameters
+        Drops with splits, a component replanted on the rows that fit worst, and for few columns
+        pairs of components that trade places where their predictors cross.
+    """
+    if parameters.n_components == 1:
+        return []
+    moves = propose_drops_and_splits(problem.family, problem.rows, parameters)
+    moves.append(_replanted(problem, parameters))
+    if problem.family.has_binary_rows:
+        moves += _stretched(parameters)
+    if parameters.n_features <= FEW_FEATURES:
+        moves += _uncrossed(problem, parameters)
+    return moves
+
+
+def tempered(
+    problem: EMProblem, parameters: MixtureParameters, temperature: float
+) -> MixtureParameters:
+    """A start from EM on a softened likelihood: it leaves maxima that few rows hold up.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    parameters : MixtureParameters
+        A fitted mixture.
+    temperature : float
+        The density of every row is raised to the power of its reciprocal, so that components share
+        rows more evenly.
+
+    Returns
+    -------
+    MixtureParameters
+        The start.
+    """
+    # a unit whose rows have weight 1/T has the density of its rows to the power 1/T
+    rows = problem.rows
+    starts, weight = rows.group_starts, rows.sample_weight / temperature
+    if starts is None:  # the weight of a row counts units: only its ratio to others can be kept
+        starts = np.arange(rows.n_obs, dtype=np.intp)
+        weight = weight / rows.sample_weight.mean()
+    # the climb compares log-likelihoods with each other only: any constant will do
+    softened = replace(
+        problem, rows=replace(rows, sample_weight=weight, group_starts=starts), constant=0.0
+    )
+    steps = TEMPERED_STEPS
+    return softened.climb(parameters, max_steps=steps, em_steps=steps).parameters
+
+
+def _replanted(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
+    """Move the component of least use to the units of lowest density, one r-th of them."""
+    density = unit_log_likelihood(problem.family, problem.rows, parameters)
+    worst = density <= np.quantile(density, 1 / parameters.n_components)
+    statistics = split_statistics(problem.family, problem.rows, parameters)
+    drop = int(np.argmin(statistics.drop_losses))
+    shares = _by_row(problem, worst.astype(np.float64))
+    return _replace_components(problem, parameters, {drop: shares})
+
+
+def _stretched(parameters: MixtureParameters) -> list[MixtureParameters]:
+    """Make one component after the other a sharper classifier: maxima of binary data differ so."""
+    result = []
+    for j in range(parameters.n_components):
+        factors = np.ones(parameters.n_components)
+        factors[j] = STRETCH
+        result.append(
+            replace(
+                parameters,
+                coefficients=parameters.coefficients * factors,
+                biases=parameters.biases * factors,
+            )
+        )
+    return result
+
+
+def _uncrossed(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
+    """For every pair of components, one fitted to the rows where its predictor is the larger."""
+    shares = responsibilities(problem.family, problem.rows, parameters)
+    predictors = np.asarray(problem.rows.Z) @ parameters.coefficients + parameters.biases
+    result = []
+    for j in range(parameters.n_components):
+        for k in range(j):
+            above = predictors[:, j] > predictors[:, k]
+            upper = np.where(above, shares[:, j], shares[:, k])
+            lower = np.where(above, shares[:, k], shares[:, j])
+            result.append(_replace_components(problem, parameters, {j: upper, k: lower}))
+    return result
+
+
+def _replace_components(
+    problem: EMProblem, parameters: MixtureParameters, shares: dict[int, FloatArray]
+) -> MixtureParameters:
+    """Refit some components to given shares of the rows; their weights follow."""
+    rows = problem.rows
+    parts = [
+        replace(parameters.reorder(np.array([j])), gate=None)
+        for j in range(len(parameters.weights))
+    ]
+    weights = parameters.weights.copy()
+    for j, share in shares.items():
+        weighted = replace(rows, sample_weight=rows.sample_weight * share, group_starts=None)
+        start = replace(parts[j], weights=np.ones(1))
+        steps = _REFIT_STEPS
+        parts[j] = maximise(
+            problem.family, weighted, start, max_steps=steps, em_steps=steps, constant=0.0
+        ).parameters
+        weights[j] = (rows.sample_weight @ share) / rows.total_weight
+    return replace(joined(parts, weights / weights.sum()), gate=parameters.gate)
+
+
+def _by_row(problem: EMProblem, by_unit: FloatArray) -> FloatArray:
+    starts = problem.rows.group_starts
+    if starts is None:
+        return by_unit
+    return np.repeat(by_unit, np.diff(np.append(starts, problem.rows.n_obs)))

@@ -1,0 +1,372 @@
+"""What a fit says about rows: their mean response, their component, their likelihood.
+
+Rows are taken in the user's units and columns are matched by name where they have names. Gating
+covariates are centred as they were in the fit, so that logits at covariates zero, which may be far
+outside the data, are never turned into probabilities.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.data import (
+    validate_features,
+    validate_n_trials,
+    validate_row_vector,
+    validate_sample_weight,
+)
+from moment_init.families import get_family
+from moment_init.groups import group_order, require_constant_in_groups, validate_groups
+from moment_init.likelihood.gate_density import GaussianGate, gate_statistics, log_gate_density
+from moment_init.likelihood.gated import unit_values
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.likelihood.posterior import (
+    prior_probabilities,
+    responsibilities,
+    unit_log_likelihood,
+)
+from moment_init.likelihood.rows import LikelihoodRows
+
+if TYPE_CHECKING:
+    from moment_init.em.result import EMFit
+
+__all__ = [
+    "PredictionKind",
+    "in_users_order",
+    "logit_parameters",
+    "membership",
+    "predicted_mean",
+    "rows_for",
+    "unit_gate_log_likelihood",
+    "unit_scores",
+    "with_gaussian_gate",
+]
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+PredictionKind = Literal["mean", "components"]
+
+
+def predicted_mean(
+    fit: "EMFit",
+    X: Any,
+    *,
+    offset: Any = None,
+    n_trials: Any = None,
+    gating: Any = None,
+    kind: PredictionKind = "mean",
+) -> FloatArray:
+    """Mean response of new rows.
+
+    Parameters
+    ----------
+    fit : EMFit
+        The fit.
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    offset, n_trials : array-like, shape (n_obs,), optional
+        Known part of the linear predictor (zero by default) and binomial trials (one by default).
+    gating : array-like or DataFrame, shape (n_obs, n_gate), optional
+        Gating covariates, for a fit with a gate.
+    kind : {"mean", "components"}, default "mean"
+        Mean of the mixture, or of every component.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,) or (n_obs, n_components)
+        Mean responses; those of binomial counts are probabilities times trials.
+
+    Raises
+    ------
+    ValueError
+        For an unknown kind, wrong shapes or columns, or missing values.
+    """
+    if kind not in ("mean", "components"):
+        raise ValueError(
+            f"`kind` must be 'mean' or 'components'; got {kind!r}. Choose one of them."
+        )
+    family = get_family(fit.family, fit.link)
+    features = _matched_columns(X, fit.feature_names, "X")
+    n_obs = len(features)
+    eta = features @ fit.coefficients + fit.biases
+    if offset is not None:
+        eta += validate_row_vector(offset, "offset", n_obs)[:, None]
+    means = family.link.mean(eta)
+    trials = validate_n_trials(n_trials, family, n_obs)
+    if trials is not None:
+        means = means * trials[:, None]
+    covariates = _centred_gate(fit, gating, n_obs, None)  # checked for both kinds
+    if kind == "components":
+        return means
+    prior = prior_probabilities(logit_parameters(fit), _with_ones(covariates, n_obs))
+    return np.asarray((means * prior.T).sum(axis=1))
+
+
+def membership(
+    fit: "EMFit",
+    X: Any,
+    y: Any,
+    *,
+    offset: Any = None,
+    n_trials: Any = None,
+    gating: Any = None,
+    groups: Any = None,
+    sample_weight: Any = None,
+) -> FloatArray:
+    """Posterior probabilities of the components of new rows.
+
+    Parameters
+    ----------
+    fit : EMFit
+        The fit.
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    y : array-like, shape (n_obs,)
+        Response.
+    offset, n_trials, gating, groups, sample_weight : array-like, optional
+        As in the fit; rows of a group get the same probabilities.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs, n_components)
+        Probabilities; every row sums to one.
+    """
+    rows, order = rows_for(
+        fit,
+        X,
+        y,
+        offset=offset,
+        n_trials=n_trials,
+        gating=gating,
+        groups=groups,
+        sample_weight=sample_weight,
+    )
+    family = get_family(fit.family, fit.link)
+    return in_users_order(responsibilities(family, rows, logit_parameters(fit)), order)
+
+
+def unit_scores(fit: "EMFit", rows: LikelihoodRows) -> tuple[FloatArray, FloatArray]:
+    """Log-likelihood of every row, or group, and how many draws of a component it stands for.
+
+    Parameters
+    ----------
+    fit : EMFit
+        The fit.
+    rows : LikelihoodRows
+        Rows in the user's units, from `rows_for`.
+
+    Returns
+    -------
+    values : numpy.ndarray, shape (n_units,)
+        Log densities.
+    weights : numpy.ndarray, shape (n_units,)
+        Sample weights of rows; ones for groups, whose rows are weighted inside.
+    """
+    family = get_family(fit.family, fit.link)
+    values = unit_log_likelihood(family, rows, logit_parameters(fit))
+    if fit.gate_means is not None:
+        values = values + unit_gate_log_likelihood(rows, logit_parameters(fit))
+    is_grouped = rows.group_starts is not None
+    return values, np.ones(len(values)) if is_grouped else rows.sample_weight
+
+
+def logit_parameters(fit: "EMFit") -> MixtureParameters:
+    """Parameters for the rows of `rows_for`: a Gaussian gate is a logit of its statistics.
+
+    Parameters
+    ----------
+    fit : EMFit
+        The fit.
+
+    Returns
+    -------
+    MixtureParameters
+        `EMFit.centred_parameters`, with the slopes of a Gaussian gate's log densities.
+    """
+    if fit.gaussian_gate is None:
+        return fit.centred_parameters
+    return with_gaussian_gate(fit.centred_parameters, fit.gaussian_gate, fit.gate_centre)
+
+
+def with_gaussian_gate(
+    parameters: MixtureParameters, gate: GaussianGate, centre: FloatArray | None
+) -> MixtureParameters:
+    """Parameters with the slopes of a Gaussian gate's log densities.
+
+    Parameters
+    ----------
+    parameters : MixtureParameters
+        Experts and weights.
+    gate : GaussianGate
+        The gate in the user's units.
+    centre : numpy.ndarray, shape (n_gate,), or None
+        What is subtracted from the gating covariates before their statistics are formed.
+
+    Returns
+    -------
+    MixtureParameters
+        A mixture with a logit of these statistics.
+    """
+    shift = np.zeros(gate.n_gate) if centre is None else -centre
+    return replace(parameters, gate=gate.rescale(shift, np.ones(gate.n_gate)).slopes)
+
+
+def unit_gate_log_likelihood(rows: LikelihoodRows, parameters: MixtureParameters) -> FloatArray:
+    """Log density of the gating covariates of every row, or group, under a Gaussian gate.
+
+    Parameters
+    ----------
+    rows : LikelihoodRows
+        Rows with the statistics of the gating covariates.
+    parameters : MixtureParameters
+        With the slopes of the log densities.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_units,)
+        Log densities.
+    """
+    return log_gate_density(parameters, unit_values(rows)[0])
+
+
+def rows_for(
+    fit: "EMFit",
+    X: Any,
+    y: Any,
+    *,
+    offset: Any = None,
+    n_trials: Any = None,
+    gating: Any = None,
+    groups: Any = None,
+    sample_weight: Any = None,
+) -> tuple[LikelihoodRows, IndexArray | None]:
+    """Check rows against a fit.
+
+    Parameters
+    ----------
+    fit : EMFit
+        The fit.
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    y : array-like, shape (n_obs,)
+        Response.
+    offset, n_trials, gating, groups, sample_weight : array-like, optional
+        As in the fit.
+
+    Returns
+    -------
+    rows : LikelihoodRows
+        Rows in the user's units with centred gating covariates (their statistics for a Gaussian
+        gate), those of a group together; for `logit_parameters`.
+    order : numpy.ndarray of int, shape (n_obs,), or None
+        Which of the user's rows stands where; None if they stand in the user's order.
+
+    Raises
+    ------
+    TypeError
+        For data that are not real numbers.
+    ValueError
+        For wrong shapes or columns, missing values, and impossible responses.
+    """
+    family = get_family(fit.family, fit.link)
+    features = _matched_columns(X, fit.feature_names, "X")
+    n_obs = len(features)
+    response = validate_row_vector(y, "y", n_obs)
+    trials = validate_n_trials(n_trials, family, n_obs)
+    family.validate_response(response, trials)
+    labels = validate_groups(groups, n_obs)
+    order, starts = group_order(labels)
+
+    def sort(values: FloatArray | None) -> FloatArray | None:
+        return values if values is None or order is None else values[order]
+
+    shift = None if offset is None else validate_row_vector(offset, "offset", n_obs)
+    weights = validate_sample_weight(sample_weight, n_obs)
+    rows = LikelihoodRows(
+        Z=features if order is None else features[order],
+        y=response if order is None else response[order],
+        sample_weight=weights if order is None else weights[order],
+        offset=sort(shift),
+        n_trials=sort(trials),
+        gate=sort(_centred_gate(fit, gating, n_obs, labels)),
+        group_starts=starts,
+    )
+    return rows, order
+
+
+def in_users_order(values: FloatArray, order: IndexArray | None) -> FloatArray:
+    """Put rows back where the user had them.
+
+    Parameters
+    ----------
+    values : numpy.ndarray, shape (n_obs, ...)
+        Values of rows as they stand.
+    order : numpy.ndarray of int, shape (n_obs,), or None
+        Which of the user's rows stands where.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs, ...)
+        Values of the user's rows.
+    """
+    if order is None:
+        return values
+    result = np.empty_like(values)
+    result[order] = values
+    return result
+
+
+def _matched_columns(values: Any, names: tuple[str, ...], argument: str) -> FloatArray:
+    """Columns in the order of the fit; matched by name where they have names."""
+    features, given = validate_features(values, name=argument, min_obs=1)
+    if not hasattr(values, "columns"):
+        if features.shape[1] != len(names):
+            raise ValueError(
+                f"`{argument}` must have the {len(names)} columns of the fit "
+                f"({', '.join(names)}); got {features.shape[1]}. Pass the same columns."
+            )
+        return features.astype(np.float64, copy=False)
+    missing = [name for name in names if name not in given]
+    unknown = [name for name in given if name not in names]
+    if missing or unknown:
+        raise ValueError(
+            f"`{argument}` must have the columns of the fit; missing are {missing}, unknown are "
+            f"{unknown}. Select `{argument}[{list(names)}]`, or pass an array to go by position."
+        )
+    return features[:, [given.index(name) for name in names]].astype(np.float64, copy=False)
+
+
+def _centred_gate(
+    fit: "EMFit", gating: Any, n_obs: int, groups: NDArray[np.generic] | None
+) -> FloatArray | None:
+    """Gating covariates about the centre of the fit's; None without a gate."""
+    if fit.gate_centre is None:
+        if gating is not None:
+            raise ValueError(
+                "`gating` must be None for a fit without a gate; got covariates. Leave them out."
+            )
+        return None
+    if gating is None:
+        raise ValueError(
+            f"`gating` must be given for a fit with a gate ({', '.join(fit.gate_names)}); got "
+            "None. Pass the same covariates for these rows."
+        )
+    if np.ndim(gating) == 1:
+        gating = gating.to_frame() if hasattr(gating, "to_frame") else np.asarray(gating)[:, None]
+    covariates = _matched_columns(gating, fit.gate_names, "gating")
+    if len(covariates) != n_obs:
+        raise ValueError(
+            f"`gating` must have one row per row of `X` ({n_obs}); got {len(covariates)}. "
+            "Select the same rows."
+        )
+    require_constant_in_groups(covariates, fit.gate_names, groups)
+    centred = covariates - fit.gate_centre
+    return centred if fit.gate_means is None else gate_statistics(centred)
+
+
+def _with_ones(covariates: FloatArray | None, n_obs: int) -> FloatArray:
+    """A one and the gating covariates of each row."""
+    ones = np.ones((n_obs, 1))
+    return ones if covariates is None else np.concatenate([ones, covariates], axis=1)

@@ -1,0 +1,400 @@
+"""What `fit_em` returns."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.arguments import RandomSeed
+from moment_init.em.datatree import fit_to_datatree
+from moment_init.em.display import fit_to_html, fit_to_text
+from moment_init.em.gate_information import gated_standard_errors
+from moment_init.em.information import LaplaceApproximation, StandardErrors, standard_errors_of
+from moment_init.em.prediction import (
+    PredictionKind,
+    membership,
+    predicted_mean,
+    rows_for,
+    unit_scores,
+)
+from moment_init.em.start_records import StartRecord, StartStatus, count_best, tabulate_starts
+from moment_init.likelihood.gate_density import GaussianGate
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.results import Status
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+__all__ = ["EMFit", "StartRecord", "StartStatus"]
+
+FloatArray = NDArray[np.float64]
+
+_SMALLEST_WEIGHT = 1e-300
+"""Weights at gating covariates zero, which may be far outside the data, are held above this, so
+that their logarithms exist."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class EMFit:
+    """Maximum-likelihood fit of a mixture of generalised linear models, in the user's units.
+
+    Components come by decreasing weight, or as given where weights or directions are held.
+
+    Parameters
+    ----------
+    coefficients : numpy.ndarray, shape (n_features, n_components)
+        Coefficients of the user's columns.
+    biases : numpy.ndarray, shape (n_components,)
+        Intercepts.
+    weights : numpy.ndarray, shape (n_components,)
+        Probabilities of the components; with a softmax gate those at the mean of its covariates.
+    dispersion : numpy.ndarray, shape (n_components,), or None
+        Dispersion, for families that have one.
+    gate : numpy.ndarray, shape (n_gate, n_components), or None
+        Slopes of a softmax gate's logits; zero for the last component. None without one.
+    gate_biases : numpy.ndarray, shape (n_components,), or None
+        The gate's logits at covariates zero; zero for the last component.
+    gate_centre : numpy.ndarray, shape (n_gate,), or None
+        Mean of the gating covariates.
+    log_likelihood : float
+        Log-likelihood of the response in the user's units, with all constants; with a gaussian gate
+        the joint one of gating covariates and response.
+    history : tuple of float
+        Log-likelihood after every iteration of the winning run; it never falls.
+    n_iter : int
+        Iterations of the winning run.
+    converged : bool
+        Whether the winning run converged.
+    starts : tuple of StartRecord
+        Every start.
+    responsibilities : numpy.ndarray, shape (n_obs, n_components)
+        Posterior probabilities of the components for the user's rows.
+    laplace : LaplaceApproximation
+        Normal approximation about the maximum, see `covariance`.
+    n_parameters : int
+        Number of free parameters.
+    n_obs : int
+        Number of rows.
+    n_units : float
+        Number of draws of a component: groups, or the total weight of the rows.
+    entropy : float
+        Entropy of the responsibilities, summed over the units.
+    family, link : str
+        Family of the response and its link.
+    feature_names, gate_names : tuple of str
+        Names of the columns and of the gating covariates.
+    status : Status
+        How far the fit can be trusted: OK, NOT_CONVERGED, or NOT_IDENTIFIED for parameters on a
+        bound or without information.
+    warnings : tuple of str
+        What the status means and what to do.
+    bounds : tuple of str
+        Bounds on which the parameters lie.
+    gate_means : numpy.ndarray, shape (n_gate, n_components), or None
+        Means of the gating covariates in each component, for a gaussian gate.
+    gate_covariances : numpy.ndarray, shape (n_components, n_gate, n_gate), or None
+        Their covariances.
+    """
+
+    coefficients: FloatArray
+    biases: FloatArray
+    weights: FloatArray
+    dispersion: FloatArray | None
+    gate: FloatArray | None
+    gate_biases: FloatArray | None
+    gate_centre: FloatArray | None
+    log_likelihood: float
+    history: tuple[float, ...]
+    n_iter: int
+    converged: bool
+    starts: tuple[StartRecord, ...]
+    responsibilities: FloatArray
+    laplace: LaplaceApproximation
+    n_parameters: int
+    n_obs: int
+    n_units: float
+    entropy: float
+    family: str
+    link: str
+    feature_names: tuple[str, ...]
+    gate_names: tuple[str, ...]
+    status: Status
+    warnings: tuple[str, ...]
+    bounds: tuple[str, ...]
+    gate_means: FloatArray | None = None
+    gate_covariances: FloatArray | None = None
+
+    @property
+    def n_components(self) -> int:
+        """Number of components."""
+        return int(self.coefficients.shape[1])
+
+    @property
+    def scales(self) -> FloatArray:
+        """Lengths s_j of the coefficients, shape (n_components,)."""
+        return self.centred_parameters.scales
+
+    @property
+    def directions(self) -> FloatArray:
+        """Unit directions u_j, shape (n_features, n_components); zero where the scale is zero."""
+        return self.centred_parameters.directions
+
+    @property
+    def parameters(self) -> MixtureParameters:
+        """Parameters of the user's columns; with a gate the weights at gating covariates zero."""
+        weights = self.weights
+        if self.gate_biases is not None:
+            odds = np.exp(self.gate_biases - self.gate_biases.max())
+            weights = np.maximum(odds / odds.sum(), _SMALLEST_WEIGHT)
+        return MixtureParameters(
+            self.coefficients, self.biases, weights, self.dispersion, self.gate
+        )
+
+    @property
+    def centred_parameters(self) -> MixtureParameters:
+        """The same for gating covariates from which `gate_centre` was subtracted."""
+        return MixtureParameters(
+            self.coefficients, self.biases, self.weights, self.dispersion, self.gate
+        )
+
+    @property
+    def gaussian_gate(self) -> GaussianGate | None:
+        """Densities of the gating covariates, for a gaussian gate."""
+        if self.gate_means is None or self.gate_covariances is None:
+            return None
+        return GaussianGate(self.gate_means, np.linalg.cholesky(self.gate_covariances))
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, -2 log-likelihood + 2 n_parameters; smaller is better."""
+        return -2.0 * self.log_likelihood + 2.0 * self.n_parameters
+
+    @property
+    def bic(self) -> float:
+        """Bayesian criterion, -2 log-likelihood + n_parameters log(n_units); smaller is better."""
+        return float(-2.0 * self.log_likelihood + self.n_parameters * np.log(self.n_units))
+
+    @property
+    def icl(self) -> float:
+        """BIC + 2 entropy: prefers components that do not overlap; smaller is better."""
+        return self.bic + 2.0 * self.entropy
+
+    @property
+    def covariance(self) -> FloatArray | None:
+        """Covariance of the vector of parameters, (N, N), from the observed information.
+
+        The order is that of `moment_init.likelihood.parameters`: component by component
+        coefficients, bias, log dispersion; then for each component but the last its logit (at
+        gating covariates zero) and gate slopes; a gaussian gate's parameters follow, in the order
+        of `moment_init.likelihood.gate_density`. NaN where the information is singular, zero for
+        what is held or lies on a bound; None if nothing is determined.
+        """
+        return self.laplace.covariance
+
+    @property
+    def standard_errors(self) -> StandardErrors:
+        """Standard errors from the observed information, by the delta method where needed."""
+        gate = self.gaussian_gate
+        if gate is not None:
+            return gated_standard_errors(self.centred_parameters, gate, self.laplace)
+        return standard_errors_of(self.centred_parameters, self.laplace, self.gate_centre)
+
+    @property
+    def share_of_best(self) -> float | None:
+        """Share of the converged starts that reached the best log-likelihood within .1.
+
+        A high share makes it likely that the optimum is global. None if fewer than two converged.
+        """
+        reached, converged = self.reached_best
+        return reached / converged if converged > 1 else None
+
+    @property
+    def reached_best(self) -> tuple[int, int]:
+        """How many starts converged to the best log-likelihood within .1, and how many at all."""
+        return count_best(self.starts, self.log_likelihood)
+
+    @property
+    def starts_table(self) -> "pandas.DataFrame":
+        """A row a start: origin, log_likelihood, n_iter, status, bounds, message."""
+        return tabulate_starts(self.starts)
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        offset: Any = None,
+        n_trials: Any = None,
+        gating: Any = None,
+        kind: PredictionKind = "mean",
+    ) -> FloatArray:
+        """Mean response of rows.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            Inputs; the columns of a DataFrame are matched by name.
+        offset : array-like, shape (n_obs,), optional
+            Known part of the linear predictor; zero by default.
+        n_trials : int or array-like, shape (n_obs,), optional
+            Binomial trials; one by default.
+        gating : array-like or DataFrame, shape (n_obs, n_gate), optional
+            Gating covariates, for a fit with a gate.
+        kind : {"mean", "components"}, default "mean"
+            Mean of the mixture, or of every component.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs,) or (n_obs, n_components)
+            Mean responses without noise; for the binomial family the probability times the trials.
+
+        Raises
+        ------
+        ValueError
+            For an unknown kind, wrong shapes or columns, or missing values.
+        """
+        return predicted_mean(self, X, offset=offset, n_trials=n_trials, gating=gating, kind=kind)
+
+    def predict_membership(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        offset: Any = None,
+        n_trials: Any = None,
+        gating: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+    ) -> FloatArray:
+        """Posterior probabilities of the components given rows and their responses.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            Inputs; the columns of a DataFrame are matched by name.
+        y : array-like, shape (n_obs,)
+            Response.
+        offset, n_trials, gating : array-like, optional
+            As in the fit.
+        groups : array-like, shape (n_obs,), optional
+            Rows with one value share their component.
+        sample_weight : array-like, shape (n_obs,), optional
+            Weight of each row within its group; without groups it changes nothing.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_components)
+            Probabilities; every row sums to one.
+
+        Raises
+        ------
+        ValueError
+            For wrong shapes or columns, missing values, and impossible responses.
+        """
+        return membership(
+            self,
+            X,
+            y,
+            offset=offset,
+            n_trials=n_trials,
+            gating=gating,
+            groups=groups,
+            sample_weight=sample_weight,
+        )
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        offset: Any = None,
+        n_trials: Any = None,
+        gating: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+    ) -> float:
+        """Mean log-likelihood of rows, or of groups; higher is better, as in scikit-learn.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            Inputs; the columns of a DataFrame are matched by name.
+        y : array-like, shape (n_obs,)
+            Response.
+        offset, n_trials, gating, groups, sample_weight : array-like, optional
+            As in the fit.
+
+        Returns
+        -------
+        float
+            Log-likelihood (the joint one with a gaussian gate) over the number of groups, or over
+            the total weight of the rows.
+
+        Raises
+        ------
+        ValueError
+            For wrong shapes or columns, missing values, and impossible responses.
+        """
+        rows, _ = rows_for(
+            self,
+            X,
+            y,
+            offset=offset,
+            n_trials=n_trials,
+            gating=gating,
+            groups=groups,
+            sample_weight=sample_weight,
+        )
+        values, weights = unit_scores(self, rows)
+        return float(weights @ values / weights.sum())
+
+    def to_datatree(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        draws: int = 1000,
+        random_seed: RandomSeed = None,
+        offset: Any = None,
+        n_trials: Any = None,
+        gating: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+    ) -> "xarray.DataTree":
+        """Convert to a DataTree that ArviZ reads, with draws of the Laplace approximation.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features), optional
+            Inputs, for the log-likelihood of every draw.
+        y : array-like, shape (n_obs,), optional
+            Response.
+        draws : int, default 1000
+            Number of draws.
+        random_seed : int, sequence of int, numpy.random.Generator or None
+            Seed of the draws.
+        offset, n_trials, gating, groups, sample_weight : array-like, optional
+            As in the fit.
+
+        Returns
+        -------
+        xarray.DataTree
+            See `moment_init.em.datatree` for its groups and variables.
+
+        Raises
+        ------
+        ValueError
+            If only one of `X` and `y` is given, or `draws` is not positive.
+        """
+        data = {"offset": offset, "n_trials": n_trials, "gating": gating, "groups": groups}
+        data["sample_weight"] = sample_weight
+        return fit_to_datatree(self, X, y, draws=draws, random_seed=random_seed, data=data)
+
+    def __repr__(self) -> str:
+        """Table of parameters with standard errors, a column a component."""
+        return fit_to_text(self)
+
+    def _repr_html_(self) -> str:
+        """Same table for a notebook."""
+        return fit_to_html(self)

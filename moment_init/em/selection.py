@@ -1,0 +1,282 @@
+"""How many components: one fit for each number, compared by a criterion or by held-out rows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.arguments import RandomSeed, make_generator, validate_n_components
+from moment_init.data import validate_data
+from moment_init.em.fitting import fit_em
+from moment_init.em.prediction import rows_for, unit_scores
+from moment_init.em.result import EMFit
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["ComponentChoice", "Criterion", "select_components"]
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+Criterion = Literal["bic", "icl", "aic", "cv"]
+
+CRITERIA: tuple[str, ...] = ("bic", "icl", "aic", "cv")
+
+_DECIMALS = {"cv_score": 4, "cv_error": 4}
+"""Log-likelihoods per unit need more decimals than sums over units, which are printed with one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ComponentChoice:
+    """Fits with several numbers of components, and the number that was chosen.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        A row a number: n_components, log_likelihood, n_parameters, aic, bic, icl, cross-validated
+        log-likelihood per unit and its standard error (cv_score, cv_error) if asked for, status.
+    chosen : int
+        The chosen number.
+    fit : EMFit
+        Its fit to all rows.
+    criterion : str
+        By which it was chosen.
+    """
+
+    table: "pandas.DataFrame"
+    chosen: int
+    fit: EMFit
+    criterion: str
+
+    def __repr__(self) -> str:
+        """Table, the chosen number marked."""
+        cells = self._cells()
+        widths = [2 + max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
+        lines = [
+            "".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in cells
+        ]
+        return "\n".join([self._title(), *lines])
+
+    def _repr_html_(self) -> str:
+        """Same table for a notebook."""
+        head, *body = self._cells()
+        cell = '<td style="text-align: right; font-variant-numeric: tabular-nums">'
+        names = "".join(f"<th>{escape(name)}</th>" for name in head)
+        rows = "".join(
+            "<tr>" + "".join(f"{cell}{escape(value)}</td>" for value in row) + "</tr>"
+            for row in body
+        )
+        return f"<p>{escape(self._title())}</p><table><tr>{names}</tr>{rows}</table>"
+
+    def _title(self) -> str:
+        noun = "component" if self.chosen == 1 else "components"
+        return f"ComponentChoice: {self.chosen} {noun} by {self.criterion}"
+
+    def _cells(self) -> list[list[str]]:
+        """Printed table: names, then a row a number with a mark at the chosen one."""
+        rows = [[*map(str, self.table.columns), ""]]
+        for record in self.table.to_dict("records"):
+            is_chosen = record["n_components"] == self.chosen
+            cells = [
+                f"{value:.{_DECIMALS.get(str(name), 1)}f}"
+                if isinstance(value, float)
+                else f"{value}"
+                for name, value in record.items()
+            ]
+            rows.append([*cells, "chosen" if is_chosen else ""])
+        return rows
+
+
+def select_components(
+    X: Any,
+    y: Any,
+    candidates: Iterable[int],
+    *,
+    family: Any = "bernoulli",
+    link: str | None = None,
+    offset: Any = None,
+    n_trials: Any = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+    random_seed: RandomSeed = None,
+    gating: Any = None,
+    criterion: Criterion = "bic",
+    n_folds: int = 5,
+    **options: Any,
+) -> ComponentChoice:
+    """Fit mixtures with several numbers of components and choose one.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    y : array-like, shape (n_obs,)
+        Response.
+    candidates : iterable of int
+        The numbers to compare.
+    family : str or Family, default "bernoulli"
+        Family of the response.
+    link : str, optional
+        Link; the family's own by default.
+    offset, n_trials, sample_weight, groups : array-like, shape (n_obs,), optional
+        As in `fit_em`.
+    random_seed : int, sequence of int, numpy.random.Generator or None
+        Seed of the folds, which are the same for all numbers, and of every fit.
+    gating : array-like or DataFrame, shape (n_obs, n_gate), optional
+        Gating covariates.
+    criterion : {"bic", "icl", "aic", "cv"}, default "bic"
+        What is compared; "cv" is the log-likelihood per unit of held-out rows.
+    n_folds : int, default 5
+        Number of folds of "cv"; the rows of a group stay together.
+    **options
+        Passed on to `fit_em`.
+
+    Returns
+    -------
+    ComponentChoice
+        The table, the chosen number and its fit.
+
+    Raises
+    ------
+    TypeError
+        For data or numbers of a wrong type.
+    ValueError
+        For an unknown criterion, no candidates, or folds without rows.
+
+    Notes
+    -----
+    "cv" costs `n_folds` fits more for each number. Differences in its score below its standard
+    error tell little; the table has both.
+    """
+    if criterion not in CRITERIA:
+        raise ValueError(
+            f"`criterion` must be one of {', '.join(map(repr, CRITERIA))}; got {criterion!r}."
+        )
+    rows = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
+    rows["groups"] = groups
+    checked = validate_data(X, y, family=family, link=link, **rows)
+    numbers = _checked_candidates(candidates, checked.n_obs)
+    rows |= {"X": X, "y": y, "gating": gating}
+    settings = {"family": family, "link": link, **options}
+    folds: list[IndexArray] = []
+    if criterion == "cv":
+        folds = _draw_folds(checked.n_obs, checked.groups, n_folds, make_generator(random_seed))
+    fits, scores = {}, {}
+    for number in numbers:
+        seeds = _seeds(random_seed, 1 + len(folds))
+        fits[number] = _fit(rows, number, {**settings, "random_seed": seeds[0]})
+        if folds:
+            scores[number] = _cross_validate(rows, number, folds, settings, seeds[1:])
+    table = _table(fits, scores)
+    values = -table["cv_score"] if criterion == "cv" else table[criterion]
+    chosen = numbers[int(np.argmin(values.to_numpy()))]
+    return ComponentChoice(table, chosen, fits[chosen], criterion)
+
+
+def _checked_candidates(candidates: Iterable[int], n_obs: int) -> list[int]:
+    try:
+        given = list(candidates)
+    except TypeError:
+        raise TypeError(
+            "`candidates` must be a sequence of numbers of components; got "
+            f"{candidates!r}. Pass range(1, 6), for instance."
+        ) from None
+    numbers = sorted({validate_n_components(number, n_obs) for number in given})
+    if not numbers:
+        raise ValueError(
+            "`candidates` must hold at least one number of components; got none. Pass range(1, 6), "
+            "for instance."
+        )
+    return numbers
+
+
+def _seeds(random_seed: RandomSeed, count: int) -> list[RandomSeed]:
+    """The seed itself for every fit, so that each can be had again from `fit_em`."""
+    if isinstance(random_seed, np.random.Generator):
+        return list(random_seed.spawn(count))
+    return [random_seed] * count
+
+
+def _draw_folds(
+    n_obs: int, groups: NDArray[np.generic] | None, n_folds: int, rng: np.random.Generator
+) -> list[IndexArray]:
+    """Rows that each fold holds out; the rows of a group are held out together."""
+    codes = np.arange(n_obs)
+    if groups is not None:
+        from pandas import factorize  # labels of any kind; imported where there are groups only
+
+        codes = np.asarray(factorize(groups)[0], dtype=np.intp)
+    n_units = int(codes.max()) + 1
+    is_whole = isinstance(n_folds, int | np.integer) and not isinstance(n_folds, bool)
+    if not is_whole or not 2 <= n_folds <= n_units:
+        raise ValueError(
+            f"`n_folds` must be a whole number between 2 and the number of units ({n_units}); got "
+            f"{n_folds!r}. Use 5, for instance."
+        )
+    fold_of_unit = rng.permutation(np.arange(n_units) % n_folds)
+    fold_of_row = fold_of_unit[codes]
+    return [np.flatnonzero(fold_of_row == fold) for fold in range(n_folds)]
+
+
+def _fit(rows: dict[str, Any], number: int, settings: dict[str, Any]) -> EMFit:
+    data = dict(rows)
+    return fit_em(data.pop("X"), data.pop("y"), number, **data, **settings)
+
+
+def _cross_validate(
+    rows: dict[str, Any],
+    number: int,
+    folds: list[IndexArray],
+    settings: dict[str, Any],
+    seeds: list[RandomSeed],
+) -> tuple[float, float]:
+    """Log-likelihood per unit of held-out rows, and its standard error."""
+    values, weights = [], []
+    for fold, (held_out, seed) in enumerate(zip(folds, seeds, strict=True)):
+        kept = np.setdiff1d(np.concatenate(folds), held_out)
+        try:
+            fit = _fit(_take(rows, kept), number, {**settings, "random_seed": seed})
+            there = unit_scores(fit, rows_for(fit, **_take(rows, held_out))[0])
+        except ValueError as error:
+            error.add_note(f"This was fold {fold} of {len(folds)}, {number} components.")
+            raise
+        values.append(there[0])
+        weights.append(there[1])
+    return _weighted_mean(np.concatenate(values), np.concatenate(weights))
+
+
+def _weighted_mean(values: FloatArray, weights: FloatArray) -> tuple[float, float]:
+    """Mean and its standard error, for weights that count rows."""
+    total = float(weights.sum())
+    mean = float(weights @ values) / total
+    variance = float(weights @ np.square(values - mean)) / total
+    return mean, float(np.sqrt(variance / total))
+
+
+def _take(rows: dict[str, Any], index: IndexArray) -> dict[str, Any]:
+    """Some rows of everything that has rows; a single number of trials is kept."""
+    return {name: _take_one(values, index) for name, values in rows.items()}
+
+
+def _take_one(values: Any, index: IndexArray) -> Any:
+    if values is None or np.ndim(values) == 0:
+        return values
+    return values.iloc[index] if hasattr(values, "iloc") else np.asarray(values)[index]
+
+
+def _table(fits: dict[int, EMFit], scores: dict[int, tuple[float, float]]) -> "pandas.DataFrame":
+    import pandas
+
+    records = []
+    for number, fit in fits.items():
+        record: dict[str, Any] = {"n_components": number}
+        names = ("log_likelihood", "n_parameters", "aic", "bic", "icl")
+        record |= {name: getattr(fit, name) for name in names}
+        if number in scores:
+            record["cv_score"], record["cv_error"] = scores[number]
+        records.append({**record, "status": str(fit.status)})
+    return pandas.DataFrame(records)

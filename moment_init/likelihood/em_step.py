@@ -1,0 +1,155 @@
+"""The M-step: maximum of the expected complete-data likelihood, component by component."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.families import Family
+from moment_init.likelihood.parameters import MixtureParameters, component_size, move
+from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.solving import solve_blocks, solve_information
+from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
+
+__all__ = ["em_step", "fit_assigned"]
+
+FloatArray = NDArray[np.float64]
+
+_SMALLEST_COUNT = 1e-8
+"""Expected number of units of an emptied component: its logit then falls by a large finite step."""
+
+_SMALLEST_VARIANCE_RATIO = 1e-6
+"""One M-step shrinks a variance by at most this factor; less is rounding of an exact fit."""
+
+_BLIND_STEP = 0.5
+"""Step of a log dispersion along the sign of its score, where its curvature has the wrong sign."""
+
+
+def em_step(
+    family: Family, sums: LikelihoodSums, parameters: MixtureParameters
+) -> FloatArray | None:
+    r"""Step of an iteration of EM, by one weighted least-squares solve a component.
+
+    For every component, with responsibilities R and the working weights V of iteratively reweighted
+    least squares,
+
+    .. math:: (\textstyle\sum R V x x')\, \delta = \sum R u x.
+
+    That is the whole M-step of a gaussian response, whose standard deviation has a closed form too,
+    and a Newton step towards it for all others. The weights have their closed form without a gate.
+
+    Parameters
+    ----------
+    family : Family
+        The response family.
+    sums : LikelihoodSums
+        Sums with the complete-data information.
+    parameters : MixtureParameters
+        Where they were made.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_parameters,), or None
+        The step in the coordinates of `pack`; None if a component's rows do not determine it.
+
+    Raises
+    ------
+    ValueError
+        If the sums were made without curvature.
+    """
+    if sums.component_information is None:
+        raise ValueError("`curvature` must be True in `likelihood_sums` for a step of EM.")
+    p, r, q = parameters.n_features, parameters.n_components, component_size(parameters)
+    scores = sums.score[: r * q].reshape(r, q)
+    informations = sums.component_information[:, : p + 1, : p + 1]
+    slopes = solve_blocks(informations, scores[:, : p + 1])
+    gate = _gate_step(sums, parameters)
+    if slopes is None or gate is None:
+        return None
+    step = np.empty_like(sums.score)
+    by_component = step[: r * q].reshape(r, q)
+    by_component[:, : p + 1] = slopes
+    step[r * q :] = gate
+    if parameters.dispersion is not None:
+        curved = np.einsum("ja,jab,jb->j", slopes, informations, slopes)
+        gains = 2 * (scores[:, : p + 1] * slopes).sum(axis=1) - curved
+        by_component[:, p + 1] = _dispersion_steps(family, sums, scores[:, -1], gains)
+    return step
+
+
+def _dispersion_steps(
+    family: Family, sums: LikelihoodSums, scores: FloatArray, gains: FloatArray
+) -> FloatArray:
+    """Closed form where the dispersion is a standard deviation, else Newton steps.
+
+    The residual sum of squares after the step is sigma^2 (score + count - gain), `gains` being
+    twice what the coefficients' step adds to the expected log-likelihood.
+    """
+    if family.has_closed_deviation:
+        ratios = 1 + (scores - gains) / np.maximum(sums.row_counts, _SMALLEST_COUNT)
+        return 0.5 * np.log(np.maximum(ratios, _SMALLEST_VARIANCE_RATIO))
+    blocks = sums.component_information
+    curvature = np.ones_like(scores) if blocks is None else blocks[:, -1, -1]
+    is_curved = curvature > 0.0
+    steps = scores / np.where(is_curved, curvature, 1.0)
+    return np.where(is_curved, steps, np.sign(scores) * _BLIND_STEP)
+
+
+def _gate_step(sums: LikelihoodSums, parameters: MixtureParameters) -> FloatArray | None:
+    """Closed form of the weights without a gate, else a Newton step of a multinomial logit."""
+    r, q = parameters.n_components, component_size(parameters)
+    if parameters.gate is None:
+        counts = np.log(np.maximum(sums.unit_counts, _SMALLEST_COUNT)) - np.log(parameters.weights)
+        return np.asarray(counts[:-1] - counts[-1])
+    information = sums.gate_information
+    return None if information is None else solve_information(information, sums.score[r * q :])
+
+
+def fit_assigned(
+    family: Family,
+    rows: LikelihoodRows,
+    start: MixtureParameters,
+    assigned: FloatArray,
+    *,
+    max_steps: int = 8,
+    tolerance: float = 1e-2,
+) -> MixtureParameters:
+    """M-step to its end: fit every component to given shares of the units.
+
+    Parameters
+    ----------
+    family : Family
+        The response family.
+    rows : LikelihoodRows
+        The rows.
+    start : MixtureParameters
+        Where to begin.
+    assigned : numpy.ndarray, shape (n_components, n_units)
+        Responsibilities.
+    max_steps : int, default 8
+        Most steps of iteratively reweighted least squares.
+    tolerance : float, default 1e-2
+        The M-step ends when a step gains less expected log-likelihood than this.
+
+    Returns
+    -------
+    MixtureParameters
+        Parameters at which the expected complete-data log-likelihood is at least that of the start.
+    """
+    parameters = start
+    sums = likelihood_sums(family, rows, start, missing=False, constant=0.0, assigned=assigned)
+    share = 1.0
+    for _ in range(max_steps):
+        step = em_step(family, sums, parameters)
+        if step is None:
+            break
+        candidate = move(parameters, share * step)
+        there = likelihood_sums(
+            family, rows, candidate, missing=False, constant=0.0, assigned=assigned
+        )
+        gain = there.log_likelihood - sums.log_likelihood
+        if not gain >= 0.0:
+            share /= 3
+            continue
+        parameters, sums, share = candidate, there, min(1.0, 2 * share)
+        if gain < tolerance or family.has_closed_deviation:  # one solve is the whole M-step
+            break
+    return parameters

@@ -1,0 +1,189 @@
+"""Moves out of a local maximum, and cooling from a softened likelihood."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from moment_init.em.first_steps import fit_single, joined
+from moment_init.em.moves import FEW_FEATURES, TEMPERED_STEPS, propose_moves, tempered
+from moment_init.em.portfolio import FINISH, Portfolio
+from moment_init.em.problem import EMProblem
+from moment_init.em.random_starts import random_assignment
+from moment_init.em.start_records import SAME_OPTIMUM
+from moment_init.likelihood import LikelihoodRows, MixtureParameters, likelihood_sums
+from moment_init.likelihood.splits import improve
+from tests.likelihood_problems import (
+    BOTH,
+    FAMILY_LINKS,
+    GROUPS,
+    PLAIN,
+    VARIANTS,
+    Variant,
+    make_problem,
+)
+from tests.search_problems import draw_mixture, pose
+
+FALSE_SEED = [5, 6]
+"""Data with a maximum that three rows hold up; not every set of three has one."""
+
+
+def held_by_few_rows(problem: EMProblem, seed: int) -> MixtureParameters:
+    """The single model, and a plane through p + 1 rows with a tiny deviation."""
+    rows = problem.rows
+    design = np.column_stack([np.asarray(rows.Z), np.ones(rows.n_obs)])
+    own = np.random.default_rng(seed).choice(rows.n_obs, design.shape[1], replace=False)
+    plane = np.linalg.solve(design[own], rows.y[own])
+    single = fit_single(problem).parameters
+    assert single.dispersion is not None
+    narrow = replace(
+        single,
+        coefficients=plane[:-1, None],
+        biases=plane[-1:],
+        dispersion=0.06 * single.dispersion,
+    )
+    return joined([single, narrow], np.array([0.98, 0.02]))
+
+
+def assert_same(first: MixtureParameters, second: MixtureParameters, rtol: float) -> None:
+    for name in ("coefficients", "biases", "weights", "dispersion", "gate"):
+        one, other = getattr(first, name), getattr(second, name)
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert_allclose(one, other, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("temperature", [2.0, 3.5])
+def test_tempering_leaves_a_maximum_that_few_rows_hold_up(temperature: float) -> None:
+    posed = draw_mixture(FALSE_SEED, 300, 2, (0.6, 0.4), noise=0.3)
+    problem = posed.problem
+    best = problem.climb(posed.truth, **FINISH)
+    false = problem.climb(held_by_few_rows(problem, FALSE_SEED[1]), **FINISH)
+    assert false.converged
+    assert false.log_likelihood < best.log_likelihood - 100.0
+    assert false.parameters.weights[1] < 0.02
+    end = problem.climb(tempered(problem, false.parameters, temperature), **FINISH)
+    assert_allclose(end.log_likelihood, best.log_likelihood, rtol=0, atol=SAME_OPTIMUM)
+
+
+@pytest.mark.parametrize("temperature", [2.0, 3.5])
+def test_tempering_returns_to_a_maximum_that_all_rows_hold_up(
+    temperature: float, seed: int
+) -> None:
+    posed = draw_mixture([seed, 2], 1000, 3, (0.6, 0.4), noise=0.3)
+    best = posed.problem.climb(posed.truth, **FINISH)
+    start = tempered(posed.problem, best.parameters, temperature)
+    assert not np.allclose(start.coefficients, best.parameters.coefficients)
+    end = posed.problem.climb(start, **FINISH)
+    assert_allclose(end.log_likelihood, best.log_likelihood, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_temperature_one_is_plain_em(
+    family: str, variant: Variant, rng: np.random.Generator
+) -> None:
+    link = {"gaussian": "identity", "poisson": "log"}[family]
+    drawn = make_problem(family, link, rng, variant=variant)
+    rows = drawn.rows
+    if rows.group_starts is None:  # weights of rows count units, those in groups do not
+        rows = replace(rows, sample_weight=np.ones(rows.n_obs))
+    problem = pose(replace(drawn, rows=rows))
+    start = random_assignment(problem, rng)
+    plain = problem.climb(start, max_steps=TEMPERED_STEPS, em_steps=TEMPERED_STEPS)
+    assert_same(tempered(problem, start, 1.0), plain.parameters, rtol=1e-8)
+
+
+def test_tempering_does_not_depend_on_the_unit_of_the_weights(rng: np.random.Generator) -> None:
+    """Each row ten times over is the same mixture: its density is not sharpened by that."""
+    drawn = make_problem("poisson", "log", rng)
+    tenfold = replace(drawn, rows=replace(drawn.rows, sample_weight=10 * drawn.rows.sample_weight))
+    first, second = pose(drawn), pose(tenfold)
+    start = random_assignment(first, rng)
+    assert_same(tempered(first, start, 2.0), tempered(second, start, 2.0), rtol=1e-8)
+
+
+@pytest.mark.parametrize("variant", [PLAIN, GROUPS, BOTH])
+@pytest.mark.parametrize(("family", "link"), FAMILY_LINKS)
+def test_proposals_are_finite_mixtures_of_the_same_size(
+    family: str, link: str, variant: Variant, rng: np.random.Generator
+) -> None:
+    """Two drops with splits, a replanted component, one pair uncrossed; binary rows: stretched."""
+    problem = pose(make_problem(family, link, rng, variant=variant))
+    fitted = problem.climb(random_assignment(problem, rng), max_steps=20, em_steps=20).parameters
+    moves = propose_moves(problem, fitted)
+    assert len(moves) == 4 + 2 * problem.family.has_binary_rows
+    for move in moves:
+        assert move.n_components == 2
+        assert_allclose(move.weights.sum(), 1.0)
+        assert (move.gate is None) == (problem.rows.gate is None)
+        assert np.isfinite(likelihood_sums(problem.family, problem.rows, move).log_likelihood)
+
+
+def test_crossings_are_for_few_features(seed: int) -> None:
+    counts = []
+    for n_features in (FEW_FEATURES, FEW_FEATURES + 1):
+        posed = draw_mixture([seed, 4], 300, n_features, (0.5, 0.3, 0.2))
+        counts.append(len(propose_moves(posed.problem, posed.truth)))
+    assert counts == [6 + 1 + 3, 6 + 1]  # pairs (drop, split), a replanted one, pairs uncrossed
+
+
+def test_one_component_has_no_moves(rng: np.random.Generator) -> None:
+    problem = pose(make_problem("poisson", "log", rng), 1)
+    assert propose_moves(problem, fit_single(problem).parameters) == []
+
+
+def test_crossed_lines_are_uncrossed(rng: np.random.Generator) -> None:
+    """Lines y = x and y = -x, fitted as |x| and -|x| would be: a trade at the crossing mends it."""
+    x = rng.uniform(-1.0, 1.0, (400, 1))
+    labels = rng.integers(2, size=400)
+    y = np.where(labels == 0, x[:, 0], -x[:, 0]) + 0.05 * rng.standard_normal(400)
+    drawn = make_problem("gaussian", "identity", rng, with_extras=False)
+    problem = pose(replace(drawn, rows=LikelihoodRows(x, y, np.ones(400))))
+    flat = problem.to_standardised(
+        MixtureParameters(np.zeros((1, 2)), np.array([0.5, -0.5]), np.full(2, 0.5), np.full(2, 0.3))
+    )
+    truth = problem.to_standardised(
+        MixtureParameters(np.array([[1.0, -1.0]]), np.zeros(2), np.full(2, 0.5), np.full(2, 0.05))
+    )
+    best = problem.climb(truth, **FINISH)
+    ends = [problem.climb(move, **FINISH) for move in propose_moves(problem, flat)]
+    reached = max(end.log_likelihood for end in ends)
+    assert_allclose(reached, best.log_likelihood, rtol=0, atol=SAME_OPTIMUM)
+
+
+@pytest.mark.parametrize(("family", "link"), FAMILY_LINKS)
+def test_moves_never_worsen(family: str, link: str, rng: np.random.Generator) -> None:
+    problem = pose(make_problem(family, link, rng, n_obs=300), 3)
+    start = problem.climb(random_assignment(problem, rng), **FINISH)
+    end, n_moves = improve(problem.climb, partial(propose_moves, problem), start, max_rounds=2)
+    if n_moves == 0:
+        assert end is start
+    else:
+        assert end.log_likelihood >= start.log_likelihood + 0.1
+
+
+def test_moves_that_find_nothing_leave_no_record() -> None:
+    posed = draw_mixture([1, 1], 600, 2, (0.6, 0.4), noise=0.3)
+    portfolio = Portfolio(posed.problem)
+    portfolio.add("truth", posed.problem.climb(posed.truth, **FINISH))
+    best = portfolio.best
+    assert not portfolio.move("moves", partial(propose_moves, posed.problem))
+    portfolio.temper([2.0, 3.5])
+    assert portfolio.best is best
+    assert [record.origin for record in portfolio.records] == ["truth"]
+
+
+def test_tempering_of_a_portfolio_is_on_record() -> None:
+    posed = draw_mixture(FALSE_SEED, 300, 2, (0.6, 0.4), noise=0.3)
+    problem = posed.problem
+    portfolio = Portfolio(problem)
+    false = problem.climb(held_by_few_rows(problem, FALSE_SEED[1]), **FINISH)
+    portfolio.add("false", false)
+    portfolio.temper([2.0])
+    assert [record.origin for record in portfolio.records] == ["false", "tempering"]
+    assert portfolio.witnesses == {"tempering"}
+    assert portfolio.best is not None
+    assert portfolio.best.log_likelihood > false.log_likelihood + 100.0

@@ -1,0 +1,114 @@
+"""Data, models and rules of the benchmarks of EM."""
+
+import importlib
+import math
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import a module of `benchmarks`, which lies under the root and is not installed."""
+    monkeypatch.syspath_prepend(ROOT)
+    return importlib.import_module(f"benchmarks.{name}")
+
+
+def test_published_models_have_the_rows_of_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    published = load("published", monkeypatch)
+    sizes = {fit.name: fit.X.shape for fit in published.load_published_fits()}
+    assert sizes == {
+        "seizure": (140, 3),
+        "betablocker, treatment shared": (44, 1),
+        "betablocker": (44, 1),
+        "patent, gate": (70, 1),
+        "patent": (70, 1),
+        "fabricfault": (32, 1),
+        "NPreg, yn": (200, 2),
+        "NPreg, yp": (200, 1),
+        "NPreg, yb": (200, 1),
+        "tonedata": (150, 1),
+        "CO2data": (28, 1),
+    }
+    for fit in published.load_published_fits():
+        assert fit.y.shape == (len(fit.X),)
+        assert not fit.X.isna().to_numpy().any()
+
+
+def test_starts_needed_worked_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At p = .9 two starts fail together in .01; at p = .5 it takes log2(100) starts."""
+    gauntlet = load("gauntlet", monkeypatch)
+    assert gauntlet.starts_needed(0.9) == pytest.approx(2.0)
+    assert gauntlet.starts_needed(0.5) == pytest.approx(math.log2(100.0))
+    assert gauntlet.starts_needed(1.0) == 1.0
+    assert gauntlet.starts_needed(0.0) == math.inf
+
+
+def test_every_mixture_of_the_gauntlet_can_be_drawn(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    mixtures = load("random_mixtures", monkeypatch)
+    for mixture in mixtures.GAUNTLET:
+        data = mixtures.draw(mixture.resized(60), seed, 0)
+        assert data.X.shape == (60, mixture.n_features)
+        expected = mixture.weights or [1.0 / mixture.n_components] * mixture.n_components
+        np.testing.assert_allclose(data.weights, expected)
+        start = mixtures.truth_of(data)
+        assert len(start) == (4 if mixture.family == "gaussian" else 3)
+
+
+def test_relative_noise_is_a_share_of_the_spread_of_the_means(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """A standard deviation of 50,000 bounded means has a relative error of .005: six of them."""
+    mixtures = load("random_mixtures", monkeypatch)
+    polynomial = next(each for each in mixtures.GAUNTLET if "polynomial" in each.name)
+    data = mixtures.draw(polynomial.resized(50_000), seed, 0)
+    means = (data.X @ data.coefficients + data.biases)[np.arange(50_000), data.labels]
+    assert data.dispersion is not None
+    np.testing.assert_allclose(data.dispersion, 0.1 * means.std(), rtol=0.03)
+    np.testing.assert_allclose(data.X[:, 1], data.X[:, 0] ** 4)
+
+
+def test_table_of_the_r_script_is_read_by_component(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two components of a weight, a bias, two coefficients and a dispersion each."""
+    peers = load("peers_in_r", monkeypatch)
+
+    def write_table(arguments: list[str]) -> None:
+        header = ["method", "seed", "seconds", "iterations", "own", "comparable", *"1234567890"]
+        cells = ["flexmix", 1, 0.5, 12, -3.25, -3.0, 0.25, 1, 2, 3, "NA", 0.75, 4, 5, 6, "NA"]
+        lines = [",".join(map(str, line)) for line in (header, cells)]
+        Path(arguments[-1]).write_text("\n".join(lines), encoding="utf-8")
+
+    monkeypatch.setattr(peers, "_run_script", write_table)
+    runs = peers.run_peers(
+        tmp_path / "data.csv",
+        2,
+        family="poisson",
+        method="flexmix",
+        tolerance=1e-6,
+        n_starts=1,
+        seed=1,
+    )
+    run = runs[0]
+    assert len(runs) == 1
+    assert (run.seconds, run.n_iter) == (0.5, 12)
+    assert (run.log_likelihood, run.comparable_likelihood) == (-3.25, -3.0)
+    coefficients, biases, weights = run.start
+    np.testing.assert_array_equal(coefficients, [[2.0, 5.0], [3.0, 6.0]])
+    np.testing.assert_array_equal(biases, [1.0, 4.0])
+    np.testing.assert_array_equal(weights, [0.25, 0.75])
+
+
+def test_missing_peers_leave_our_own_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    speed, report = load("flexmix_speed", monkeypatch), load("report", monkeypatch)
+    monkeypatch.setattr(speed, "has_peers", lambda: False)
+    outcome = speed.run(report.Options(is_quick=True, seed=1))
+    assert outcome.settings["peers"].startswith("Rscript, flexmix or mixtools is missing")
+    assert [figure.bar for figure in outcome.figures] == [None]
+    assert outcome.rows[0]["flexmix s"] is None
