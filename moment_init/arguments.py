@@ -64,6 +64,8 @@ def make_generator(random_seed: RandomSeed) -> np.random.Generator:
         For a seed that NumPy does not accept.
     """
     try:
+        if isinstance(random_seed, np.random.RandomState):
+            raise TypeError("a legacy generator cannot be spawned")
         return np.random.default_rng(random_seed)
     except (TypeError, ValueError) as error:
         raise ValueError(

@@ -58,7 +58,11 @@ class CorrelationFit:
 
 
 def fit_correlation(
-    features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
+    features: NDArray[np.generic],
+    weights: FloatArray,
+    names: tuple[str, ...],
+    *,
+    argument: str = "X",
 ) -> CorrelationFit:
     """Fit mean, standard deviations and correlations by blocks of rows.
 
@@ -70,6 +74,8 @@ def fit_correlation(
         Weight of each row.
     names : tuple of str
         Names of the columns, for the messages.
+    argument : str, default "X"
+        What the caller calls the inputs, for the messages.
 
     Returns
     -------
@@ -99,7 +105,7 @@ def fit_correlation(
     covariance = second / total - np.outer(shift, shift)
     rough_scales = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     mean, scales = centre + spread * shift, spread * rough_scales
-    _require_variation(mean, scales, names)
+    _require_variation(mean, scales, names, argument)
     correlation = covariance / np.outer(rough_scales, rough_scales)
     np.fill_diagonal(correlation, 1.0)
     shrinkage = 0.0
@@ -108,7 +114,7 @@ def fit_correlation(
         fourth = weights @ np.square(np.square(standardised).sum(axis=1)) / total
         shrinkage = _ledoit_wolf_shrinkage(correlation, float(fourth), n_obs)
     if n_obs > n_features:
-        _require_independent_columns(correlation, names)
+        _require_independent_columns(correlation, names, argument)
     shrunk = (1.0 - shrinkage) * correlation + shrinkage * np.eye(n_features)
     return CorrelationFit(mean=mean, scales=scales, correlation=shrunk, shrinkage=shrinkage)
 
@@ -131,14 +137,16 @@ def _rough_units(
     return np.where(is_near, 0.0, centre), unit
 
 
-def _require_variation(mean: FloatArray, scales: FloatArray, names: tuple[str, ...]) -> None:
+def _require_variation(
+    mean: FloatArray, scales: FloatArray, names: tuple[str, ...], argument: str
+) -> None:
     """Raise for constant columns and name them."""
     constant = scales <= CONSTANT_TOLERANCE * np.abs(mean)
     if constant.any():
         listed = ", ".join(repr(name) for name, flag in zip(names, constant, strict=True) if flag)
         raise ValueError(
-            f"`X` must not have constant columns; got {listed}. "
-            "Drop them: every component has a bias of its own."
+            f"`{argument}` must not have constant columns; got {listed}. "
+            "Drop them: every component has an intercept of its own."
         )
 
 
@@ -153,7 +161,9 @@ def _ledoit_wolf_shrinkage(correlation: FloatArray, fourth_moment: float, n_obs:
     return 1.0 if distance <= variance else variance / distance
 
 
-def _require_independent_columns(correlation: FloatArray, names: tuple[str, ...]) -> None:
+def _require_independent_columns(
+    correlation: FloatArray, names: tuple[str, ...], argument: str
+) -> None:
     """Raise for collinear columns and name those that take part."""
     eigenvalues, eigenvectors = eigh(correlation)
     null = eigenvalues < COLLINEAR_TOLERANCE
@@ -166,6 +176,6 @@ def _require_independent_columns(correlation: FloatArray, names: tuple[str, ...]
         if loading > COLLINEAR_LOADING
     )
     raise ValueError(
-        f"`X` must not have collinear columns; got a linear relation among {listed} "
+        f"`{argument}` must not have collinear columns; got a linear relation among {listed} "
         f"(smallest eigenvalue of the correlation matrix {eigenvalues[0]:.1e}). Drop one of them."
     )

@@ -40,6 +40,8 @@ _MEANINGS = {
     "some direction, at the smallest ratio to that of all rows that `min_dispersion_ratio` allows; "
     "the likelihood may rise without bound beyond it. Use fewer components, gate='softmax', or a "
     "smaller ratio if such a cluster is real.",
+    "gate slope": "is separated from others by the gating covariates: its gate is at the largest "
+    "slope, and its slopes would grow without end. Use fewer gating covariates or components.",
     "length": "has separated rows: its predictors are at the largest length, beyond which the "
     "response tells lengths no longer apart, and its coefficients would grow without end. Use "
     "fewer components or columns.",

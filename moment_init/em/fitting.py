@@ -103,7 +103,7 @@ def fit_em(
         Link; the family's own by default.
     offset : array-like, shape (n_obs,), optional
         Known part of the linear predictor.
-    n_trials : array-like, shape (n_obs,), optional
+    n_trials : int or array-like, shape (n_obs,), optional
         Trials behind each binomial response.
     sample_weight : array-like, shape (n_obs,), optional
         A row of weight 2 counts as two rows (of the same group, if any).
@@ -121,8 +121,8 @@ def fit_em(
         dispersion]) or responsibilities of shape (n_obs, n_components) is climbed from as it is; a
         gaussian gate that it lacks is that of its responsibilities.
     n_starts : int, optional
-        Number of random starts, 10 by default; with init="tensor", the most further routes that are
-        tried while the best maximum was reached once only.
+        Number of random starts, 10 by default; with init="tensor", random starts in each of up to
+        three rounds that are run while kinds of starts disagree, 2 by default.
     random_start : {"assignment", "coefficients"}, default "assignment"
         Whether random starts assign rows to components softly, as flexmix does, or draw
         coefficients.

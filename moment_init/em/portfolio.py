@@ -7,6 +7,7 @@ maximum and no move leaves it, or when its routes are used up.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +33,16 @@ Route = tuple[str, Callable[["Portfolio"], None]]
 RACE = {"max_steps": 10, "em_steps": 3, "max_em_steps": 10}
 """A short run after which starts of one origin are compared."""
 
-FINISH = {
+FINISH_TOLERANCE = 1e-4
+MIN_GAIN = 2 * SAME_OPTIMUM
+"""Predicted gain at which a run ends, far below what tells maxima apart; and what a move must gain
+to be taken."""
+
+FINISH: dict[str, Any] = {
     "max_steps": 300,
     "em_steps": 8,
     "max_em_steps": 60,
-    "tolerance": 1e-3,
+    "tolerance": FINISH_TOLERANCE,
     "damping": 0.1,
 }
 """A run to its maximum: EM while it is fast, then Newton."""
@@ -54,6 +60,10 @@ LARGE_WEIGHT = 0.5
 TEMPERATURES = (2.0, 3.5)
 """Inverse powers of the likelihood from which a maximum is cooled again; the first is tried even
 where starts agree."""
+
+SAME_COMPONENT = 1e-2
+"""Components whose parameters differ by less, relative to their size, are one: far below what any
+number of rows tells apart where a mixture is worth fitting."""
 
 WITNESSES = 2
 """A maximum is believed to be the highest once starts of so many kinds have reached it."""
@@ -147,11 +157,11 @@ class Portfolio:
             The run.
         """
         self._record(origin, run, _STATUS[run.ending])
-        kind = origin.split()[0]
+        witness = set() if _is_degenerate(run) else {origin.split()[0]}
         if self.best is None or run.log_likelihood > self.best.log_likelihood + SAME_OPTIMUM:
-            self.best, self.witnesses = run, {kind}
+            self.best, self.witnesses = run, witness
         elif run.log_likelihood > self.best.log_likelihood - SAME_OPTIMUM:
-            self.witnesses.add(kind)
+            self.witnesses |= witness
             if run.log_likelihood > self.best.log_likelihood:
                 self.best = run
 
@@ -224,7 +234,9 @@ class Portfolio:
         """
         if self.best is None:
             return False
-        end, n_moves = improve(self.problem.climb, propose, self.best)
+        end, n_moves = improve(
+            self.problem.climb, propose, self.best, tolerance=FINISH_TOLERANCE, min_gain=MIN_GAIN
+        )
         if n_moves:
             self.add(origin, end)
         return n_moves > 0
@@ -240,6 +252,20 @@ _STATUS = {
     Ending.STALLED: StartStatus.STALLED,
     Ending.ABANDONED: StartStatus.ABANDONED,
 }
+
+
+def _is_degenerate(run: MaximiseResult) -> bool:
+    """Whether a component is empty or a copy of another: such a maximum vouches for nothing."""
+    if any(bound.startswith("weight") for bound in run.bounds):
+        return True
+    at = run.parameters
+    vectors = np.concatenate([at.coefficients, at.biases[None]])
+    if at.dispersion is not None:
+        vectors = np.concatenate([vectors, np.log(at.dispersion)[None]])
+    gaps = np.linalg.norm(vectors[:, :, None] - vectors[:, None, :], axis=0)
+    first, second = np.triu_indices(at.n_components, k=1)
+    sizes = 1.0 + np.linalg.norm(vectors, axis=0)
+    return bool(np.any(gaps[first, second] < SAME_COMPONENT * sizes[first]))
 
 
 def search(

@@ -1,6 +1,6 @@
 """From checked rows to an EM problem: standardised coordinates, groups together, restrictions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -314,7 +314,7 @@ def _standardised_gate(
     if gating is None:
         return None, None
     values, names = gating
-    fitted = fit_correlation(values, weights, names)
+    fitted = fit_correlation(values, weights, names, argument="gating")
     coordinates = GateCoordinates(fitted.mean, fitted.scales, names)
     return (values - fitted.mean) / fitted.scales, coordinates
 
@@ -323,27 +323,30 @@ def _shared_entries(shared: Any, data: RegressionData) -> tuple[tuple[int, ...],
     """Indices of shared columns, and whether intercept and dispersion are shared."""
     if shared is None:
         return (), False, False
-    is_single = isinstance(shared, str | int | np.integer)
+    is_single = isinstance(shared, str) or not isinstance(shared, Iterable)
     entries: Sequence[Any] = [shared] if is_single else list(shared)
     columns: set[int] = set()
     for entry in entries:
+        is_index = isinstance(entry, int | np.integer) and not isinstance(entry, bool)
         if isinstance(entry, str) and entry in data.feature_names:
             columns.add(data.feature_names.index(entry))
-        elif isinstance(entry, int | np.integer) and -data.n_features <= entry < data.n_features:
+        elif is_index and str(entry) in data.feature_names:
+            columns.add(data.feature_names.index(str(entry)))  # a DataFrame's own integer label
+        elif is_index and -data.n_features <= entry < data.n_features:
             columns.add(int(entry) % data.n_features)
-        elif entry not in (INTERCEPT, DISPERSION):
+        elif not isinstance(entry, str) or entry not in (INTERCEPT, DISPERSION):
             raise ValueError(
                 f"`shared` must hold names or indices of columns, {INTERCEPT!r} or {DISPERSION!r}; "
                 f"got {entry!r}. The columns are {', '.join(map(repr, data.feature_names))}."
             )
-    if DISPERSION in entries and not data.family.has_dispersion:
+    # a column of that name is meant where there is one
+    names = {entry for entry in entries if isinstance(entry, str)} - set(data.feature_names)
+    if DISPERSION in names and not data.family.has_dispersion:
         raise ValueError(
             f"`shared` must not hold {DISPERSION!r} for family {data.family.name!r}, which has "
             "none. Drop it."
         )
-    names = [entry for entry in entries if isinstance(entry, str)]
-    has_bias = INTERCEPT in names and INTERCEPT not in data.feature_names
-    return tuple(sorted(columns)), has_bias, DISPERSION in names
+    return tuple(sorted(columns)), INTERCEPT in names, DISPERSION in names
 
 
 def _checked_weights(fixed_weights: ArrayLike, n_components: int) -> FloatArray:

@@ -203,7 +203,7 @@ class EMFit:
 
     @property
     def share_of_best(self) -> float | None:
-        """Share of the converged starts that reached the best log-likelihood within .1.
+        """Share of the converged starts that reached the best log-likelihood within .01.
 
         A high share makes it likely that the optimum is global. None if fewer than two converged.
         """
@@ -212,7 +212,7 @@ class EMFit:
 
     @property
     def reached_best(self) -> tuple[int, int]:
-        """How many starts converged to the best log-likelihood within .1, and how many at all."""
+        """How many starts converged to the best log-likelihood within .01, and how many at all."""
         return count_best(self.starts, self.log_likelihood)
 
     @property

@@ -19,9 +19,9 @@ __all__ = [
     "tabulate_starts",
 ]
 
-SAME_OPTIMUM = 0.1
-"""Log-likelihoods that differ by less belong to one optimum: a likelihood ratio of 1.1 tells
-nothing apart, and converged runs stop within a thousandth of their maximum."""
+SAME_OPTIMUM = 0.01
+"""Log-likelihoods that differ by less belong to one optimum: converged runs stop within a
+thousandth of their maximum."""
 
 BREAKDOWNS: tuple[type[Exception], ...] = (np.linalg.LinAlgError, ArithmeticError, ValueError)
 """What a start may end in that cannot be run: factorisations that fail, and SciPy's refusal of
@@ -84,7 +84,7 @@ def count_best(starts: Sequence[StartRecord], log_likelihood: float) -> tuple[in
     Returns
     -------
     reached : int
-        How many converged to within .1 of the best.
+        How many converged to within .01 of the best.
     converged : int
         How many converged at all.
     """

@@ -172,6 +172,7 @@ def active_bounds(parameters: MixtureParameters, bounds: ParameterBounds) -> lis
         *_active_weights(parameters, bounds),
         *_active_dispersion(parameters, bounds),
         *_active_lengths(parameters, bounds),
+        *_active_gate(parameters),
     ]
 
 
@@ -245,4 +246,18 @@ def _active_lengths(parameters: MixtureParameters, bounds: ParameterBounds) -> l
         inward[j * q : j * q + p] = -parameters.coefficients[:, j] / lengths[j]
         inward[j * q + p] = -parameters.biases[j] / lengths[j]
         active.append(ActiveBound(f"length of component {j}", inward))
+    return active
+
+
+def _active_gate(parameters: MixtureParameters) -> list[ActiveBound]:
+    if parameters.gate is None:
+        return []
+    first, width = parameters.n_components * component_size(parameters), 1 + parameters.n_gate
+    steepness = np.linalg.norm(parameters.gate, axis=0)
+    active = []
+    for j in np.flatnonzero(steepness >= LARGEST_GATE * (1 - _CLOSE)):
+        inward = np.zeros(parameter_count(parameters))
+        slopes = slice(first + j * width + 1, first + (j + 1) * width)
+        inward[slopes] = -parameters.gate[:, j] / steepness[j]
+        active.append(ActiveBound(f"gate slope of component {j}", inward))
     return active

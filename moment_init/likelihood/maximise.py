@@ -370,7 +370,7 @@ def _climb_by_newton[P](
         search.damping = damping
         if there.log_likelihood >= sums.log_likelihood:
             gained = there.log_likelihood - sums.log_likelihood
-            n_idle = n_idle + 1 if gained <= _ROUNDING * abs(sums.log_likelihood) else 0
+            n_idle = n_idle + 1 if gained <= _rounding(sums) else 0
             search.parameters, search.sums = candidate, there
             search.history.append(there.log_likelihood)
             is_newton = damping < _NEWTON_DAMPING
@@ -380,7 +380,7 @@ def _climb_by_newton[P](
                 search.ending = Ending.STALLED
             search.damping = damping / 4 if damping > _PURE_NEWTON else 0.0
             search.share = min(1.0, 2 * search.share)
-        elif gain <= _ROUNDING * abs(sums.log_likelihood):
+        elif gain <= _rounding(sums):
             search.ending = Ending.CONVERGED
         elif damping < 1.0:
             search.damping = min(1.0, 8 * damping + 1e-2)
@@ -388,3 +388,8 @@ def _climb_by_newton[P](
             search.share /= 3
             if search.share < _SMALLEST_SHARE:
                 search.ending = Ending.STALLED
+
+
+def _rounding(sums: LikelihoodSums) -> float:
+    """Gain of log-likelihood that cannot be told from rounding."""
+    return _ROUNDING * max(abs(sums.log_likelihood), sums.magnitude)

@@ -64,6 +64,9 @@ class LikelihoodSums:
         Complete-data information of the logits and the gate's slopes.
     missing_information : numpy.ndarray, shape (n_parameters, n_parameters), or None
         Conditional variance of the complete-data score; None if it was not asked for.
+    magnitude : float, default 0.0
+        Size of the two sums whose difference the log-likelihood is: it is exact to their rounding,
+        which for large counts is far coarser than its own.
     """
 
     log_likelihood: float
@@ -73,6 +76,7 @@ class LikelihoodSums:
     component_information: FloatArray | None
     gate_information: FloatArray | None
     missing_information: FloatArray | None
+    magnitude: float = 0.0
 
     @property
     def complete_information(self) -> FloatArray:
@@ -180,6 +184,7 @@ def likelihood_sums(
         rest[0] if curvature else None,
         rest[1] if curvature else None,
         assemble_missing(MissingSums(*rest[2:])) if curvature and missing else None,
+        abs(float(log_likelihood)) + abs(constant),
     )
 
 

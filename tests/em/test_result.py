@@ -142,12 +142,12 @@ def test_warnings_of_the_search_come_first(gaussian: Fitted) -> None:
 
 
 def test_share_of_best_counts_converged_starts(gaussian: Fitted) -> None:
-    """Of four that converged, two are within .1; one that was raced and one that failed."""
+    """Of four that converged, two are within .01; one that was raced and one that failed."""
     fit = with_starts(
         gaussian.fit,
         (0.0, CONVERGED),
-        (0.05, CONVERGED),
-        (0.2, CONVERGED),
+        (0.005, CONVERGED),
+        (0.02, CONVERGED),
         (30.0, CONVERGED),
         (0.0, RACED),
         (np.nan, FAILED),

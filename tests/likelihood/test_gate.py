@@ -209,7 +209,9 @@ def test_enforce_by_hand(parameters: MixtureParameters) -> None:
     assert result.gate is not None
     assert_allclose(result.gate, [[24, 1, 0], [-32, 2, 0]], rtol=1e-14)
     assert_allclose(result.weights, steep.weights, rtol=1e-12)
-    assert active_bounds(result, bounds) == []
+    (held,) = active_bounds(result, bounds)
+    assert held.label == "gate slope of component 0"
+    assert_allclose(held.inward @ np.r_[np.zeros(7), -0.6, 0.8, np.zeros(3)], 1.0)
     rarer = enforce(replace(steep, weights=np.array([1.0, 1e-20, 1e-20])), bounds)
     assert_allclose(rarer.weights[1:], 1e-12, rtol=1e-9)
 
