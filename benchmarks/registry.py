@@ -12,6 +12,7 @@ from benchmarks import (
     flexmix_speed,
     gauntlet,
     import_time,
+    large_fit,
     moments_alone,
     overcomplete,
     portfolio_ablation,
@@ -43,6 +44,7 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             gauntlet.BENCHMARK,
             portfolio_ablation.BENCHMARK,
             flexmix_speed.BENCHMARK,
+            large_fit.BENCHMARK,
         )
     }
 )

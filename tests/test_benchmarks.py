@@ -32,6 +32,7 @@ NAMES = (
     "gauntlet",
     "portfolio_ablation",
     "flexmix_speed",
+    "large_fit",
 )
 RECORD_FIELDS = {
     "benchmark",
