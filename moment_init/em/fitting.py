@@ -35,6 +35,7 @@ from moment_init.em.posing import (
 from moment_init.em.prediction import membership
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import RandomStart
+from moment_init.em.refining import refine
 from moment_init.em.result import EMFit
 from moment_init.em.start_records import BREAKDOWNS, StartRecord
 from moment_init.em.tensor_starts import tensor_starts
@@ -373,9 +374,8 @@ def _require_run[R](best: R | None, records: list[StartRecord]) -> R:
 def _finished(problem: EMProblem, portfolio: Portfolio, options: FitOptions) -> MaximiseResult:
     """The best run of a search, taken to the tolerance on all rows."""
     best = _best(portfolio)
-    end = problem.climb(
-        best.parameters, max_steps=options.max_iter, tolerance=options.tolerance, damping=0.0
-    )
+    start = refine(problem, best.parameters, portfolio.problem.rows.n_units)
+    end = problem.climb(start, max_steps=options.max_iter, tolerance=options.tolerance, damping=0.0)
     if portfolio.problem.rows.n_units != problem.rows.n_units:
         portfolio.records = [replace(record, is_sampled=True) for record in portfolio.records]
         return end
