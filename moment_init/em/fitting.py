@@ -41,6 +41,7 @@ from moment_init.em.start_records import BREAKDOWNS, StartRecord
 from moment_init.em.tensor_starts import tensor_starts
 from moment_init.exceptions import ConvergenceWarning
 from moment_init.families import Family
+from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.likelihood.gate_density import gate_size
 from moment_init.likelihood.maximise import MaximiseResult
 from moment_init.results import MomentEstimate
@@ -76,7 +77,7 @@ def fit_em(
     shared: Any = None,
     fixed_weights: ArrayLike | None = None,
     fixed_directions: ArrayLike | None = None,
-    min_dispersion_ratio: float = 0.05,
+    min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
     max_iter: int = 1000,
     tolerance: float = 1e-6,
     n_jobs: int | None = None,
@@ -379,9 +380,9 @@ def _finished(problem: EMProblem, portfolio: Portfolio, options: FitOptions) -> 
     if portfolio.problem.rows.n_units != problem.rows.n_units:
         portfolio.records = [replace(record, is_sampled=True) for record in portfolio.records]
         return end
-    # parameters that are made to satisfy restrictions again may move by rounding
-    history = np.maximum.accumulate([*best.history, *end.history[1:]])
-    return replace(end, history=tuple(history.tolist()), n_iter=best.n_iter + end.n_iter)
+    # the last point of the search is the first of this climb, evaluated again
+    history = (*best.history[:-1], *end.history)
+    return replace(end, history=history, n_iter=best.n_iter + end.n_iter)
 
 
 def _with_uncounted(fit: EMFit, given: RegressionData, covariates: Covariates | None) -> EMFit:

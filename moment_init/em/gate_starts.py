@@ -5,22 +5,21 @@ which searches with a logit gate and without a gate find, and those where cluste
 covariates do, which starts from such clusters find. Random starts are for what lies between.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from moment_init.blocks import single_threaded_blas
 from moment_init.em.first_steps import fit_responsibilities
 from moment_init.em.gaussian_gate import GatedProblem, GatedRun
-from moment_init.em.independent_runs import DEFAULT_RANDOM_STARTS
+from moment_init.em.independent_runs import DEFAULT_RANDOM_STARTS, each_random_start
 from moment_init.em.initial import given_starts
 from moment_init.em.options import FitOptions
 from moment_init.em.portfolio import FINISH, RACE
-from moment_init.em.progress import track
 from moment_init.em.random_starts import ASSIGNED_SHARE, OTHER_SHARE, random_parameters
 from moment_init.em.result import EMFit
 from moment_init.em.start_records import BREAKDOWNS, SAME_OPTIMUM, StartRecord, StartStatus
@@ -178,18 +177,12 @@ def run_gated_random(
     GatedSearch
         The best run and the record of all, in the order of the starts.
     """
-    from joblib import Parallel, delayed  # imported where starts are run in parallel
-
-    n_starts = DEFAULT_RANDOM_STARTS if options.n_starts is None else options.n_starts
-    tasks = (delayed(_random_run)(gated, options, own) for own in rng.spawn(n_starts))
-    runs: Iterable[GatedRun | str] = Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks)
     search = GatedSearch(gated)
-    shown = track(runs, n_starts, "random starts", is_shown=options.progressbar)
-    for rank, run in enumerate(shown, start=1):
+    for origin, run in each_random_start(partial(_climb_at_random, gated, options), options, rng):
         if isinstance(run, str):
-            search.fail(f"random {rank}", run)
+            search.fail(origin, run)
         else:
-            search.add(f"random {rank}", run)
+            search.add(origin, run)
     return search
 
 
@@ -337,12 +330,7 @@ def _from_gated_fit(gated: GatedProblem, fit: EMFit, counted: NDArray[np.intp]) 
     return GatedMixture(mixture, gate.rescale(-mean / scales, 1 / scales))
 
 
-def _random_run(
+def _climb_at_random(
     gated: GatedProblem, options: FitOptions, rng: np.random.Generator
-) -> GatedRun | str:
-    """One random start to its maximum; a start that breaks down returns what it said."""
-    with single_threaded_blas():
-        try:
-            return gated.climb(_random_starter(gated, options, rng)(), **options.run)
-        except BREAKDOWNS as error:
-            return str(error)
+) -> GatedRun:
+    return gated.climb(_random_starter(gated, options, rng)(), **options.run)

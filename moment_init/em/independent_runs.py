@@ -1,6 +1,7 @@
 """Starts that are climbed from as they are: those that a user gives, and random ones."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from moment_init.em.start_records import BREAKDOWNS, SAME_OPTIMUM
 from moment_init.likelihood.maximise import MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters
 
-__all__ = ["DEFAULT_RANDOM_STARTS", "run_given", "run_random"]
+__all__ = ["DEFAULT_RANDOM_STARTS", "each_random_start", "run_given", "run_random"]
 
 DEFAULT_RANDOM_STARTS = 10
 """Enough to see whether random starts agree."""
@@ -70,29 +71,59 @@ def run_random(problem: EMProblem, options: FitOptions, rng: np.random.Generator
         The best run and the record of all, in the order of the starts; those that break down are
         among them.
     """
-    from joblib import Parallel, delayed  # imported where starts are run in parallel
-
-    n_starts = DEFAULT_RANDOM_STARTS if options.n_starts is None else options.n_starts
-    tasks = (delayed(_random_run)(problem, options, own) for own in rng.spawn(n_starts))
-    workers = Parallel(n_jobs=options.n_jobs, return_as="generator")
-    runs: Iterable[MaximiseResult | str] = workers(tasks)
     portfolio = Portfolio(problem)
-    shown = track(runs, n_starts, "random starts", is_shown=options.progressbar)
-    for rank, run in enumerate(shown, start=1):
+    climb = partial(_climb_at_random, problem, options)
+    for origin, run in each_random_start(climb, options, rng):
         if isinstance(run, str):
-            portfolio.fail(f"random {rank}", run)
+            portfolio.fail(origin, run)
         else:
-            portfolio.add(f"random {rank}", run)
+            portfolio.add(origin, run)
     return portfolio
 
 
-def _random_run(
-    problem: EMProblem, options: FitOptions, rng: np.random.Generator
-) -> MaximiseResult | str:
-    """One random start to its maximum; a start that breaks down returns what it said."""
+def each_random_start[Run](
+    climb: Callable[[np.random.Generator], Run], options: FitOptions, rng: np.random.Generator
+) -> Iterator[tuple[str, Run | str]]:
+    """Run random starts, several at once through joblib, and show how many are done.
+
+    Parameters
+    ----------
+    climb : callable
+        Draws a start and climbs from it; it must pickle.
+    options : FitOptions
+        How many starts, and how many at once.
+    rng : numpy.random.Generator
+        Source of randomness; every start has its own stream of it.
+
+    Yields
+    ------
+    origin : str
+        Name of the start, in order.
+    run : object or str
+        What the climb returned, or what it said when it broke down.
+    """
+    from joblib import Parallel, delayed  # imported where starts are run in parallel
+
+    n_starts = DEFAULT_RANDOM_STARTS if options.n_starts is None else options.n_starts
+    tasks = (delayed(_guarded)(climb, own) for own in rng.spawn(n_starts))
+    runs: Iterable[Run | str] = Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks)
+    shown = track(runs, n_starts, "random starts", is_shown=options.progressbar)
+    for rank, run in enumerate(shown, start=1):
+        yield f"random {rank}", run
+
+
+def _guarded[Run](
+    climb: Callable[[np.random.Generator], Run], rng: np.random.Generator
+) -> Run | str:
+    """One start; one that breaks down returns what it said."""
     with single_threaded_blas():
         try:
-            start = random_parameters(problem, options.random_start, rng)
-            return problem.climb(start, **options.run)
+            return climb(rng)
         except BREAKDOWNS as error:
             return str(error)
+
+
+def _climb_at_random(
+    problem: EMProblem, options: FitOptions, rng: np.random.Generator
+) -> MaximiseResult:
+    return problem.climb(random_parameters(problem, options.random_start, rng), **options.run)

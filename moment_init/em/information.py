@@ -24,7 +24,6 @@ __all__ = [
     "StandardErrors",
     "active_bounds_of",
     "centring_matrix",
-    "covariance_of",
     "free_basis",
     "invert_information",
     "laplace_of",
@@ -106,30 +105,6 @@ class StandardErrors:
     gate_biases: FloatArray | None = None
     gate_means: FloatArray | None = None
     gate_covariances: FloatArray | None = None
-
-
-def covariance_of(
-    problem: EMProblem, end: MaximiseResult
-) -> tuple[FloatArray | None, tuple[str, ...]]:
-    """Covariance of the user's vector of parameters from the observed information.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    end : MaximiseResult
-        Where a climb ended.
-
-    Returns
-    -------
-    covariance : numpy.ndarray, shape (n_parameters, n_parameters), or None
-        In the order of `pack`, components as they stand in `end`; NaN where the information is
-        singular, zero for what is held; None if no parameter is determined.
-    warnings : tuple of str
-        What is not determined.
-    """
-    laplace, warnings = laplace_of(problem, end)
-    return laplace.covariance, warnings
 
 
 def laplace_of(

@@ -13,6 +13,7 @@ from moment_init.covariance import fit_correlation
 from moment_init.data import RegressionData, validate_features
 from moment_init.em.problem import EMProblem, GateCoordinates, Restrictions
 from moment_init.groups import group_order, require_constant_in_groups
+from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.likelihood.rows import LikelihoodRows
 
 __all__ = [
@@ -45,7 +46,7 @@ def pose_em(
     *,
     gating: tuple[FloatArray, tuple[str, ...]] | None = None,
     restrictions: Restrictions | None = None,
-    min_dispersion_ratio: float = 0.05,
+    min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
 ) -> EMProblem:
     """Standardise rows, put groups together and settle the coordinates.
 

@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from moment_init.coordinates import Coordinates
 from moment_init.families import Family
+from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO, MIN_WEIGHT
 from moment_init.likelihood.constraints import LinearConstraint
 from moment_init.likelihood.maximise import MaximiseResult, maximise
 from moment_init.likelihood.parameters import MixtureParameters
@@ -114,7 +115,7 @@ class EMProblem:
     gate_coordinates: GateCoordinates | None = None
     order: IndexArray | None = None
     restrictions: Restrictions = Restrictions()
-    min_dispersion_ratio: float = 0.05
+    min_dispersion_ratio: float = MIN_DISPERSION_RATIO
     constant: float | None = None
 
     @property
@@ -180,7 +181,7 @@ class EMProblem:
     @property
     def min_weight(self) -> float:
         """Smallest weight of a component: a tenth of a unit, and never more than 1e-4."""
-        return min(1e-4, 0.1 / self.rows.total_units)
+        return min(MIN_WEIGHT, 0.1 / self.rows.total_units)
 
     def to_user(self, parameters: MixtureParameters) -> MixtureParameters:
         """Map parameters to the user's units.

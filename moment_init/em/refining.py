@@ -10,9 +10,9 @@ __all__ = ["refine"]
 REFINING_STRIDES = (16, 4)
 REFINING_STEPS = 30
 REFINING_DAMPING = 0.1
-"""Between a sample and all units the climb goes over every sixteenth and every fourth of them: an
-optimum of n/4 units is within two standard errors of that of n, where Newton's steps converge at
-once; and Newton's damping there."""
+"""Between a sample and all units the climb goes over every sixteenth and every fourth of them: the
+optimum of n/4 units is some two standard errors from that of n, nearer than that of a sample. Most
+steps of such a climb, and Newton's damping at its start."""
 
 
 def refine(problem: EMProblem, parameters: MixtureParameters, n_searched: int) -> MixtureParameters:

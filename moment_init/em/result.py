@@ -62,7 +62,7 @@ class EMFit:
         Log-likelihood of the response in the user's units, with all constants; with a gaussian gate
         the joint one of gating covariates and response.
     history : tuple of float
-        Log-likelihood after every iteration of the winning run; it never falls.
+        Log-likelihood after every iteration of the winning run; it falls by rounding at most.
     n_iter : int
         Iterations of the winning run.
     converged : bool
