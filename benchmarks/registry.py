@@ -11,6 +11,7 @@ from benchmarks import (
     exact_moments,
     flexmix_speed,
     gauntlet,
+    gradient_cost,
     import_time,
     large_fit,
     moments_alone,
@@ -45,6 +46,7 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             portfolio_ablation.BENCHMARK,
             flexmix_speed.BENCHMARK,
             large_fit.BENCHMARK,
+            gradient_cost.BENCHMARK,
         )
     }
 )

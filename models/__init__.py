@@ -11,5 +11,13 @@ if __name__ == "models":
     )
 
 from moment_init.models.likelihoods import component_distribution
+from moment_init.models.mixture_density import mixture_log_density, mixture_response
+from moment_init.models.mixture_glm import mixture_glm, mixture_of_experts
 
-__all__ = ["component_distribution"]
+__all__ = [
+    "component_distribution",
+    "mixture_glm",
+    "mixture_log_density",
+    "mixture_of_experts",
+    "mixture_response",
+]

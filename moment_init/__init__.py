@@ -3,14 +3,20 @@
 The walk through the package follows the data: `scores` (density of the input), `stacked` (moments
 of many functions of the response), `polish` (the likelihood), `estimation`, which wires them. The
 paper's own way goes through `moments`, `whitening`, `power_iteration` and `decomposition`. `em`
-fits by maximum likelihood, from these moments and from other starts.
+fits by maximum likelihood, from these moments and from other starts. `sampling` gives the
+posterior, through the PyMC models of `moment_init.models`, which are imported when asked for.
 """
 
+from moment_init.alignment import align_components
+from moment_init.draw_store import open_store
 from moment_init.em import EMFit, fit_em, select_components
 from moment_init.estimation import estimate
 from moment_init.exceptions import ConvergenceWarning, IdentifiabilityError, WeakSignalWarning
 from moment_init.matching import angles_in_degrees, match_components
+from moment_init.membership import predict_membership
+from moment_init.model_starts import initial_values
 from moment_init.results import MomentEstimate, Status
+from moment_init.sampling import sample
 from moment_init.simulation import MixtureData, simulate_mixture
 
 __all__ = [
@@ -21,10 +27,15 @@ __all__ = [
     "MomentEstimate",
     "Status",
     "WeakSignalWarning",
+    "align_components",
     "angles_in_degrees",
     "estimate",
     "fit_em",
+    "initial_values",
     "match_components",
+    "open_store",
+    "predict_membership",
+    "sample",
     "select_components",
     "simulate_mixture",
 ]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["group_order", "require_constant_in_groups", "validate_groups"]
+__all__ = ["group_codes", "group_order", "require_constant_in_groups", "validate_groups"]
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -49,6 +49,26 @@ def validate_groups(groups: Any, n_obs: int) -> NDArray[np.generic] | None:
     return labels
 
 
+def group_codes(groups: NDArray[np.generic] | None) -> IndexArray | None:
+    """Number the groups in the order of their first rows.
+
+    Parameters
+    ----------
+    groups : numpy.ndarray, shape (n_obs,), or None
+        Checked labels.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n_obs,), or None
+        Number of each row's group. None without groups.
+    """
+    if groups is None:
+        return None
+    from pandas import factorize  # labels of any kind; imported where there are groups only
+
+    return np.asarray(factorize(groups)[0], dtype=np.intp)
+
+
 def group_order(
     groups: NDArray[np.generic] | None,
 ) -> tuple[IndexArray | None, IndexArray | None]:
@@ -66,11 +86,9 @@ def group_order(
     starts : numpy.ndarray of int, shape (n_groups,), or None
         Where each group begins in that order.
     """
-    if groups is None:
+    codes = group_codes(groups)
+    if codes is None:
         return None, None
-    from pandas import factorize  # labels of any kind; imported where there are groups only
-
-    codes = np.asarray(factorize(groups)[0], dtype=np.intp)
     order = np.argsort(codes, kind="stable")
     return order, np.flatnonzero(np.diff(codes[order], prepend=-1))
 

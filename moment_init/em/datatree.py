@@ -4,8 +4,8 @@ r"""A fit as a DataTree that ArviZ reads.
 | --- | --- | --- | --- |
 | posterior | coefficient, direction | chain, draw, feature, component | draws |
 | | bias, scale, weight, dispersion | chain, draw, component | draws |
-| | gate | chain, draw, component, gate_feature | slopes of the gate's logits |
-| | gate_bias | chain, draw, component | logits at gating covariates zero |
+| | gate | chain, draw, component, gate_feature | slopes of the gate's logits, of sum zero |
+| | gate_bias | chain, draw, component | logits at gating covariates zero, of sum zero |
 | | gate_mean | chain, draw, component, gate_feature | means of a gaussian gate |
 | | gate_covariance | chain, draw, component, gate_feature, gate_feature_2 | its covariances |
 | sample_stats | log_q | chain, draw | log density of the draw on the unconstrained scale |
@@ -18,8 +18,10 @@ r"""A fit as a DataTree that ArviZ reads.
 
 Draws are those of the normal approximation about the maximum, on the scale of
 `moment_init.likelihood.parameters.pack` (coefficients, biases, log dispersion, logits) and
-`moment_init.likelihood.gate_density.pack_gate`, one chain. With a gaussian gate log-likelihoods are
-the joint ones of gating covariates and response.
+`moment_init.likelihood.gate_density.pack_gate`, one chain. Logits of a gate sum to zero over the
+components, where `EMFit` has them relative to the last: so none is constant, and components trade
+places by a permutation alone. With a gaussian gate log-likelihoods are the joint ones of gating
+covariates and response.
 `lp`, `log_likelihood` and `observed_data` are there if data are given; sample weights enter `lp`
 and, within groups, `log_likelihood`.
 """
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
     from moment_init.em.result import EMFit
 
-__all__ = ["draw_laplace", "fit_to_datatree"]
+__all__ = ["draw_laplace", "fit_to_datatree", "unit_coordinate"]
 
 FloatArray = NDArray[np.float64]
 Variable = tuple[tuple[str, ...], NDArray[Any]]
@@ -108,7 +110,7 @@ def fit_to_datatree(
         values = _draw_log_likelihoods(fit, rows, parameters, gates)
         weights = rows.sample_weight if rows.group_starts is None else np.ones(rows.n_units)
         stats["lp"] = (("chain", "draw"), (values @ weights)[None])
-        unit, labels = _unit_coordinate(rows, order, data.get("groups"))
+        unit, labels = unit_coordinate(rows, order, data.get("groups"))
         groups["log_likelihood"] = xarray.Dataset(
             {"y": (("chain", "draw", unit), values[None])}, {**_sampling(draws), unit: labels}
         )
@@ -211,9 +213,10 @@ def _posterior(
     if gates and fit.gate_centre is not None:
         # Not (gate_feature, component): ArviZ labels the rows of its summary by the order in which
         # dims first appear in the variables, which is that of the coefficients, then of the gate.
-        variables["gate"] = stacked([gate.T for gate in gates], "component", "gate_feature")
+        slopes = [_of_sum_zero(gate).T for gate in gates]
+        variables["gate"] = stacked(slopes, "component", "gate_feature")
         logits = [
-            np.log(p.weights / p.weights[-1]) - fit.gate_centre @ gate
+            _of_sum_zero(np.log(p.weights) - fit.gate_centre @ gate)
             for p, gate in zip(parameters, gates, strict=True)
         ]
         variables["gate_bias"] = stacked(logits, "component")
@@ -225,6 +228,11 @@ def _posterior(
         variables["gate_covariance"] = stacked(covariances, *dims, "gate_feature_2")
         coords |= {"gate_feature": list(fit.gate_names), "gate_feature_2": list(fit.gate_names)}
     return xarray.Dataset(variables, coords, attrs={"warning": _warning(fit)})
+
+
+def _of_sum_zero(logits: FloatArray) -> FloatArray:
+    """Logits relative to their mean over the components, which are on the last axis."""
+    return np.asarray(logits - logits.mean(axis=-1, keepdims=True))
 
 
 def _draw_log_likelihoods(
@@ -245,10 +253,27 @@ def _draw_log_likelihoods(
     return result
 
 
-def _unit_coordinate(
+def unit_coordinate(
     rows: LikelihoodRows, order: NDArray[np.intp] | None, groups: Any
 ) -> tuple[str, NDArray[Any]]:
-    """Dim of the log-likelihood and its labels; a group's label is written as text if it must."""
+    """Dim of what every unit has, and its labels.
+
+    Parameters
+    ----------
+    rows : LikelihoodRows
+        Rows from `moment_init.em.prediction.rows_for`.
+    order : numpy.ndarray of int, shape (n_obs,), or None
+        Which of the user's rows stands where.
+    groups : array-like, shape (n_obs,), or None
+        Labels of the groups in the user's order.
+
+    Returns
+    -------
+    name : {"obs", "group"}
+        The dim.
+    labels : numpy.ndarray, shape (n_units,)
+        Numbers of the rows, or labels of the groups, written as text if they are no numbers.
+    """
     if rows.group_starts is None or order is None:
         return "obs", np.arange(rows.n_obs)
     labels = np.asarray(groups)[order[rows.group_starts]]

@@ -35,7 +35,7 @@ from moment_init.em.posing import (
 from moment_init.em.prediction import membership
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import RandomStart
-from moment_init.em.refining import refine
+from moment_init.em.refining import enlarged, refine, search_sample
 from moment_init.em.result import EMFit
 from moment_init.em.start_records import BREAKDOWNS, StartRecord
 from moment_init.em.tensor_starts import tensor_starts
@@ -51,11 +51,6 @@ __all__ = ["fit_em"]
 FloatArray = NDArray[np.float64]
 Covariates = tuple[FloatArray, tuple[str, ...]]
 Init = Literal["tensor", "random"] | MomentEstimate | EMFit | tuple[ArrayLike, ...] | ArrayLike
-
-SEARCH_UNITS = 20_000
-SEARCH_UNITS_PER_PARAMETER = 200
-"""A search sees up to so many units: wrong maxima are hundreds of units of log-likelihood apart
-there, and the last climb uses all rows."""
 
 
 def fit_em(
@@ -283,7 +278,7 @@ def _search_gaussian_gate(
     posed = {"softmax": gated.logit, "ungated": gated.base}
     ends = {origin: by(problem, data, options, rng).best for origin, problem in posed.items()}
     found = [(origin, end.parameters) for origin, end in ends.items() if end is not None]
-    sample = _searched(gated.logit, rng)
+    sample = search_sample(gated.logit, rng)
     seen = gated if sample is gated.logit else GatedProblem.of(sample)
     return search_gated(seen, found, options, rng)
 
@@ -313,7 +308,7 @@ def _by_bare_starts(
     problem: EMProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
 ) -> Portfolio:
     """The candidates of the moments as they are, or a mixture grown by splits without them."""
-    sample = _searched(problem, rng)
+    sample = search_sample(problem, rng)
     starts = tensor_starts(problem, data, rng)
     if not starts:
         starts = [("splits", run.parameters) for run in grow(sample, LEAN_GROWTH)]
@@ -324,7 +319,7 @@ def _by_search(
     problem: EMProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
 ) -> Portfolio:
     """Search on a sample if there are many rows; the caller climbs on all of them."""
-    sample = _searched(problem, rng)
+    sample = search_sample(problem, rng)
     settings = PortfolioOptions()
     if options.n_starts is not None:
         settings = replace(settings, n_random=options.n_starts)
@@ -338,22 +333,12 @@ def _by_search(
             failures.append(str(error))
             return []
 
-    portfolio = search(sample, from_moments, seeds[1], settings)
+    portfolio = enlarged(
+        problem, search(sample, from_moments, seeds[1], settings), from_moments, rng
+    )
     for message in failures:
         portfolio.fail("tensor", message)
     return portfolio
-
-
-def _searched(problem: EMProblem, rng: np.random.Generator) -> EMProblem:
-    """The problem on as many units as a search needs."""
-    p, r = problem.rows.n_features, problem.n_components
-    n_parameters = r * (p + 2 + problem.family.has_dispersion)
-    most = max(SEARCH_UNITS, SEARCH_UNITS_PER_PARAMETER * n_parameters)
-    n_units = problem.rows.n_units
-    if n_units <= 2 * most:
-        return problem
-    chosen = np.sort(rng.choice(n_units, most, replace=False))
-    return problem.with_rows(problem.rows.take(chosen))
 
 
 def _best(portfolio: Portfolio) -> MaximiseResult:
@@ -374,12 +359,15 @@ def _require_run[R](best: R | None, records: list[StartRecord]) -> R:
 
 def _finished(problem: EMProblem, portfolio: Portfolio, options: FitOptions) -> MaximiseResult:
     """The best run of a search, taken to the tolerance on all rows."""
-    best = _best(portfolio)
-    start = refine(problem, best.parameters, portfolio.problem.rows.n_units)
-    end = problem.climb(start, max_steps=options.max_iter, tolerance=options.tolerance, damping=0.0)
-    if portfolio.problem.rows.n_units != problem.rows.n_units:
+    best, searched = _best(portfolio), portfolio.problem
+    if searched.rows.n_units != problem.rows.n_units:
         portfolio.records = [replace(record, is_sampled=True) for record in portfolio.records]
-        return end
+        return refine(
+            problem, searched, best, max_steps=options.max_iter, tolerance=options.tolerance
+        )
+    end = problem.climb(
+        best.parameters, max_steps=options.max_iter, tolerance=options.tolerance, damping=0.0
+    )
     # the last point of the search is the first of this climb, evaluated again
     history = (*best.history[:-1], *end.history)
     return replace(end, history=history, n_iter=best.n_iter + end.n_iter)

@@ -28,7 +28,7 @@ from moment_init.likelihood.constraints import LinearConstraint
 from moment_init.likelihood.em_step import em_step
 from moment_init.likelihood.parameters import MixtureParameters, move
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.likelihood.stepping import bounded_step, free_step
+from moment_init.likelihood.stepping import bounded_step, free_step, rounding_of
 from moment_init.likelihood.sums import (
     LikelihoodSums,
     likelihood_sums,
@@ -49,8 +49,9 @@ reciprocal of the share of information that is not missing."""
 _PURE_NEWTON = 1e-3
 """Damping below this is dropped altogether, so that the last steps converge quadratically."""
 
-_ROUNDING = 1e-13
-"""Relative rounding error of a sum of log densities: a gain below it cannot be seen."""
+_SETTLED = 1e-2
+"""A Newton step that promises less than this share of the tolerance is not tried: what is left
+moves no estimate by more than sqrt(2 * .01 * tolerance) standard errors."""
 
 _IDLE_STEPS = 5
 """So many steps in a row that gain no more than rounding end a search, whatever they promise."""
@@ -63,6 +64,10 @@ step is no better."""
 
 _NEWTON_GAIN = 1.0
 """Gain of an iteration of EM below which the maximum is so near that Newton's steps end sooner."""
+
+_SURE_RATE = 0.5
+"""Rate of EM below which, once an iteration gains less than `_NEWTON_GAIN`, less than that is left:
+Newton's first step is not damped then."""
 
 _HOPEFUL = 30.0
 """A run is given up if even so many times the predicted gain would not take it to its target."""
@@ -345,6 +350,7 @@ def _climb_by_em[P](
                 return
         is_near = gain < _NEWTON_GAIN and gain <= last_gain
         if search.n_iter >= em_steps and (is_slow or is_near) and search.share == 1.0:
+            search.damping = 0.0 if is_near and rate < _SURE_RATE else search.damping
             return
         search.share, last_gain = min(1.0, 2 * search.share), gain
 
@@ -364,13 +370,16 @@ def _climb_by_newton[P](
         sums = search.sums
         step, damping = bounded_step(sums, active, likelihood.constraint, search.damping)
         gain = 0.5 * float(sums.score @ step)
+        if damping < _NEWTON_DAMPING and gain < _SETTLED * tolerance:
+            search.ending = Ending.CONVERGED
+            break
         candidate = likelihood.moved(search.parameters, search.share * step)
         there = likelihood.sums(candidate, missing=True)
         search.n_iter += 1
         search.damping = damping
         if there.log_likelihood >= sums.log_likelihood:
             gained = there.log_likelihood - sums.log_likelihood
-            n_idle = n_idle + 1 if gained <= _rounding(sums) else 0
+            n_idle = n_idle + 1 if gained <= rounding_of(sums) else 0
             search.parameters, search.sums = candidate, there
             search.history.append(there.log_likelihood)
             is_newton = damping < _NEWTON_DAMPING
@@ -380,7 +389,7 @@ def _climb_by_newton[P](
                 search.ending = Ending.STALLED
             search.damping = damping / 4 if damping > _PURE_NEWTON else 0.0
             search.share = min(1.0, 2 * search.share)
-        elif gain <= _rounding(sums):
+        elif gain <= rounding_of(sums):
             search.ending = Ending.CONVERGED
         elif damping < 1.0:
             search.damping = min(1.0, 8 * damping + 1e-2)
@@ -388,8 +397,3 @@ def _climb_by_newton[P](
             search.share /= 3
             if search.share < _SMALLEST_SHARE:
                 search.ending = Ending.STALLED
-
-
-def _rounding(sums: LikelihoodSums) -> float:
-    """Gain of log-likelihood that cannot be told from rounding."""
-    return _ROUNDING * max(abs(sums.log_likelihood), sums.magnitude)

@@ -11,12 +11,15 @@ from moment_init.likelihood.constraints import LinearConstraint
 from moment_init.likelihood.solving import solve_information
 from moment_init.likelihood.sums import LikelihoodSums
 
-__all__ = ["bounded_step", "free_step"]
+__all__ = ["bounded_step", "free_step", "rounding_of"]
 
 FloatArray = NDArray[np.float64]
 
 _SMALLEST_RIDGE = 1e-6
 """What a zero on the diagonal counts as where a ridge is needed."""
+
+_ROUNDING = 1e-13
+"""Relative rounding error of a sum of log densities: a gain below it cannot be seen."""
 
 
 def bounded_step(
@@ -97,3 +100,19 @@ def free_step(
         # the complete-data information of a dispersion may be negative far from the maximum
         ridge = 2 * ridge + 0.5 if damping >= 1.0 else 0.0
         damping = min(1.0, 4 * damping + 1e-3)
+
+
+def rounding_of(sums: LikelihoodSums) -> float:
+    """Gain of log-likelihood that cannot be told from rounding.
+
+    Parameters
+    ----------
+    sums : LikelihoodSums
+        The sums.
+
+    Returns
+    -------
+    float
+        The gain.
+    """
+    return _ROUNDING * max(abs(sums.log_likelihood), sums.magnitude)

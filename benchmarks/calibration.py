@@ -1,0 +1,407 @@
+"""Whether posteriors are calibrated: ranks of the truth under the prior, and coverage of intervals.
+
+Ranks: parameters and responses are drawn from the model itself, with anchors that are given, so
+that the data are used once. In draws of the posterior of such responses the parameters have a
+uniform rank, if model, gradient and sampler are right (Talts et al. 2018). The model is compiled
+once and is given each set of responses as data. The log-likelihood is ranked as well, which depends
+on the responses and shows errors that no parameter shows (Modrak et al. 2023).
+
+Coverage: intervals of `sample`, whose anchors come from the same data.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chisquare, kstest
+
+from benchmarks.report import Benchmark, Figure, Options, Outcome, Row, format_table
+from moment_init import MixtureData, fit_em, match_components, simulate_mixture
+from moment_init.data import RegressionData, validate_data
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["BENCHMARK", "quiet_sampler", "run"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+FAMILIES = ("bernoulli", "poisson", "gaussian")
+N_OBS, N_FEATURES, N_COMPONENTS = 150, 3, 2
+ANCHOR_ANGLE = 10.0
+N_REPLICATIONS, QUICK_REPLICATIONS = 400, 20
+
+# Lengths of the anchors' coefficients, where chains start: near the middle of the priors.
+ANCHOR_SCALE = {"bernoulli": 3.0, "poisson": 0.7, "gaussian": 1.0}
+ANCHOR_DISPERSION = 0.7
+
+# Ranks among 99 draws have 100 values, five to a bin; 200 replications put ten into each bin.
+N_RANKED, N_BINS = 99, 20
+N_CHAINS, N_TUNE, N_DRAWS = 2, 500, 1_000
+# Chains whose draws are worth fewer than are ranked are run again, this many times as long.
+LENGTHENING, MAX_LENGTHENINGS = 4, 2
+LEVEL = 0.05
+
+COVERAGE_DATA_SETS, QUICK_DATA_SETS = 40, 1
+COVERAGE_OBS, COVERAGE_FEATURES, QUICK_OBS = 2_000, 4, 500
+PROBABILITY = 0.9
+COVERAGE_RANGE = (0.85, 0.95)
+PARAMETERS = ("scale", "bias", "weight", "coefficient")
+
+
+@dataclass(frozen=True, slots=True)
+class Replications:
+    """Ranks of one family.
+
+    Parameters
+    ----------
+    ranks : dict of str to numpy.ndarray
+        Ranks of each scalar, one for each replication.
+    n_short : int
+        Replications whose draws are worth fewer than were ranked.
+    n_divergent : int
+        Replications with a divergence.
+    """
+
+    ranks: dict[str, IntArray]
+    n_short: int
+    n_divergent: int
+
+
+def run(options: Options) -> Outcome:
+    """Rank the truth in posteriors, then count intervals that hold it.
+
+    Parameters
+    ----------
+    options : Options
+        Size and seed; the number of data sets is that of the coverage.
+
+    Returns
+    -------
+    Outcome
+        p-values of uniformity by variable, and coverage by parameter.
+    """
+    n_replications = QUICK_REPLICATIONS if options.is_quick else N_REPLICATIONS
+    n_data_sets = options.data_sets(COVERAGE_DATA_SETS, QUICK_DATA_SETS)
+    with quiet_sampler():
+        rows, figures = _rank_families(n_replications, options)
+        covered = _cover_data_sets(n_data_sets, options)
+    rows += covered
+    figures += _coverage_figures(covered, is_judged=not options.is_quick)
+    settings = {
+        "replications": n_replications,
+        "n": N_OBS,
+        "anchor_angle": ANCHOR_ANGLE,
+        "ranked draws": N_RANKED,
+        "p": f"chi-square of {N_BINS} bins of ranks; Kolmogorov-Smirnov beside it",
+        "coverage data sets": n_data_sets,
+        "coverage": f"equal-tailed {PROBABILITY:.0%} intervals, components matched to the truth",
+    }
+    return Outcome(tuple(rows), tuple(figures), settings)
+
+
+@contextmanager
+def quiet_sampler() -> Iterator[None]:
+    """Silence PyMC's remarks, which would stand between the rows of a table.
+
+    Yields
+    ------
+    None
+        While it is silent.
+    """
+    logger = logging.getLogger("pymc")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _rank_families(n_replications: int, options: Options) -> tuple[list[Row], list[Figure]]:
+    rows: list[Row] = []
+    figures: list[Figure] = []
+    for family in FAMILIES:
+        measured = _replicate(family, n_replications, options.seed)
+        own = [_uniformity(family, name, ranks) for name, ranks in measured.ranks.items()]
+        print(format_table(own), flush=True)
+        rows += own
+        figures += _rank_figures(family, own, measured, is_judged=not options.is_quick)
+    return rows, figures
+
+
+def _replicate(family: str, n_replications: int, seed: int) -> Replications:
+    """Ranks of the truth in posteriors of responses that the model itself made."""
+    import nutpie
+    import pymc as pm
+
+    model, data = _anchored_model(family, seed)
+    named = [*model.free_RVs, *model.deterministics]
+    *parameters, responses = pm.draw(
+        [*named, model["y"]], draws=n_replications, random_seed=seed
+    )
+    truths = dict(zip([variable.name for variable in named], parameters, strict=True))
+    compiled = nutpie.compile_pymc_model(model, jitter_rvs=set())
+    ranks: list[dict[str, int]] = []
+    n_short = n_divergent = 0
+    for index, y in enumerate(np.asarray(responses, dtype=np.float64)):
+        tree, n_effective = _sample_long_enough(compiled.with_data(y_data=y), seed + index)
+        n_short += n_effective < N_RANKED
+        n_divergent += bool(tree["sample_stats"]["diverging"].any())
+        truth = {name: values[index] for name, values in truths.items()}
+        ranks.append(_ranks(tree["posterior"].to_dataset(), truth, replace(data, y=y)))
+        if (index + 1) % 50 == 0:
+            print(f"{family}: {index + 1} replications", flush=True)
+    columns = {name: np.array([each[name] for each in ranks]) for name in ranks[0]}
+    return Replications(_without_copies(columns), int(n_short), n_divergent)
+
+
+def _anchored_model(family: str, seed: int) -> tuple[Any, RegressionData]:
+    """The model about given anchors, which are at right angles, and its rows."""
+    from moment_init.models import mixture_glm
+
+    coefficients = ANCHOR_SCALE[family] * np.eye(N_FEATURES, N_COMPONENTS)
+    middle = {"biases": np.zeros(N_COMPONENTS), "weights": np.full(N_COMPONENTS, 0.5)}
+    dispersion = np.full(N_COMPONENTS, ANCHOR_DISPERSION) if family == "gaussian" else None
+    simulated = simulate_mixture(
+        N_OBS,
+        N_FEATURES,
+        N_COMPONENTS,
+        family=family,
+        directions=np.eye(N_FEATURES, N_COMPONENTS),
+        scales=ANCHOR_SCALE[family],
+        dispersion=dispersion,
+        **middle,
+        random_seed=seed,
+    )
+    start = (coefficients, *middle.values(), *(() if dispersion is None else (dispersion,)))
+    model = mixture_glm(
+        simulated.X,
+        simulated.y,
+        N_COMPONENTS,
+        family=family,
+        init=start,
+        anchor_angle=ANCHOR_ANGLE,
+    )
+    return model, validate_data(simulated.X, simulated.y, family=family)
+
+
+def _sample_long_enough(compiled: Any, seed: int) -> tuple["xarray.DataTree", float]:
+    """Chains from the anchors, and how many independent draws the worst variable has."""
+    import arviz as az
+    import nutpie
+
+    n_draws = N_DRAWS
+    for _ in range(MAX_LENGTHENINGS + 1):
+        tree = nutpie.sample(
+            compiled,
+            draws=n_draws,
+            tune=N_TUNE,
+            chains=N_CHAINS,
+            cores=1,
+            seed=seed,
+            save_warmup=False,
+            progress_bar=False,
+        )
+        posterior = tree["posterior"].to_dataset()
+        effective = az.ess(posterior, method="bulk")
+        smallest = min(float(each.min()) for each in effective.data_vars.values())
+        if smallest >= N_RANKED:
+            break
+        n_draws *= LENGTHENING
+    return tree, smallest
+
+
+def _ranks(
+    posterior: "xarray.Dataset", truth: Mapping[str, FloatArray], data: RegressionData
+) -> dict[str, int]:
+    """How many of the thinned draws lie below the truth, for each scalar."""
+    stacked = posterior.stack(sample=("chain", "draw"))
+    chosen = np.linspace(0, stacked.sizes["sample"] - 1, N_RANKED).round().astype(int)
+    result: dict[str, int] = {}
+    for name, value in truth.items():
+        draws = stacked[name].transpose("sample", ...).to_numpy()[chosen]
+        below = (draws < value).sum(axis=0)
+        for place in np.ndindex(below.shape):
+            result[f"{name}{list(place)}"] = int(below[place])
+    chain, draw = np.divmod(chosen, posterior.sizes["draw"])
+    result["log-likelihood"] = _likelihood_rank(posterior, (chain, draw), truth, data)
+    return result
+
+
+def _likelihood_rank(
+    posterior: "xarray.Dataset",
+    chosen: tuple[IntArray, IntArray],
+    truth: Mapping[str, FloatArray],
+    data: RegressionData,
+) -> int:
+    from moment_init.predictive import PosteriorDraws, draw_log_likelihoods
+
+    names = [name for name in ("coefficient", "bias", "weight", "dispersion") if name in truth]
+    sets = []
+    for name in names:
+        draws = posterior[name].transpose("chain", "draw", ...).to_numpy()[chosen]
+        sets.append(np.concatenate([draws, truth[name][None]]))
+    values = draw_log_likelihoods(PosteriorDraws(*sets), data, None).sum(axis=-1)
+    return int((values[:-1] < values[-1]).sum())
+
+
+def _without_copies(ranks: dict[str, IntArray]) -> dict[str, IntArray]:
+    """Leave out scalars that always rank as another does, or the other way round."""
+    kept: dict[str, IntArray] = {}
+    for name, values in ranks.items():
+        if not any(
+            np.array_equal(values, other) or np.array_equal(N_RANKED - values, other)
+            for other in kept.values()
+        ):
+            kept[name] = values
+    return kept
+
+
+def _uniformity(family: str, name: str, ranks: IntArray) -> Row:
+    """Test the ranks of a variable for uniformity."""
+    per_bin = (N_RANKED + 1) // N_BINS
+    counts = np.bincount(ranks // per_bin, minlength=N_BINS)
+    # The middle of a rank's cell: what is left of the steps is a hundredth.
+    positions = (ranks + 0.5) / (N_RANKED + 1)
+    return {
+        "family": family,
+        "variable": name,
+        "replications": len(ranks),
+        "p": float(chisquare(counts).pvalue),
+        "p (KS)": float(kstest(positions, "uniform").pvalue),
+        # In standard errors of the mean of uniform ranks.
+        "mean rank z": float((positions.mean() - 0.5) * np.sqrt(12.0 * len(ranks))),
+    }
+
+
+def _rank_figures(
+    family: str, rows: list[Row], measured: Replications, *, is_judged: bool
+) -> list[Figure]:
+    number = len(rows)
+    n_small = sum(float(str(row["p"])) < LEVEL / number for row in rows)
+    n_small_ks = sum(float(str(row["p (KS)"])) < LEVEL / number for row in rows)
+    n_replications = int(str(rows[0]["replications"]))
+    return [
+        Figure(
+            f"{family}: variables of {number} with p < {LEVEL:g}/{number}",
+            n_small,
+            "0",
+            n_small == 0 if is_judged else None,
+        ),
+        Figure(f"{family}: the same by Kolmogorov-Smirnov", n_small_ks),
+        Figure(f"{family}: smallest p", min(float(str(row["p"])) for row in rows)),
+        Figure(
+            f"{family}: share of replications worth fewer than {N_RANKED} draws",
+            measured.n_short / n_replications,
+        ),
+        Figure(
+            f"{family}: share of replications with divergences",
+            measured.n_divergent / n_replications,
+        ),
+    ]
+
+
+def _cover_data_sets(n_data_sets: int, options: Options) -> list[Row]:
+    """Coverage of each parameter by directions, in turn so that a run can be cut."""
+    hits: dict[tuple[str, str], list[float]] = {
+        (directions, name): [] for directions in ("anchored", "fixed") for name in PARAMETERS
+    }
+    for index in range(n_data_sets):
+        data = simulate_mixture(
+            QUICK_OBS if options.is_quick else COVERAGE_OBS,
+            COVERAGE_FEATURES,
+            N_COMPONENTS,
+            random_seed=[options.seed, index],
+        )
+        fit = fit_em(
+            data.X, data.y, N_COMPONENTS, progressbar=False, random_seed=[options.seed, index]
+        )
+        for directions in ("anchored", "fixed"):
+            tree = _sampled(data, fit, directions, options.seed + index)
+            for name, share in _coverage(tree["posterior"].to_dataset(), data).items():
+                hits[directions, name].append(share)
+        shares = {d: np.mean([hits[d, name] for name in PARAMETERS]) for d in ("anchored", "fixed")}
+        print(
+            f"coverage after {index + 1} data sets: anchored {shares['anchored']:.3f}, fixed "
+            f"{shares['fixed']:.3f}",
+            flush=True,
+        )
+    return [_coverage_row(*key, shares) for key, shares in hits.items()]
+
+
+def _sampled(data: MixtureData, fit: Any, directions: Any, seed: int) -> "xarray.DataTree":
+    from moment_init.sampling import sample
+
+    return sample(
+        data.X,
+        data.y,
+        N_COMPONENTS,
+        init=fit,
+        directions=directions,
+        log_likelihood=False,
+        posterior_predictive=False,
+        progressbar=False,
+        random_seed=seed,
+    )
+
+
+def _coverage(posterior: "xarray.Dataset", data: MixtureData) -> dict[str, float]:
+    """Share of each parameter's entries that lie in their intervals."""
+    mean = posterior["coefficient"].mean(("chain", "draw")).transpose("feature", "component")
+    index = match_components(mean.to_numpy(), data.coefficients, signed=True)
+    truth = {
+        "scale": data.scales,
+        "bias": data.biases,
+        "weight": data.weights,
+        "coefficient": data.coefficients,
+    }
+    tail = (1.0 - PROBABILITY) / 2.0
+    result = {}
+    for name, value in truth.items():
+        draws = posterior[name].transpose("chain", "draw", ..., "component").to_numpy()[..., index]
+        low, high = np.quantile(draws, [tail, 1.0 - tail], axis=(0, 1))
+        result[name] = float(np.mean((low <= value) & (value <= high)))
+    return result
+
+
+def _coverage_row(directions: str, name: str, shares: list[float]) -> Row:
+    error = float(np.std(shares, ddof=1) / np.sqrt(len(shares))) if len(shares) > 1 else None
+    return {
+        "directions": directions,
+        "parameter": name,
+        "data sets": len(shares),
+        "coverage": float(np.mean(shares)),
+        # Between data sets: entries of one data set go together.
+        "standard error": error,
+    }
+
+
+def _coverage_figures(rows: list[Row], *, is_judged: bool) -> list[Figure]:
+    """Coverage over all scalars: coefficients count as often as there are features."""
+    lowest, highest = COVERAGE_RANGE
+    figures = []
+    for directions in ("anchored", "fixed"):
+        own = [row for row in rows if row["directions"] == directions]
+        counts = [COVERAGE_FEATURES if row["parameter"] == "coefficient" else 1 for row in own]
+        share = float(np.average([float(str(row["coverage"])) for row in own], weights=counts))
+        has_bar = directions == "anchored"
+        figures.append(
+            Figure(
+                f"coverage of {PROBABILITY:.0%} intervals, directions {directions}",
+                share,
+                f"between {lowest:g} and {highest:g}" if has_bar else None,
+                lowest <= share <= highest if has_bar and is_judged else None,
+            )
+        )
+    return figures
+
+
+BENCHMARK = Benchmark(
+    "calibration", "ranks of the truth in posteriors, and coverage of intervals", run
+)

@@ -1,0 +1,1 @@
+"""A start for a model of your own."""

@@ -1,0 +1,343 @@
+r"""Log densities of one response under one component, as scalar functions that numba compiles.
+
+A kernel has three functions. ``prepare_row(y, n_trials)`` returns the part of the log density that
+no component changes, and one number that `term` reads; ``prepare_component(dispersion)`` returns
+four numbers that `term` reads; ``term(y, row_number, eta, c0, c1, c2, c3)`` returns the remaining
+log density and its derivatives in eta and in the dispersion (zero where there is none). What does
+not change with the row or with the component is so computed once.
+
+All are ordinary Python functions as well, which is how most tests call them.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import register_jitable
+from scipy import special
+
+from moment_init.families.dispersion import STIRLING_FROM
+from moment_init.families.links import LARGEST_LOG_MEAN
+
+__all__ = ["JIT_OPTIONS", "KERNELS", "Kernel", "jitable"]
+
+JIT_OPTIONS: Mapping[str, Any] = MappingProxyType(
+    {
+        # PyTensor's own flags: infinities and NaN keep their meaning.
+        "fastmath": frozenset({"arcp", "contract", "afn", "reassoc", "nsz"}),
+        # A division by zero is an infinity, not an exception with its branch in the loop.
+        "error_model": "numpy",
+    }
+)
+"""Options of numba for everything here and for the loops around it."""
+
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+_SQRT_HALF = math.sqrt(0.5)
+_DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
+
+_LARGEST_LOG_ODDS = 700.0
+"""exp(700), about 1e304, is still a double, and so is its reciprocal."""
+
+_NORMAL_TAIL_FROM = -30.0
+"""Below it the normal distribution function comes from its asymptotic series, whose eighth term,
+135135 z^-14, is then 3e-16; above it neither erfc nor the density underflows."""
+
+_ASYMPTOTIC_FROM = 12.0
+"""From here on six terms of the digamma function's series are exact to 691/32760 x^-12, 2e-15."""
+
+_PRODUCT_UP_TO = 12
+"""Rising factorials of up to twelve factors are multiplied out: cheaper than log gamma."""
+
+_LARGEST_FACTOR = 1e20
+"""The twelfth power of 1e20 is still a double."""
+
+_LOG_FACTORIALS = special.gammaln(np.arange(256) + 1.0)
+
+
+class Kernel(NamedTuple):
+    """The functions of one family and link; see the head of the module.
+
+    Parameters
+    ----------
+    prepare_row : callable
+        ``(y, n_trials) -> (base, row_number)``.
+    prepare_component : callable
+        ``(dispersion) -> (c0, c1, c2, c3)``.
+    term : callable
+        ``(y, row_number, eta, c0, c1, c2, c3) -> (value, eta derivative, dispersion derivative)``.
+    mean_and_slope : callable or None
+        ``z -> (g(z), g'(z))`` for families whose density is ``g((2 y - 1) eta)`` with a bounded
+        ``g``: a mixture is then a sum of probabilities, and needs one logarithm a row.
+    """
+
+    prepare_row: Callable[[float, float], tuple[float, float]]
+    prepare_component: Callable[[float], tuple[float, float, float, float]]
+    term: Callable[..., tuple[float, float, float]]
+    mean_and_slope: Callable[[float], tuple[float, float]] | None = None
+
+
+def jitable[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Let compiled code call a function that stays an ordinary one for Python.
+
+    Parameters
+    ----------
+    function : callable
+        Within numba's language.
+
+    Returns
+    -------
+    callable
+        The same function.
+    """
+    options = {**JIT_OPTIONS, "fastmath": set(JIT_OPTIONS["fastmath"])}
+    register_jitable(**options)(function)
+    return function
+
+
+@jitable
+def _log_factorial(count: float) -> float:
+    if 0.0 <= count < 256.0:
+        return float(_LOG_FACTORIALS[int(count)])
+    return math.lgamma(count + 1.0)
+
+
+@jitable
+def _digamma(x: float) -> float:
+    """By recurrence up to where the asymptotic series is exact."""
+    shift = 0.0
+    while x < _ASYMPTOTIC_FROM:
+        shift += 1.0 / x
+        x += 1.0
+    return math.log(x) - _log_minus_digamma(x) - shift
+
+
+@jitable
+def _log_minus_digamma(x: float) -> float:
+    """``log(x) - digamma(x)`` for x from twelve on, which at large x is not a difference."""
+    u = 1.0 / (x * x)
+    tail = 1.0 / 120.0 - u * (1.0 / 252.0 - u * (1.0 / 240.0 - u * (1.0 / 132.0)))
+    return 0.5 / x + u * (1.0 / 12.0 - u * tail)
+
+
+@jitable
+def _stirling_tail(x: float) -> float:
+    """Terms of Stirling's series for ``log Gamma(x)`` below the constant, x from 100 on."""
+    u = 1.0 / (x * x)
+    return (1.0 / 12.0 - u * (1.0 / 360.0 - u / 1260.0)) / x
+
+
+@jitable
+def _log_rising_factorial(y: float, a: float, log_gamma: float, digamma: float) -> Any:
+    """Logarithm of ``Gamma(a + y) / Gamma(a)`` and its derivative in a, given those at a."""
+    if y <= _PRODUCT_UP_TO and a < _LARGEST_FACTOR:
+        product = 1.0
+        slope = 0.0
+        for k in range(int(y)):
+            product *= a + k
+            slope += 1.0 / (a + k)
+        return math.log(product), slope
+    upper = a + y
+    if a < STIRLING_FROM:
+        return math.lgamma(upper) - log_gamma, _digamma(upper) - digamma
+    growth = math.log1p(y / a)
+    value = y * (math.log(a) - 1.0) + (upper - 0.5) * growth
+    value += _stirling_tail(upper) - _stirling_tail(a)
+    return value, growth - (_log_minus_digamma(upper) - _log_minus_digamma(a))
+
+
+@jitable
+def _logistic(z: float) -> tuple[float, float, float]:
+    """Logistic function at z and at -z, and the logarithm of the larger, by one exponential.
+
+    The logarithm at z is that of the larger plus ``min(z, 0)``, and at -z minus ``max(z, 0)``.
+    """
+    decay = math.exp(-abs(z))
+    larger = 1.0 / (1.0 + decay)
+    smaller = decay * larger
+    log_larger = -math.log1p(decay)
+    if z >= 0.0:
+        return larger, smaller, log_larger
+    return smaller, larger, log_larger
+
+
+@jitable
+def _logit_mean_and_slope(z: float) -> tuple[float, float]:
+    odds = math.exp(min(-z, _LARGEST_LOG_ODDS))
+    mean = 1.0 / (1.0 + odds)
+    return mean, odds * mean * mean
+
+
+@jitable
+def _probit_mean_and_slope(z: float) -> tuple[float, float]:
+    return 0.5 * math.erfc(-z * _SQRT_HALF), _DENSITY_AT_ZERO * math.exp(-0.5 * z * z)
+
+
+@jitable
+def _normal_tail_series(z: float) -> float:
+    """``-z Phi(z) / phi(z)``, for z below -30."""
+    u = 1.0 / (z * z)
+    inner = 1.0 - 9.0 * u * (1.0 - 11.0 * u * (1.0 - 13.0 * u))
+    return 1.0 - u * (1.0 - 3.0 * u * (1.0 - 5.0 * u * (1.0 - 7.0 * u * inner)))
+
+
+@jitable
+def _log_normal_cdf(z: float) -> tuple[float, float]:
+    """``log Phi(z)`` and its derivative, the inverse Mills ratio."""
+    if z < _NORMAL_TAIL_FROM:
+        series = _normal_tail_series(z)
+        return math.log(series / -z) - 0.5 * z * z - _HALF_LOG_TWO_PI, -z / series
+    density = _DENSITY_AT_ZERO * math.exp(-0.5 * z * z)
+    if z > 0.0:
+        upper = 0.5 * math.erfc(z * _SQRT_HALF)
+        return math.log1p(-upper), density / (1.0 - upper)
+    probability = 0.5 * math.erfc(-z * _SQRT_HALF)
+    return math.log(probability), density / probability
+
+
+@jitable
+def _no_constants(dispersion: float) -> tuple[float, float, float, float]:
+    return 0.0, 0.0, 0.0, 0.0
+
+
+@jitable
+def _bernoulli_row(y: float, n_trials: float) -> tuple[float, float]:
+    return 0.0, 2.0 * y - 1.0
+
+
+@jitable
+def _bernoulli_logit(
+    y: float, sign: float, eta: float, c0: float, c1: float, c2: float, c3: float
+) -> tuple[float, float, float]:
+    z = sign * eta
+    _, lower, log_larger = _logistic(z)
+    return log_larger + min(z, 0.0), sign * lower, 0.0
+
+
+@jitable
+def _bernoulli_probit(
+    y: float, sign: float, eta: float, c0: float, c1: float, c2: float, c3: float
+) -> tuple[float, float, float]:
+    value, ratio = _log_normal_cdf(sign * eta)
+    return value, sign * ratio, 0.0
+
+
+@jitable
+def _binomial_row(y: float, n_trials: float) -> tuple[float, float]:
+    """Logarithm of the binomial coefficient, and the failures."""
+    failures = n_trials - y
+    return _log_factorial(n_trials) - _log_factorial(y) - _log_factorial(failures), failures
+
+
+@jitable
+def _binomial_logit(
+    y: float, failures: float, eta: float, c0: float, c1: float, c2: float, c3: float
+) -> tuple[float, float, float]:
+    upper, lower, log_larger = _logistic(eta)
+    value = y * (log_larger + min(eta, 0.0)) + failures * (log_larger - max(eta, 0.0))
+    return value, y * lower - failures * upper, 0.0
+
+
+@jitable
+def _binomial_probit(
+    y: float, failures: float, eta: float, c0: float, c1: float, c2: float, c3: float
+) -> tuple[float, float, float]:
+    upper, upper1 = _log_normal_cdf(eta)
+    lower, lower1 = _log_normal_cdf(-eta)
+    return y * upper + failures * lower, y * upper1 - failures * lower1, 0.0
+
+
+@jitable
+def _count_row(y: float, n_trials: float) -> tuple[float, float]:
+    return -_log_factorial(y), 0.0
+
+
+@jitable
+def _poisson(
+    y: float, unused: float, eta: float, c0: float, c1: float, c2: float, c3: float
+) -> tuple[float, float, float]:
+    mean = math.exp(min(eta, LARGEST_LOG_MEAN))
+    return y * eta - mean, y - mean, 0.0
+
+
+@jitable
+def _negative_binomial_constants(dispersion: float) -> tuple[float, float, float, float]:
+    return dispersion, math.log(dispersion), math.lgamma(dispersion), _digamma(dispersion)
+
+
+@jitable
+def _negative_binomial(
+    y: float, unused: float, eta: float, a: float, log_a: float, log_gamma: float, digamma: float
+) -> tuple[float, float, float]:
+    t = eta - log_a
+    upper, lower, log_larger = _logistic(t)
+    log_lower = log_larger - max(t, 0.0)
+    ratio, ratio1 = _log_rising_factorial(y, a, log_gamma, digamma)
+    score = y * lower - a * upper
+    value = y * (log_larger + min(t, 0.0)) + a * log_lower + ratio
+    return value, score, ratio1 + log_lower - score / a
+
+
+@jitable
+def _gaussian_row(y: float, n_trials: float) -> tuple[float, float]:
+    return -_HALF_LOG_TWO_PI, 0.0
+
+
+@jitable
+def _gaussian_constants(dispersion: float) -> tuple[float, float, float, float]:
+    return 1.0 / dispersion, math.log(dispersion), 0.0, 0.0
+
+
+@jitable
+def _gaussian(
+    y: float, unused: float, eta: float, root_precision: float, log_sd: float, c2: float, c3: float
+) -> tuple[float, float, float]:
+    z = (y - eta) * root_precision
+    return -0.5 * z * z - log_sd, z * root_precision, (z * z - 1.0) * root_precision
+
+
+@jitable
+def _gamma_row(y: float, n_trials: float) -> tuple[float, float]:
+    log_y = math.log(y)
+    return -log_y, log_y
+
+
+@jitable
+def _gamma_constants(dispersion: float) -> tuple[float, float, float, float]:
+    """Shape a, ``a log(a) - a - log Gamma(a)`` and its derivative ``log(a) - digamma(a)``."""
+    a = dispersion
+    log_a = math.log(a)
+    if a < STIRLING_FROM:
+        return a, a * log_a - a - math.lgamma(a), log_a - _digamma(a), 0.0
+    return a, 0.5 * log_a - _HALF_LOG_TWO_PI - _stirling_tail(a), _log_minus_digamma(a), 0.0
+
+
+@jitable
+def _gamma(
+    y: float, log_y: float, eta: float, a: float, constant: float, constant1: float, c3: float
+) -> tuple[float, float, float]:
+    q = log_y - eta
+    excess = math.expm1(min(q, LARGEST_LOG_MEAN))
+    return a * (q - excess) + constant, a * excess, q - excess + constant1
+
+
+KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
+    {
+        ("bernoulli", "logit"): Kernel(
+            _bernoulli_row, _no_constants, _bernoulli_logit, _logit_mean_and_slope
+        ),
+        ("bernoulli", "probit"): Kernel(
+            _bernoulli_row, _no_constants, _bernoulli_probit, _probit_mean_and_slope
+        ),
+        ("binomial", "logit"): Kernel(_binomial_row, _no_constants, _binomial_logit),
+        ("binomial", "probit"): Kernel(_binomial_row, _no_constants, _binomial_probit),
+        ("poisson", "log"): Kernel(_count_row, _no_constants, _poisson),
+        ("negative_binomial", "log"): Kernel(
+            _count_row, _negative_binomial_constants, _negative_binomial
+        ),
+        ("gaussian", "identity"): Kernel(_gaussian_row, _gaussian_constants, _gaussian),
+        ("gamma", "log"): Kernel(_gamma_row, _gamma_constants, _gamma),
+    }
+)
+"""The kernel of each family and link."""

@@ -1,0 +1,420 @@
+r"""The Bayesian mixture of generalised linear models, and the mixture of experts.
+
+.. math::
+
+    y_i \sim \sum_j w_j\, p(\cdot \mid g(\langle \beta_j, x_i \rangle + b_j)), \qquad
+    \beta_j = s_j u_j
+
+The component is summed out. Free variables are standardised parameters; `coefficient`, `direction`,
+`scale`, `bias`, `weight`, `dispersion`, `gate` and `gate_bias` are in the user's units.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike, NDArray
+
+from moment_init.arguments import RandomSeed
+from moment_init.families import Family
+from moment_init.groups import group_codes
+from moment_init.models.mixture_density import mixture_response
+from moment_init.models.priors import PriorBook
+from moment_init.models.specification import Directions, Specification, specify
+
+__all__ = ["build_model", "mixture_glm", "mixture_of_experts"]
+
+FloatArray = NDArray[np.float64]
+
+
+def mixture_glm(
+    X: Any,
+    y: Any,
+    n_components: int,
+    *,
+    family: str | Family = "bernoulli",
+    link: str | None = None,
+    offset: ArrayLike | None = None,
+    n_trials: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    random_seed: RandomSeed = None,
+    gating: Any = None,
+    init: Any = "tensor",
+    directions: Directions = "anchored",
+    anchor_angle: float = 45.0,
+    priors: Mapping[str, Any] | None = None,
+) -> pm.Model:
+    r"""Build the PyMC model of a mixture of generalised linear models.
+
+    .. math:: u_j = \frac{a_j + \kappa Q_j \zeta_j}{\sqrt{1 + \kappa^2 |\zeta_j|^2}}, \qquad
+        \kappa = \tan(\text{anchor\_angle}) / \sqrt{d - 1}, \qquad \zeta_j \sim N(0, I)
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs; names of a DataFrame's columns become the `feature` coordinate.
+    y : array-like, shape (n_obs,)
+        Response.
+    n_components : int
+        Number of components.
+    family : str or Family, default "bernoulli"
+        Family of the response.
+    link : str, optional
+        Its link; the family's own by default.
+    offset : array-like, shape (n_obs,), optional
+        Known part of the linear predictor.
+    n_trials : int or array-like, shape (n_obs,), optional
+        Trials behind binomial responses.
+    sample_weight : array-like, shape (n_obs,), optional
+        How often each row counts.
+    groups : array-like, shape (n_obs,), optional
+        Labels of groups whose rows share their component.
+    random_seed : int, sequence of int, numpy.random.Generator, optional
+        Seed of the search for a start.
+    gating : array-like or DataFrame, shape (n_obs, n_gate), optional
+        Covariates on which the weights depend, by a multinomial logit.
+    init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
+        Where the model starts, and its anchors: a fit by `fit_em` from that start, an `EMFit` as it
+        is, or (coefficients, biases, weights[, dispersion]) as they are.
+    directions : {"anchored", "fixed", "free"}, default "anchored"
+        Whether directions tilt about an anchor, are held, or are free.
+    anchor_angle : float, default 45
+        Root mean square of the prior's angle between a direction and its anchor, in degrees and in
+        standardised coordinates.
+    priors : mapping of str to prior, optional
+        Priors of `scale`, `bias`, `weight`, `dispersion`, `tilt`, `coefficient` (free directions),
+        `gate`, `gate_bias`, all standardised: an unregistered distribution such as
+        ``pm.HalfNormal.dist(3)``, a callable of (name, dims), or an object with `create_variable`.
+        The defaults are listed in `moment_init.models.priors`.
+
+    Returns
+    -------
+    pymc.Model
+        With data `X`, `y_data` and, where given, `offset`, `n_trials`, `sample_weight`, `group`,
+        `gating`, which ``pm.set_data`` replaces, and the response `y`. Its initial values are the
+        start.
+
+    Raises
+    ------
+    TypeError
+        For arguments of a wrong type.
+    ValueError
+        For wrong values: data as in `fit_em`, a start of other data, priors of parameters that the
+        model does not have.
+
+    Notes
+    -----
+    Anchors come from the data, so that the prior of anchored directions uses the data twice; at 45
+    degrees that is little. Labels can still switch where two anchors are close; `align_components`
+    undoes and reports it. Held directions are taken for exact: intervals of the other parameters
+    are then too short.
+
+    ``pm.sample`` adds its own jitter to the start, which can undo it: use `moment_init.sample`, or
+    ``pm.sample(compile_kwargs={"jitter_rvs": set()})``. Chains that all start near one mode cannot
+    show another one.
+
+    With `groups` the log-likelihood of a group stands in its first row.
+
+    References
+    ----------
+    .. [1] Sedghi, Janzamin and Anandkumar (2016), Provable tensor methods for learning mixtures of
+       generalized linear models, AISTATS, arXiv:1412.3046.
+
+    Examples
+    --------
+    >>> from moment_init import simulate_mixture
+    >>> from moment_init.models import mixture_glm
+    >>> data = simulate_mixture(2000, 3, 2, family="poisson", random_seed=1)
+    >>> model = mixture_glm(data.X, data.y, 2, family="poisson", random_seed=1)
+    >>> [variable.name for variable in model.free_RVs]
+    ['weight', 'standardised_scale', 'tilt', 'standardised_bias']
+    >>> model.named_vars_to_dims["coefficient"]
+    ('feature', 'component')
+    """
+    specification = specify(
+        X,
+        y,
+        n_components,
+        data_block={
+            "family": family,
+            "link": link,
+            "offset": offset,
+            "n_trials": n_trials,
+            "sample_weight": sample_weight,
+            "groups": groups,
+        },
+        gating=gating,
+        init=init,
+        directions=directions,
+        anchor_angle=anchor_angle,
+        random_seed=random_seed,
+    )
+    return build_model(specification, priors)
+
+
+def mixture_of_experts(
+    X: Any,
+    y: Any,
+    n_components: int,
+    *,
+    family: str | Family = "bernoulli",
+    link: str | None = None,
+    offset: ArrayLike | None = None,
+    n_trials: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    random_seed: RandomSeed = None,
+    gating: Any = None,
+    init: Any = "tensor",
+    directions: Directions = "anchored",
+    anchor_angle: float = 45.0,
+    priors: Mapping[str, Any] | None = None,
+) -> pm.Model:
+    r"""Build a mixture whose weights depend on covariates, by default on the inputs themselves.
+
+    .. math:: P(h = j \mid x) = \frac{e^{c_j + \langle v_j, x \rangle}}
+        {\sum_k e^{c_k + \langle v_k, x \rangle}}
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs of the experts.
+    y : array-like, shape (n_obs,)
+        Response.
+    n_components : int
+        Number of experts.
+    family : str or Family, default "bernoulli"
+        Family of the response.
+    link : str, optional
+        Its link.
+    offset : array-like, shape (n_obs,), optional
+        Known part of the linear predictor.
+    n_trials : int or array-like, shape (n_obs,), optional
+        Trials behind binomial responses.
+    sample_weight : array-like, shape (n_obs,), optional
+        How often each row counts.
+    groups : array-like, shape (n_obs,), optional
+        Labels of groups whose rows share their expert; gating covariates must not vary in them.
+    random_seed : int, sequence of int, numpy.random.Generator, optional
+        Seed of the search for a start.
+    gating : array-like or DataFrame, shape (n_obs, n_gate), optional
+        Covariates of the gate; `X` by default.
+    init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
+        Where the model starts, see `mixture_glm`.
+    directions : {"anchored", "fixed", "free"}, default "anchored"
+        What is done about the experts' directions.
+    anchor_angle : float, default 45
+        Prior angle of anchored directions, in degrees.
+    priors : mapping of str to prior, optional
+        Priors, see `mixture_glm`.
+
+    Returns
+    -------
+    pymc.Model
+        The model; `gate` and `gate_bias` sum to zero over the experts.
+
+    Raises
+    ------
+    TypeError
+        For arguments of a wrong type.
+    ValueError
+        For wrong values, as `mixture_glm`.
+
+    See Also
+    --------
+    mixture_glm : The model with the same weights for all rows.
+    """
+    return mixture_glm(
+        X,
+        y,
+        n_components,
+        family=family,
+        link=link,
+        offset=offset,
+        n_trials=n_trials,
+        sample_weight=sample_weight,
+        groups=groups,
+        random_seed=random_seed,
+        gating=X if gating is None else gating,
+        init=init,
+        directions=directions,
+        anchor_angle=anchor_angle,
+        priors=priors,
+    )
+
+
+def build_model(
+    specification: Specification,
+    priors: Mapping[str, Any] | None = None,
+    *,
+    projects_once: bool = False,
+) -> pm.Model:
+    """Build the model of a specification.
+
+    Parameters
+    ----------
+    specification : Specification
+        What it is built from.
+    priors : mapping of str to prior, optional
+        The user's priors.
+    projects_once : bool
+        For fixed directions: take the projected inputs as data, `projection`, in place of `X`, so
+        that a gradient costs the same for any number of features.
+
+    Returns
+    -------
+    pymc.Model
+        The model, its initial values at the start.
+    """
+    book = PriorBook(
+        priors,
+        link=specification.data.family.link.name,
+        n_features=specification.n_features,
+    )
+    inputs = np.asarray(specification.data.X, dtype=np.float64)
+    with pm.Model(coords=_coords(specification)) as model:
+        log_weight = _mixing(specification, book)
+        scale = _scale(specification, book)
+        coefficient = _coefficient(specification, book, scale)
+        units = _response_units(specification)
+        bias = _bias(specification, book, coefficient, units)
+        dispersion = _dispersion(specification, book, units)
+        length = pt.sqrt(pt.sqr(coefficient).sum(axis=0))
+        pm.Deterministic("scale", length, dims="component")
+        pm.Deterministic("direction", coefficient / length, dims=("feature", "component"))
+        if projects_once and specification.directions == "fixed":
+            unit = specification.to_user_columns(specification.anchors)
+            eta = pm.Data("projection", inputs @ unit, dims=("obs", "component")) * scale + bias
+        else:
+            eta = pt.dot(pm.Data("X", inputs, dims=("obs", "feature")), coefficient) + bias
+        _response(specification, eta, log_weight, dispersion)
+    book.require_all_used()
+    start = specification.standardised_values(specification.start)
+    for variable in model.free_RVs:
+        if variable.name in start:
+            model.set_initval(variable, start[variable.name])
+    return model
+
+
+def _coords(specification: Specification) -> dict[str, Any]:
+    coords: dict[str, Any] = {
+        "feature": list(specification.data.feature_names),
+        "component": np.arange(specification.n_components),
+    }
+    if specification.has_tilt:
+        coords["tangent"] = np.arange(specification.n_features - 1)
+    if specification.gate_coordinates is not None:
+        coords["gate_feature"] = list(specification.gate_coordinates.names)
+    return coords
+
+
+def _mixing(specification: Specification, book: PriorBook) -> Any:
+    """Logarithms of the weights: (n_components,), or (n_obs, n_components) with a gate."""
+    where = specification.gate_coordinates
+    if where is None:
+        return pt.log(book.weight("weight", ("component",), specification.n_components))
+    level = book.gate("gate_bias", "standardised_gate_bias", ("component",))
+    slopes = book.gate("gate", "standardised_gate", ("gate_feature", "component"))
+    gate = slopes / where.scales[:, None]
+    gate_bias = level - pt.dot(where.mean, gate)
+    pm.Deterministic("weight", pt.special.softmax(level), dims="component")
+    pm.Deterministic("gate", gate.T, dims=("component", "gate_feature"))
+    gate_bias = pm.Deterministic("gate_bias", gate_bias, dims="component")
+    covariates = pm.Data("gating", specification.gating, dims=("obs", "gate_feature"))
+    return pt.special.log_softmax(pt.dot(covariates, gate) + gate_bias, axis=-1)
+
+
+def _scale(specification: Specification, book: PriorBook) -> Any:
+    """Standardised scales; None where coefficients are free."""
+    if specification.directions == "free":
+        return None
+    return book.scale("standardised_scale", ("component",))
+
+
+def _coefficient(specification: Specification, book: PriorBook, scale: Any) -> Any:
+    """Coefficients of the user's columns, (n_features, n_components).
+
+    Anchors and bases are mapped to the user's units once; lengths are those of the standardised
+    vectors, which an orthonormal frame gives without forming them.
+    """
+    dims = ("feature", "component")
+    if specification.directions == "free":
+        free = book.coefficient("standardised_coefficient", dims)
+        back = pm.Data(
+            "unwhitening", specification.to_user_columns(np.eye(specification.n_features))
+        )
+        return pm.Deterministic("coefficient", pt.dot(back, free), dims=dims)
+    anchors = specification.to_user_columns(specification.anchors)
+    along = pm.Data("anchor", anchors, dims=dims)
+    if not specification.has_tilt:
+        return pm.Deterministic("coefficient", along * scale, dims=dims)
+    bases = np.stack([specification.to_user_columns(basis) for basis in specification.bases])
+    across = pm.Data(
+        "basis",
+        specification.kappa * bases.transpose(1, 0, 2),
+        dims=("feature", "component", "tangent"),
+    )
+    tilt = book.tilt("tilt", ("component", "tangent"))
+    length = pt.sqrt(1.0 + specification.kappa**2 * pt.sqr(tilt).sum(axis=-1))
+    vectors = along + (across * tilt).sum(axis=-1)
+    return pm.Deterministic("coefficient", vectors * (scale / length), dims=dims)
+
+
+def _response_units(specification: Specification) -> Any:
+    """Shift and scale of the linear predictor, as data: constants would be compiled into the code.
+
+    None for links whose predictors have no units.
+    """
+    where = specification.coordinates
+    if (where.response_shift, where.response_scale) == (0.0, 1.0):
+        return None
+    return pm.Data("response_units", np.array([where.response_shift, where.response_scale]))
+
+
+def _bias(specification: Specification, book: PriorBook, coefficient: Any, units: Any) -> Any:
+    level = book.bias("standardised_bias", ("component",))
+    if units is not None:
+        level = units[0] + units[1] * level
+    mean = pm.Data("input_mean", specification.coordinates.mean, dims="feature")
+    return pm.Deterministic("bias", level - pt.dot(mean, coefficient), dims="component")
+
+
+def _dispersion(specification: Specification, book: PriorBook, units: Any) -> Any:
+    family = specification.data.family
+    if not family.has_dispersion:
+        return None
+    value = book.dispersion(
+        "standardised_dispersion", ("component",), is_deviation=family.response_power
+    )
+    if family.response_power:
+        value = value * units[1]
+    return pm.Deterministic("dispersion", value, dims="component")
+
+
+def _response(specification: Specification, eta: Any, log_weight: Any, dispersion: Any) -> None:
+    """Register the data of the rows and the response."""
+    data = specification.data
+    rows: dict[str, Any] = {}
+    if data.offset is not None:
+        eta = eta + pm.Data("offset", data.offset, dims="obs")[:, None]
+    if data.n_trials is not None:
+        rows["n_trials"] = pm.Data("n_trials", data.n_trials, dims="obs")
+    if np.any(data.sample_weight != 1.0):
+        rows["sample_weight"] = pm.Data("sample_weight", data.sample_weight, dims="obs")
+    codes = group_codes(data.groups)
+    if codes is not None:
+        rows["group"] = pm.Data("group", codes, dims="obs")
+    mixture_response(
+        "y",
+        eta,
+        log_weight,
+        family=data.family.name,
+        link=data.family.link.name,
+        dispersion=dispersion,
+        observed=pm.Data("y_data", data.y, dims="obs"),
+        dims="obs",
+        **rows,
+    )

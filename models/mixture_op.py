@@ -1,0 +1,338 @@
+r"""The log density of a mixture of generalised linear models as one operation of PyTensor.
+
+.. math::
+
+    \ell_i = w_i \log \sum_j \exp\{\log\pi_j + \log p(y_i \mid \eta_{ij})\}
+
+and, where the rows of a group share their component,
+
+.. math::
+
+    \ell_g = \log \sum_j \exp\{\log\pi_j + \sum_{i \in g} w_i \log p(y_i \mid \eta_{ij})\}.
+
+The derivatives are outputs beside the value, so that value and gradient take one pass over the
+rows and each exponential is computed once.
+"""
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.compile.mode import optdb
+from pytensor.gradient import DisconnectedType, disconnected_grad, disconnected_type, grad
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
+
+from moment_init.families import Family, get_family
+from moment_init.models import kernels, mixture_loops
+from moment_init.models.mixture_loops import MixtureLayout, compiled_loop
+from moment_init.models.symbolic_mixture import symbolic_mixture
+
+__all__ = ["MixtureInputs", "MixtureLogDensity"]
+
+type FloatArray = NDArray[np.float64]
+
+_N_FIXED_INPUTS = 3  # y, eta, log_weight
+
+
+class MixtureInputs(NamedTuple):
+    """The inputs of a mixture by name, None for those that it has not.
+
+    Parameters
+    ----------
+    y : object
+        Response, (n_obs,).
+    eta : object
+        Linear predictors, (n_obs, n_components).
+    log_weight : object
+        Log weights, (n_components,) or (n_obs, n_components).
+    dispersion : object
+        Dispersion, (n_components,).
+    n_trials, sample_weight, group : object
+        Trials, weight and index of the group of each row, (n_obs,).
+    """
+
+    y: Any
+    eta: Any
+    log_weight: Any
+    dispersion: Any = None
+    n_trials: Any = None
+    sample_weight: Any = None
+    group: Any = None
+
+    @property
+    def present(self) -> list[Any]:
+        """Those that are there, in order.
+
+        Returns
+        -------
+        list
+            The inputs that are not None.
+        """
+        return [value for value in self if value is not None]
+
+
+class MixtureLogDensity(Op):
+    """Log density of each row under a mixture, with its derivatives.
+
+    Parameters
+    ----------
+    family, link : str
+        Names of the response family and its link.
+    layout : MixtureLayout
+        Which of the optional inputs there are.
+
+    Notes
+    -----
+    Inputs are those of `MixtureInputs` that are present, in that order. Outputs are, for each row:
+
+    - the log density, (n_obs,); with groups that of the group on its first row in the order of the
+      rows, zero on the others;
+    - its derivative in the log weights, (n_obs, n_components): the responsibilities times the
+      sample weight; with groups those of the group on its first row, whose log weights count, and
+      zero on the others;
+    - the derivative in eta, (n_obs, n_components), of the row's or group's log density;
+    - the derivative in the dispersion, (n_obs, n_components), where there is one;
+    - with groups the first row of each row's group, (n_obs,).
+
+    The response is not checked. A log weight of minus infinity takes its component out.
+    """
+
+    __props__ = ("family", "link", "layout")
+
+    def __init__(self, family: str, link: str, layout: MixtureLayout) -> None:
+        self.family = family
+        self.link = link
+        self.layout = layout
+
+    def make_node(self, *inputs: Any) -> Apply[Any]:
+        """Type the outputs.
+
+        Parameters
+        ----------
+        *inputs : tensor_like
+            The inputs that are present.
+
+        Returns
+        -------
+        Apply
+            The node.
+        """
+        variables = [pt.as_tensor_variable(value) for value in inputs]
+        named = self.named(variables)
+        rows, n_components = named.eta.type.shape
+        matrix = pt.TensorType("float64", shape=(rows, n_components))
+        outputs = [pt.TensorType("float64", shape=(rows,))(), matrix(), matrix()]
+        if self.layout.has_dispersion:
+            outputs.append(matrix())
+        if self.layout.has_groups:
+            outputs.append(pt.TensorType("int64", shape=(rows,))())
+        return Apply(self, variables, outputs)
+
+    def named(self, inputs: Sequence[Any]) -> MixtureInputs:
+        """Name the inputs.
+
+        Parameters
+        ----------
+        inputs : sequence
+            The inputs that are present, in order.
+
+        Returns
+        -------
+        MixtureInputs
+            With None for the others.
+        """
+        optional = iter(inputs[_N_FIXED_INPUTS:])
+        return MixtureInputs(
+            *inputs[:_N_FIXED_INPUTS],
+            *(next(optional) if is_there else None for is_there in self.layout[1:]),
+        )
+
+    def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Give the shapes of the outputs from that of eta.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        shapes : sequence
+            Shapes of the inputs.
+
+        Returns
+        -------
+        list of tuple
+            A shape for each output.
+        """
+        rows = (shapes[1][0],)
+        return [rows if output.type.ndim == 1 else shapes[1] for output in node.outputs]
+
+    def connection_pattern(self, node: Apply[Any]) -> list[list[bool]]:
+        """Say which inputs are differentiable: eta, log weight and dispersion.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+
+        Returns
+        -------
+        list of list of bool
+            For each input and each output.
+        """
+        is_real = [output.type.dtype == "float64" for output in node.outputs]
+        return [
+            is_real if position in self._differentiable else [False] * len(is_real)
+            for position in range(len(node.inputs))
+        ]
+
+    @property
+    def _differentiable(self) -> dict[int, int]:
+        """Position among the inputs -> position of its derivative among the outputs."""
+        positions = {2: 1, 1: 2}
+        return {**positions, 3: 3} if self.layout.has_dispersion else positions
+
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
+        """Multiply the derivatives with the cotangent of the log density.
+
+        Parameters
+        ----------
+        inputs, outputs, cotangents : sequence of Variable
+            As PyTensor gives them.
+
+        Returns
+        -------
+        list of Variable
+            The derivative for each input.
+
+        Notes
+        -----
+        The derivatives' own derivatives, which a Hessian asks for, come from the same density
+        written out in PyTensor.
+        """
+        gradients: list[Any] = [disconnected_type() for _ in inputs]
+        if not isinstance(cotangents[0].type, DisconnectedType):
+            self._pull_back_value(inputs, outputs, cotangents[0], gradients)
+        if any(not isinstance(c.type, DisconnectedType) for c in cotangents[1:]):
+            self._pull_back_derivatives(inputs, cotangents, gradients)
+        return gradients
+
+    def _pull_back_value(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangent: Any, gradients: list[Any]
+    ) -> None:
+        on_rows = cotangent[outputs[-1]] if self.layout.has_groups else cotangent
+        gradients[1] = on_rows[:, None] * outputs[2]
+        weighted = cotangent[:, None] * outputs[1]
+        gradients[2] = weighted if self.layout.has_row_weights else weighted.sum(axis=0)
+        if self.layout.has_dispersion:
+            gradients[3] = (on_rows[:, None] * outputs[3]).sum(axis=0)
+
+    def _pull_back_derivatives(
+        self, inputs: Sequence[Any], cotangents: Sequence[Any], gradients: list[Any]
+    ) -> None:
+        written_out = symbolic_mixture(get_family(self.family, self.link), self.named(inputs))
+        # A sum and not PyTensor's own `pullback`, which takes cotangents as totals: some of these
+        # outputs are computed from others.
+        total = sum(
+            (output * disconnected_grad(cotangent)).sum()
+            for output, cotangent in zip(written_out[1:], cotangents[1:], strict=True)
+            if not isinstance(cotangent.type, DisconnectedType)
+        )
+        positions = list(self._differentiable)
+        wanted = [inputs[position] for position in positions]
+        parts: Any = grad(total, wanted, disconnected_inputs="ignore")
+        for position, part in zip(positions, parts, strict=True):
+            has_none = isinstance(gradients[position].type, DisconnectedType)
+            gradients[position] = part if has_none else gradients[position] + part
+
+    def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
+        """Evaluate with NumPy, through `moment_init.families`.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        inputs : sequence of ndarray
+            The inputs that are present.
+        output_storage : list of list
+            Where the outputs go.
+        """
+        family = get_family(self.family, self.link)
+        with np.errstate(all="ignore"):
+            results = _evaluate(family, self.named(inputs))
+        for storage, result in zip(output_storage, results, strict=True):
+            storage[0] = result
+
+
+def _evaluate(family: Family, inputs: MixtureInputs) -> list[NDArray[Any]]:
+    n_obs = inputs.eta.shape[0]
+    density = family.log_density_derivatives(
+        np.asarray(inputs.y, dtype=np.float64)[:, None],
+        inputs.eta,
+        dispersion=inputs.dispersion,
+        n_trials=None if inputs.n_trials is None else inputs.n_trials[:, None],
+    )
+    weight = np.ones((n_obs, 1)) if inputs.sample_weight is None else inputs.sample_weight[:, None]
+    log_weight = np.broadcast_to(inputs.log_weight, inputs.eta.shape)
+    if inputs.group is None:
+        value, share = _normalise(log_weight + density.value)
+        value, share = value * weight[:, 0], share * weight
+        on_rows, extra = share, []
+    else:
+        _, head, index = np.unique(inputs.group, return_index=True, return_inverse=True)
+        joint = log_weight[head]
+        np.add.at(joint, index, weight * density.value)
+        group_value, group_share = _normalise(joint)
+        value, share = np.zeros(n_obs), np.zeros(inputs.eta.shape)
+        value[head], share[head] = group_value, group_share
+        on_rows, extra = weight * group_share[index], [head[index]]
+    slopes = [density.eta1]
+    if density.tau1 is not None:  # from the logarithm of the dispersion to itself
+        slopes.append(density.tau1 / inputs.dispersion)
+    # A component without a share has no derivative, however far out it is.
+    return [value, share, *(np.where(on_rows != 0, on_rows * s, 0.0) for s in slopes), *extra]
+
+
+def _normalise(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Logarithm of the sum over components and their shares in it; no shares where it is zero."""
+    largest = joint.max(axis=1, keepdims=True)
+    shares = np.exp(joint - np.where(np.isneginf(largest), 0.0, largest))
+    total = shares.sum(axis=1, keepdims=True)
+    shares /= np.where(total == 0.0, 1.0, total)
+    return (np.log(total) + np.where(np.isneginf(largest), 0.0, largest))[:, 0], shares
+
+
+def _source_version() -> int:
+    """A number that changes with the compiled code, which is cached on disk under it."""
+    files = [str(module.__file__) for module in (kernels, mixture_loops)]
+    text = b"".join(Path(file).read_bytes() for file in files)
+    return zlib.crc32(text)
+
+
+def _compile_for_numba(op: MixtureLogDensity, node: Any = None, **unused: Any) -> tuple[Any, int]:
+    return compiled_loop(op.family, op.link, op.layout), _source_version()
+
+
+register_funcify_default_op_cache_key(MixtureLogDensity)(_compile_for_numba)
+
+
+@node_rewriter([MixtureLogDensity])
+def _write_out(fgraph: Any, node: Apply[Any]) -> list[Any]:
+    """Replace the operation by the same density written out, for backends that compile graphs."""
+    op: Any = node.op
+    written_out = symbolic_mixture(get_family(op.family, op.link), op.named(node.inputs))
+    return [
+        new if new.type.is_super(old.type) else old.type.filter_variable(new)
+        for old, new in zip(node.outputs, written_out, strict=True)
+    ]
+
+
+# Before the rewrites that JAX needs of what it puts in; nothing here imports JAX.
+optdb.register("write_out_mixture_log_density", dfs_rewriter(_write_out), "jax", position=0.5)

@@ -1,0 +1,239 @@
+"""The DataTree that `sample` returns, from what PyMC's samplers return."""
+
+import warnings
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import xarray
+from numpy.typing import NDArray
+
+from moment_init.alignment import align_components
+from moment_init.models.specification import Specification
+from moment_init.predictive import PosteriorDraws, draw_log_likelihoods, draw_responses
+from moment_init.start_values import DIMS
+
+__all__ = ["finish_tree", "header_tree"]
+
+ORDER = (
+    "coefficient",
+    "direction",
+    "scale",
+    "bias",
+    "weight",
+    "dispersion",
+    "gate",
+    "gate_bias",
+)
+"""Variables of the posterior, in the order in which they are shown."""
+
+LARGEST_GROUP = 100_000_000
+"""Values beyond which log-likelihoods and replicated responses are made only if asked for: each
+group then takes 0.8 GB."""
+
+
+def header_tree(specification: Specification) -> xarray.DataTree:
+    """What is known before the first draw: data, start and versions.
+
+    Parameters
+    ----------
+    specification : Specification
+        Data, start and anchors.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups observed_data, constant_data and moment_init.
+    """
+    data = specification.data
+    obs = {"obs": np.arange(data.n_obs)}
+    feature = {"feature": list(data.feature_names)}
+    constant: dict[str, Any] = {"X": (("obs", "feature"), np.asarray(data.X, dtype=np.float64))}
+    for name in ("offset", "n_trials", "sample_weight"):
+        if getattr(data, name) is not None:
+            constant[name] = ("obs", getattr(data, name))
+    if data.groups is not None:
+        labels = np.asarray(data.groups)
+        constant["groups"] = ("obs", labels if labels.dtype.kind in "iuf" else labels.astype(str))
+    coords: dict[str, Any] = obs | feature
+    if specification.gating is not None and specification.gate_coordinates is not None:
+        constant["gating"] = (("obs", "gate_feature"), specification.gating)
+        coords["gate_feature"] = list(specification.gate_coordinates.names)
+    groups = {
+        "observed_data": xarray.Dataset({"y": ("obs", data.y)}, obs),
+        "constant_data": xarray.Dataset(constant, coords),
+        "moment_init": _own_group(specification),
+    }
+    for dataset in groups.values():
+        dataset.attrs = _library() | dataset.attrs
+    return xarray.DataTree.from_dict(groups)
+
+
+def _own_group(specification: Specification) -> xarray.Dataset:
+    """The start with its diagnostics, and what the model is."""
+    origin = specification.origin
+    own = xarray.Dataset()
+    if origin is not None:
+        own = origin.to_datatree()["moment_init"].to_dataset()
+    start = specification.start.variables()
+    own = own.assign({f"start_{name}": (DIMS[name], start[name]) for name in start})
+    own = own.assign(anchor=(("feature", "component"), specification.anchors))
+    own = own.assign_coords(
+        component=np.arange(specification.n_components),
+        feature=list(specification.data.feature_names),
+    )
+    if specification.gate_coordinates is not None:
+        own = own.assign_coords(gate_feature=list(specification.gate_coordinates.names))
+    family = specification.data.family
+    own.attrs |= {
+        "family": family.name,
+        "link": family.link.name,
+        "directions": specification.directions,
+        "anchor_angle": specification.anchor_angle,
+        "init": "arrays" if origin is None else type(origin).__name__,
+        "pymc_version": version("pymc"),
+        "arviz_version": version("arviz"),
+    }
+    return own
+
+
+def finish_tree(
+    tree: xarray.DataTree,
+    specification: Specification,
+    header: xarray.DataTree,
+    *,
+    log_likelihood: bool | None,
+    posterior_predictive: bool | None,
+    seed: int,
+    raw_names: list[str],
+) -> xarray.DataTree:
+    """Complete what a sampler returned.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        What `pymc.sample` returned.
+    specification : Specification
+        Data, start and anchors.
+    header : xarray.DataTree
+        Groups that `header_tree` made.
+    log_likelihood, posterior_predictive : bool or None
+        Whether to add these groups; None for if they are not too large.
+    seed : int
+        Seed of the replicated responses.
+    raw_names : list of str
+        Free variables of the model, which go to a group of their own.
+
+    Returns
+    -------
+    xarray.DataTree
+        The tree in the form that `moment_init.sample` describes.
+    """
+    groups = {
+        name: node.to_dataset()
+        for name, node in tree.children.items()
+        if name not in ("constant_data", "observed_data", "moment_init")
+    }
+    for name in ("posterior", "warmup_posterior"):
+        if name in groups:
+            groups[name], raw = _split(groups[name], raw_names)
+            if raw.data_vars:
+                groups[name.replace("posterior", "standardised_posterior")] = raw
+    groups |= {name: node.to_dataset() for name, node in header.children.items()}
+    if "coefficient" not in groups["posterior"]:
+        return xarray.DataTree.from_dict(groups)
+    groups |= _row_groups(
+        groups["posterior"], specification, log_likelihood, posterior_predictive, seed
+    )
+    finished = xarray.DataTree.from_dict(groups)
+    if specification.directions == "fixed":
+        return finished
+    return align_components(finished, _start_reference(groups["moment_init"]))
+
+
+def _start_reference(own: xarray.Dataset) -> xarray.Dataset:
+    """The start's parameters under the names of the posterior."""
+    names = {f"start_{name}": name for name in ORDER if f"start_{name}" in own}
+    return own[list(names)].rename(names)
+
+
+def _split(
+    posterior: xarray.Dataset, raw_names: list[str]
+) -> tuple[xarray.Dataset, xarray.Dataset]:
+    """Parameters in the user's units with what follows from them, and standardised ones."""
+    if "coefficient" in posterior:
+        coefficient = posterior["coefficient"]
+        scale = (coefficient**2).sum("feature") ** 0.5
+        posterior = posterior.assign(scale=scale, direction=coefficient / scale)
+    shown = [name for name in ORDER if name in posterior]
+    raw = [name for name in raw_names if name in posterior and name not in shown]
+    others = [str(name) for name in posterior.data_vars if name not in {*shown, *raw}]
+    return _used_coords(posterior[shown + others]), _used_coords(posterior[raw])
+
+
+def _used_coords(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Leave out coordinates of dims that no variable has."""
+    used = {dim for variable in dataset.data_vars.values() for dim in variable.dims}
+    return dataset.drop_vars([name for name in dataset.coords if name not in used])
+
+
+def _row_groups(
+    posterior: xarray.Dataset,
+    specification: Specification,
+    log_likelihood: bool | None,
+    posterior_predictive: bool | None,
+    seed: int,
+) -> dict[str, xarray.Dataset]:
+    """Log-likelihoods and replicated responses, where wanted."""
+    data, gating = specification.data, specification.gating
+    shape = (posterior.sizes["chain"], posterior.sizes["draw"])
+    n_values = shape[0] * shape[1] * data.n_obs
+    sampling = {name: posterior.coords[name] for name in ("chain", "draw")}
+    draws = PosteriorDraws.of(posterior)
+    result = {}
+    if _is_wanted(log_likelihood, n_values, "log_likelihood"):
+        values = draw_log_likelihoods(draws, data, gating)
+        unit, labels = _unit(specification)
+        result["log_likelihood"] = xarray.Dataset(
+            {"y": (("chain", "draw", unit), values.reshape(*shape, -1))}, {**sampling, unit: labels}
+        )
+    if _is_wanted(posterior_predictive, n_values, "posterior_predictive"):
+        rng = np.random.default_rng(seed)
+        replicated = draw_responses(draws, data, rng, gating).reshape(*shape, -1)
+        result["posterior_predictive"] = xarray.Dataset(
+            {"y": (("chain", "draw", "obs"), replicated)},
+            {**sampling, "obs": np.arange(data.n_obs)},
+        )
+    for dataset in result.values():
+        dataset.attrs = _library()
+    return result
+
+
+def _is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
+    if asked is None and n_values > LARGEST_GROUP:
+        warnings.warn(
+            f"group {name!r} was left out: it would hold {n_values:.1e} values. Pass {name}=True "
+            f"for it, or {name}=False to silence this.",
+            UserWarning,
+            stacklevel=2,
+        )
+        return False
+    return asked is not False
+
+
+def _unit(specification: Specification) -> tuple[str, NDArray[Any]]:
+    """Dim of the log-likelihood and its labels: rows, or groups in the order of their first."""
+    data = specification.data
+    if data.groups is None:
+        return "obs", np.arange(data.n_obs)
+    labels = np.asarray(data.groups)
+    _, first = np.unique(labels, return_index=True)
+    labels = labels[np.sort(first)]
+    return "group", labels if labels.dtype.kind in "iuf" else labels.astype(str)
+
+
+def _library() -> dict[str, str]:
+    return {
+        "inference_library": "moment_init",
+        "inference_library_version": version("moment-init"),
+    }

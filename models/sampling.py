@@ -1,0 +1,169 @@
+"""Sampling from the start: `sample`'s engine, which needs PyMC."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray
+from numpy.typing import NDArray
+
+from moment_init.blocks import single_threaded_blas
+from moment_init.draw_store import sample_into_store
+from moment_init.model_starts import initial_values
+from moment_init.models.mixture_glm import build_model
+from moment_init.models.posterior_tree import finish_tree, header_tree
+from moment_init.models.specification import Specification
+
+__all__ = ["SamplingOptions", "sample_specification"]
+
+FloatArray = NDArray[np.float64]
+
+_JAX_SAMPLERS = ("numpyro", "blackjax")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SamplingOptions:
+    """How to sample.
+
+    Parameters
+    ----------
+    draws : int
+        Draws of each chain that are kept.
+    tune : int or None
+        Draws of each chain that tune the sampler; PyMC's default if None.
+    chains : int
+        Number of chains.
+    store : str, path-like or None
+        Folder to which draws are written as they are made.
+    log_likelihood, posterior_predictive : bool or None
+        Whether to add these groups; None for if they are not too large.
+    seeds : tuple of int
+        Seeds of the starts, the sampler and the replicated responses.
+    pm_sample : mapping of str to object
+        Further arguments of `pymc.sample`.
+    """
+
+    draws: int
+    tune: int | None
+    chains: int
+    store: Any
+    log_likelihood: bool | None
+    posterior_predictive: bool | None
+    seeds: tuple[int, int, int]
+    pm_sample: Mapping[str, Any]
+
+
+def sample_specification(
+    specification: Specification, priors: Mapping[str, Any] | None, options: SamplingOptions
+) -> xarray.DataTree:
+    """Sample from the posterior of a specification.
+
+    Parameters
+    ----------
+    specification : Specification
+        Data, start and anchors.
+    priors : mapping of str to prior, or None
+        The user's priors.
+    options : SamplingOptions
+        How to sample.
+
+    Returns
+    -------
+    xarray.DataTree
+        The groups that `moment_init.sample` describes.
+    """
+    model = build_model(specification, priors, projects_once=True)
+    arguments = _arguments(specification, model, options)
+    header = header_tree(specification)
+    with single_threaded_blas():
+        if options.store is None:
+            tree = pm.sample(model=model, **arguments)
+        else:
+            tree = sample_into_store(
+                options.store, pm.sample, {"model": model, **arguments}, header=header
+            )
+    return finish_tree(
+        tree,
+        specification,
+        header,
+        log_likelihood=options.log_likelihood,
+        posterior_predictive=options.posterior_predictive,
+        seed=options.seeds[2],
+        raw_names=[variable.name for variable in model.free_RVs],
+    )
+
+
+def _arguments(
+    specification: Specification, model: pm.Model, options: SamplingOptions
+) -> dict[str, Any]:
+    """Arguments of `pymc.sample`: ours where the user gave none."""
+    given = dict(options.pm_sample)
+    start = start_of(specification, model, options.seeds[0]) | dict(given.pop("initvals", {}) or {})
+    arguments: dict[str, Any] = {
+        "draws": options.draws,
+        "tune": options.tune,
+        "chains": options.chains,
+        "random_seed": options.seeds[1],
+        "var_names": _sampled_names(model),
+        "initvals": start,
+    }
+    if options.tune is None:
+        del arguments["tune"]
+    return _without_jitter(arguments | given, model, start)
+
+
+def start_of(specification: Specification, model: pm.Model, seed: int) -> dict[str, Any]:
+    """Where the chains start: draws about the fit, one for each chain.
+
+    Parameters
+    ----------
+    specification : Specification
+        What the model was built from.
+    model : pymc.Model
+        The model.
+    seed : int
+        Seed of the draws.
+
+    Returns
+    -------
+    dict of str to array or TensorVariable
+        Initial values of the free variables; the start itself where it has no standard errors.
+    """
+    free = {variable.name for variable in model.free_RVs}
+    values = specification.standardised_values(specification.start)
+    names = [name for name in values if name in free]
+    if specification.origin is None:
+        return {name: values[name] for name in names}
+    mapping: dict[str, Any] = {variable.name: None for variable in model.free_RVs}
+    for name in names:
+        mapping[name] = lambda there, name=name: specification.standardised_values(there)[name]
+    return initial_values(
+        specification.origin, model, mapping=mapping, spread=1.0, random_seed=seed
+    )
+
+
+def _sampled_names(model: pm.Model) -> list[str]:
+    """Variables that are stored: what follows from these is computed afterwards, at once."""
+    derived = {"scale", "direction"}
+    named = [*model.free_RVs, *model.deterministics]
+    return [variable.name for variable in named if variable.name not in derived]
+
+
+def _without_jitter(
+    arguments: dict[str, Any], model: pm.Model, start: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Switch off the jitter that PyMC adds to a start, in the way that each sampler knows."""
+    sampler = arguments.get("nuts_sampler")
+    if sampler is None:
+        takes_nutpie = find_spec("nutpie") is not None and arguments.get("init", "auto") == "auto"
+        sampler = "nutpie" if takes_nutpie and isinstance(arguments["initvals"], dict) else "pymc"
+    if sampler == "nutpie":
+        rest = {variable for variable in model.free_RVs if variable.name not in start}
+        compiling = {"jitter_rvs": rest, **(arguments.get("compile_kwargs") or {})}
+        return arguments | {"compile_kwargs": compiling}
+    if sampler in _JAX_SAMPLERS:
+        return arguments | {"nuts": {"jitter": False, **(arguments.get("nuts") or {})}}
+    return {"init": "adapt_diag"} | arguments

@@ -1,0 +1,358 @@
+"""What a Bayesian mixture is built from: checked rows, coordinates, a start and its anchors."""
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.arguments import RandomSeed, validate_n_components
+from moment_init.coordinates import Coordinates
+from moment_init.data import RegressionData, validate_data
+from moment_init.em import EMFit, fit_em
+from moment_init.em.posing import pose_em, validate_gating
+from moment_init.em.problem import GateCoordinates
+from moment_init.exceptions import ConvergenceWarning
+from moment_init.models.frames import anchor_bases, tilt_per_unit, tilts_of
+from moment_init.results import MomentEstimate
+from moment_init.start_values import StartValues, start_values_of
+
+__all__ = ["Directions", "Specification", "specify"]
+
+FloatArray = NDArray[np.float64]
+Directions = Literal["anchored", "fixed", "free"]
+
+_SMALLEST_LENGTH = 1e-8
+"""Length of a standardised coefficient below which a component has no direction."""
+
+
+_SMALLEST_TOTAL = 0.5
+"""Stands for the sum of counts that are all zero, so that its logarithm exists."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Specification:
+    """Everything that a model is built from.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows, in the user's units and order.
+    n_components : int
+        Number of components.
+    coordinates : Coordinates
+        The way from standardised coordinates to the user's units.
+    gating : numpy.ndarray, shape (n_obs, n_gate), or None
+        Gating covariates.
+    gate_coordinates : GateCoordinates or None
+        Their location, scale and names.
+    directions : {"anchored", "fixed", "free"}
+        What is done about the directions.
+    anchor_angle : float
+        Prior angle between a direction and its anchor, in degrees.
+    start : StartValues
+        Parameters at which to start, in the user's units.
+    origin : MomentEstimate, EMFit or None
+        What they come from, with errors by which chains can be spread; None for plain arrays.
+    anchors : numpy.ndarray, shape (n_features, n_components)
+        Unit anchors in standardised coordinates.
+    """
+
+    data: RegressionData
+    n_components: int
+    coordinates: Coordinates
+    gating: FloatArray | None
+    gate_coordinates: GateCoordinates | None
+    directions: Directions
+    anchor_angle: float
+    start: StartValues
+    origin: MomentEstimate | EMFit | None
+    anchors: FloatArray
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self.anchors.shape[0])
+
+    @property
+    def kappa(self) -> float:
+        """Tangent of the angle per unit of tilt."""
+        return tilt_per_unit(self.anchor_angle, self.n_features)
+
+    @property
+    def bases(self) -> FloatArray:
+        """Bases of the anchors' complements, (n_components, n_features, n_features - 1)."""
+        return anchor_bases(self.anchors)
+
+    @property
+    def has_tilt(self) -> bool:
+        """Whether directions can tilt: they are anchored and there is more than one feature."""
+        return self.directions == "anchored" and self.n_features > 1
+
+    def to_user_columns(self, columns: FloatArray) -> FloatArray:
+        """Map coefficients of standardised inputs to those of the user's columns.
+
+        Parameters
+        ----------
+        columns : numpy.ndarray, shape (n_features, n_columns)
+            Standardised coefficients.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_features, n_columns)
+            Coefficients in the user's units.
+        """
+        return self.coordinates.coefficients_to_user(columns, np.zeros(columns.shape[1]))[0]
+
+    def standardised_values(self, values: StartValues) -> dict[str, FloatArray]:
+        """Values of the model's free variables at given parameters.
+
+        Parameters
+        ----------
+        values : StartValues
+            Parameters in the user's units.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            A value for each free variable.
+        """
+        if values.coefficients is None or values.biases is None:
+            raise ValueError("`init` must have coefficients and biases; got directions only.")
+        slopes, biases = self.coordinates.coefficients_to_standardised(
+            values.coefficients, values.biases
+        )
+        result = {"standardised_bias": biases}
+        lengths = np.maximum(np.linalg.norm(slopes, axis=0), _SMALLEST_LENGTH)
+        if self.directions == "free":
+            result["standardised_coefficient"] = slopes
+        elif self.directions == "fixed":
+            along = np.sum(slopes * self.anchors, axis=0)
+            result["standardised_scale"] = np.maximum(along, _SMALLEST_LENGTH)
+        else:
+            result["standardised_scale"] = lengths
+        if self.has_tilt:
+            result["tilt"] = tilts_of(slopes / lengths, self.anchors, self.bases, self.kappa)
+        if values.dispersion is not None:
+            result["standardised_dispersion"] = values.dispersion / self.coordinates.response_scale
+        return result | self._mixing_values(values)
+
+    def _mixing_values(self, values: StartValues) -> dict[str, FloatArray]:
+        """Weights, or the gate's logits at the mean covariates and slopes, summing to zero."""
+        if values.weights is None:
+            raise ValueError("`init` must have weights; got none.")
+        if self.gate_coordinates is None:
+            return {"weight": values.weights / values.weights.sum()}
+        n_gate = self.gate_coordinates.mean.size
+        slopes = np.zeros((n_gate, self.n_components)) if values.gate is None else values.gate
+        logits = np.log(np.maximum(values.weights, np.finfo(np.float64).tiny))
+        if values.gate_biases is not None:
+            logits = values.gate_biases + self.gate_coordinates.mean @ slopes
+        slopes = slopes * self.gate_coordinates.scales[:, None]
+        return {
+            "standardised_gate": slopes - slopes.mean(axis=1, keepdims=True),
+            "standardised_gate_bias": logits - logits.mean(),
+        }
+
+
+def specify(
+    X: Any,
+    y: Any,
+    n_components: Any,
+    *,
+    data_block: dict[str, Any],
+    gating: Any,
+    init: Any,
+    directions: Any,
+    anchor_angle: Any,
+    random_seed: RandomSeed,
+    progressbar: bool = False,
+) -> Specification:
+    """Check the arguments and find the start.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    y : array-like, shape (n_obs,)
+        Response.
+    n_components : int
+        Number of components.
+    data_block : dict of str to object
+        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`.
+    gating : array-like or DataFrame, shape (n_obs, n_gate), or None
+        Gating covariates.
+    init : str, MomentEstimate, EMFit or tuple of arrays
+        Where to start.
+    directions : {"anchored", "fixed", "free"}
+        What is done about the directions.
+    anchor_angle : float
+        Prior angle in degrees.
+    random_seed : int, sequence of int, numpy.random.Generator or None
+        Seed of the search for a start.
+    progressbar : bool
+        Whether that search shows its progress.
+
+    Returns
+    -------
+    Specification
+        What the model is built from.
+
+    Raises
+    ------
+    TypeError
+        For arguments of a wrong type.
+    ValueError
+        For wrong values, and a start that does not fit the data.
+    """
+    if directions not in get_args(Directions):
+        raise ValueError(
+            f"`directions` must be one of {', '.join(map(repr, get_args(Directions)))}; got "
+            f"{directions!r}."
+        )
+    _require_angle(anchor_angle)
+    data = validate_data(X, y, **data_block)
+    number = validate_n_components(n_components, data.n_obs)
+    covariates = validate_gating(gating, data.n_obs, data.groups)
+    _require_fitting_init(init, data, number)
+    start, origin = _find_start(
+        X, y, number, data_block, gating, init, directions, random_seed, progressbar
+    )
+    problem = pose_em(data, number, gating=covariates)
+    coordinates = _centred(problem.coordinates, data)
+    return Specification(
+        data=data,
+        n_components=number,
+        coordinates=coordinates,
+        gating=None if covariates is None else covariates[0],
+        gate_coordinates=problem.gate_coordinates,
+        directions=directions,
+        anchor_angle=float(anchor_angle),
+        start=start,
+        origin=origin,
+        anchors=_anchors(coordinates, start),
+    )
+
+
+def _centred(coordinates: Coordinates, data: RegressionData) -> Coordinates:
+    """For the log link, biases relative to the log mean response per unit of exposure."""
+    if data.family.link.name != "log":
+        return coordinates
+    exposure = np.ones(data.n_obs) if data.offset is None else np.exp(data.offset)
+    total = max(float(data.sample_weight @ data.y), _SMALLEST_TOTAL)
+    return replace(
+        coordinates, response_shift=float(np.log(total / (data.sample_weight @ exposure)))
+    )
+
+
+def _require_angle(anchor_angle: Any) -> None:
+    is_number = isinstance(anchor_angle, int | float | np.number)
+    if not is_number or isinstance(anchor_angle, bool) or not 0 < float(anchor_angle) < 90:
+        raise ValueError(
+            "`anchor_angle` must be an angle in degrees between 0 and 90, both excluded; got "
+            f"{anchor_angle!r}. For directions that do not move use directions='fixed'."
+        )
+
+
+def _require_fitting_init(init: Any, data: RegressionData, n_components: int) -> None:
+    """Refuse an estimate or a fit of other data's shape or family."""
+    if not isinstance(init, MomentEstimate | EMFit):
+        return
+    if init.n_components != n_components:
+        raise ValueError(
+            f"`init` must have `n_components` ({n_components}) components; got one with "
+            f"{init.n_components}. Change `n_components` or estimate again."
+        )
+    if len(init.feature_names) != data.X.shape[1]:
+        raise ValueError(
+            f"`init` must have the {data.X.shape[1]} features of `X`; got one with "
+            f"{len(init.feature_names)}. Estimate from the same columns."
+        )
+    if (init.family, init.link) != (data.family.name, data.family.link.name):
+        raise ValueError(
+            f"`init` must be of the family {data.family.name} ({data.family.link.name}); got one "
+            f"of {init.family} ({init.link}). Pass the `family` and `link` it was made with."
+        )
+
+
+def _find_start(
+    X: Any,
+    y: Any,
+    n_components: int,
+    data_block: dict[str, Any],
+    gating: Any,
+    init: Any,
+    directions: Directions,
+    random_seed: RandomSeed,
+    progressbar: bool,
+) -> tuple[StartValues, MomentEstimate | EMFit | None]:
+    """Start values, and the fit that they come from."""
+    if isinstance(init, EMFit):
+        return start_values_of(init), init
+    if isinstance(init, tuple | list):
+        return _values_from_arrays(init, X, n_components), None
+    options: dict[str, Any] = {"init": init}
+    if isinstance(init, MomentEstimate):
+        has_coefficients = init.coefficients is not None and init.weights is not None
+        options = {"init": init if has_coefficients else "tensor"}
+        if directions == "fixed" or not has_coefficients:
+            options["fixed_directions"] = init.directions
+    fit = fit_em(
+        X,
+        y,
+        n_components,
+        gating=gating,
+        random_seed=random_seed,
+        progressbar=progressbar,
+        **data_block,
+        **options,
+    )
+    return start_values_of(fit), fit
+
+
+def _values_from_arrays(init: Any, X: Any, n_components: int) -> StartValues:
+    """Start values from (coefficients, biases, weights[, dispersion])."""
+    if len(init) not in (3, 4):
+        raise ValueError(
+            "`init` must be (coefficients, biases, weights) or these and dispersion; got a "
+            f"sequence of {len(init)}."
+        )
+    arrays = [np.asarray(values, dtype=np.float64) for values in init]
+    shapes = [(np.shape(X)[1], n_components)] + [(n_components,)] * (len(arrays) - 1)
+    names = ("coefficients", "biases", "weights", "dispersion")
+    for name, values, shape in zip(names, arrays, shapes, strict=False):
+        if values.shape != shape or not np.all(np.isfinite(values)):
+            raise ValueError(
+                f"`init`: {name} must be finite, of shape {shape}; got shape {values.shape}."
+            )
+    coefficients, biases, weights = arrays[:3]
+    if np.any(weights <= 0):
+        raise ValueError(f"`init`: weights must be positive; got {weights}.")
+    scales = np.linalg.norm(coefficients, axis=0)
+    return StartValues(
+        directions=coefficients / np.maximum(scales, _SMALLEST_LENGTH),
+        coefficients=coefficients,
+        scales=scales,
+        biases=biases,
+        weights=weights / weights.sum(),
+        dispersion=arrays[3] if len(arrays) == 4 else None,
+    )
+
+
+def _anchors(coordinates: Coordinates, start: StartValues) -> FloatArray:
+    """Unit columns along the start's coefficients, in standardised coordinates."""
+    columns = start.directions if start.coefficients is None else start.coefficients
+    slopes, _ = coordinates.coefficients_to_standardised(columns, np.zeros(columns.shape[1]))
+    lengths = np.linalg.norm(slopes, axis=0)
+    if np.any(lengths < _SMALLEST_LENGTH):
+        warnings.warn(
+            f"components {np.flatnonzero(lengths < _SMALLEST_LENGTH).tolist()} of the start have "
+            "no slopes and so no direction: their anchors are arbitrary. Use directions='free', "
+            "or fewer components.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+        slopes = np.where(lengths < _SMALLEST_LENGTH, np.eye(*slopes.shape), slopes)
+        lengths = np.linalg.norm(slopes, axis=0)
+    return np.asarray(slopes / lengths)

@@ -1,0 +1,346 @@
+"""Draws on disk while they are made, and what a run that was killed has left.
+
+A store is a folder with two Zarr hierarchies:
+
+| folder | written | contents |
+| --- | --- | --- |
+| `header` | by `write_header`, before sampling | what the sampler does not know |
+| `draws` | by nutpie, while sampling | posterior, sample_stats and both of the warm-up |
+
+nutpie creates its arrays at full length and fills them by blocks of 16 draws a chain, each variable
+in a file of its own. `open_store` cuts what a killed run leaves to draws that are complete.
+"""
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from moment_init.draw_files import (
+    SETTINGS,
+    load_pair,
+    open_hierarchy,
+    sampler_attrs,
+    with_plain_strings,
+)
+from moment_init.draw_trimming import cut_chains, describe_trimming, draws_made, largest_block
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["open_store", "sample_into_store", "store_arguments", "write_header"]
+
+StorePath = str | PathLike[str]
+
+_DRAWS = "draws"
+_HEADER = "header"
+_BEGUN = "draws/zarr.json"
+"""File that the sampler writes first."""
+
+_CONTENTS = "contents.json"
+"""Names of the posterior's variables, in order, and versions; in the store's folder."""
+
+
+def store_arguments(
+    path: StorePath, arguments: Mapping[str, Any] | None = None, /
+) -> dict[str, Any]:
+    """Arguments with which `pymc.sample` writes its draws to a new store.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Folder of the store; created with its parents. It must not exist or be empty.
+    arguments : mapping of str to object, optional
+        The other arguments of `pymc.sample`.
+
+    Returns
+    -------
+    dict of str to object
+        `arguments` with `nuts_sampler`, `nuts` and, if the number of chains is given and the number
+        of cores is not, `cores`.
+
+    Raises
+    ------
+    FileExistsError
+        If there is something at `path`.
+    ImportError
+        If nutpie is not installed.
+    ValueError
+        If the arguments ask for another sampler or for another store.
+
+    Notes
+    -----
+    All chains run at once, on threads that share the processors: chains that wait for others to end
+    would have no draws when the run is killed.
+    """
+    given = dict(arguments or {})
+    nuts = dict(given.get("nuts") or {})
+    _check_sampler(given.get("nuts_sampler"), nuts)
+    folder = _new_folder(path)
+    import nutpie
+
+    nuts["zarr_store"] = nutpie.zarr_store.LocalStore(str(folder / _DRAWS), mkdir=True)
+    if given.get("chains") is not None and given.get("cores") is None:
+        given["cores"] = given["chains"]
+    return {**given, "nuts_sampler": "nutpie", "nuts": nuts}
+
+
+def write_header(
+    path: StorePath, tree: "xarray.DataTree", *, variables: Sequence[str] | None = None
+) -> None:
+    """Write what the sampler does not know beside its draws.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Folder of the store.
+    tree : xarray.DataTree
+        Groups that `open_store` adds to the draws, such as observed_data, constant_data and
+        moment_init. Of a group that the sampler writes, such as posterior, only attrs are used.
+    variables : sequence of str, optional
+        Variables of the posterior in the order in which `open_store` gives them; others are left
+        out. By default all but the unconstrained values of transformed variables, by name.
+
+    Raises
+    ------
+    FileExistsError
+        If the store has a header.
+    ImportError
+        If Zarr is not installed.
+    """
+    _require_zarr()
+    from zarr.storage import LocalStore
+
+    folder = Path(path).absolute()
+    if (folder / _HEADER).exists():
+        raise FileExistsError(
+            f"`path` must be a store without a header; {str(folder)!r} has one. Use a new folder."
+        )
+    tree.to_zarr(LocalStore(folder / _HEADER), zarr_format=3, consolidated=False)
+    contents = {
+        "variables": None if variables is None else list(variables),
+        "nutpie_version": version("nutpie") if find_spec("nutpie") else None,
+    }
+    (folder / _CONTENTS).write_text(json.dumps(contents), encoding="utf-8")
+
+
+def sample_into_store(
+    path: StorePath,
+    sample: Callable[..., Any],
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    header: "xarray.DataTree | None" = None,
+    variables: Sequence[str] | None = None,
+) -> "xarray.DataTree":
+    """Sample with a store, and give what `open_store` gives.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Folder of the store, as in `store_arguments`.
+    sample : callable
+        `pymc.sample`.
+    arguments : mapping of str to object, optional
+        Its arguments, with `model`.
+    header : xarray.DataTree, optional
+        What `write_header` writes before sampling starts.
+    variables : sequence of str, optional
+        Variables of the posterior, as in `write_header`.
+
+    Returns
+    -------
+    xarray.DataTree
+        The draws and the header; draws of the warm-up if `discard_tuned_samples` is false.
+
+    Raises
+    ------
+    FileExistsError
+        If there is something at `path`.
+    ImportError
+        If nutpie is not installed.
+    ValueError
+        If the arguments do not go with a store, or the run was interrupted before its first draws.
+
+    Notes
+    -----
+    A run that fails before sampling starts leaves no store behind.
+    """
+    import xarray
+
+    given = store_arguments(path, arguments)
+    folder = Path(path).absolute()
+    try:
+        write_header(folder, xarray.DataTree() if header is None else header, variables=variables)
+        _run(sample, given)
+    except BaseException:
+        if not (folder / _BEGUN).exists():
+            _remove_parts(folder)
+        raise
+    return open_store(folder, warmup=not given.get("discard_tuned_samples", True))
+
+
+def open_store(path: StorePath, *, warmup: bool = True, trim: bool = True) -> "xarray.DataTree":
+    """Open the draws of a run that has finished, still goes on, or was killed.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Folder of the store: what was `store` in `sample`.
+    warmup : bool, default True
+        Whether to add the draws of the warm-up, in groups of their own.
+    trim : bool, default True
+        Whether to cut chains of unequal length to one length. If false, every draw is kept, and
+        shorter chains end in NaN.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups posterior, sample_stats and those of the header, in memory. The posterior's attrs say
+        how many draws were asked for (`draws_asked`), how many each chain had made
+        (`draws_made`), and what was cut (`trimming`, empty if nothing was).
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing at `path`.
+    ImportError
+        If Zarr is not installed.
+    ValueError
+        If there is no store at `path`, or no draws after the warm-up in it.
+
+    Warns
+    -----
+    UserWarning
+        If chains are left out.
+
+    Notes
+    -----
+    Chains are cut to the length that keeps most draws: shorter ones are left out, which happens
+    where a chain had hardly begun. Of each chain some 15 draws have not reached the disk, those of
+    a block that is not full; up to about 47 if draws are made as fast as they are written, so that
+    two blocks wait. Statistics of single divergences and of single updates of the mass matrix,
+    which have no draw dim, are not read. Of a run that was killed, a statistic that is a count or
+    a flag can read 0 in the last 32 draws, where its own file was not written.
+    """
+    import xarray
+
+    _require_zarr()
+    folder = _existing_store(path)
+    contents = _read_contents(folder)
+    header = _header_groups(folder)
+    raw = open_hierarchy(folder / _DRAWS) if (folder / _BEGUN).exists() else xarray.DataTree()
+    attrs = sampler_attrs(raw.attrs, contents.get("nutpie_version"))
+    groups: dict[str, xarray.Dataset] = {}
+    for prefix in ("", "warmup_") if warmup else ("",):
+        pair = load_pair(raw, folder / _DRAWS, prefix, contents.get("variables"))
+        made = draws_made(pair)
+        if not made.any():
+            if not prefix:
+                raise ValueError(
+                    f"`path` must be a store with draws; {str(folder)!r} has none after the "
+                    "warm-up. Wait for them, or sample again with another store."
+                )
+            continue
+        chains, length = largest_block(made) if trim else (np.flatnonzero(made), int(made.max()))
+        told = {"draws_made": made.tolist(), "trimming": describe_trimming(made, chains, length)}
+        if not prefix and chains.size < made.size:
+            warnings.warn(f"{folder}: {told['trimming']}", UserWarning, stacklevel=2)
+        for name, dataset in pair.items():
+            cut = cut_chains(dataset, made, chains, length)
+            given = header.pop(f"/{prefix}{name}", None)
+            cut.attrs = {**attrs[name], **({} if given is None else given.attrs)}
+            cut.attrs |= told if name == "posterior" else {}
+            groups[f"/{prefix}{name}"] = cut
+    return xarray.DataTree.from_dict({**groups, **header})
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+def _check_sampler(sampler: str | None, nuts: dict[str, Any]) -> None:
+    """Only nutpie writes stores, and only one."""
+    if sampler not in (None, "nutpie"):
+        raise ValueError(
+            f"`nuts_sampler` must be 'nutpie' where draws go to a store; got {sampler!r}. Leave "
+            "it out, or sample without `store`."
+        )
+    if "zarr_store" in nuts:
+        raise ValueError("`nuts` must not have a `zarr_store` beside `store`; got both. Pass one.")
+    if find_spec("nutpie") is None:
+        raise ImportError(
+            "`store` needs nutpie, which writes the draws, and it is not installed. Run "
+            "`pip install 'moment-init[nutpie]'`, or sample without `store`."
+        )
+
+
+def _new_folder(path: StorePath) -> Path:
+    """The folder of a new store, created."""
+    folder = Path(path).absolute()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        kind = "a folder that is not empty" if folder.is_dir() else "a file"
+        raise FileExistsError(
+            f"`store` must be a new or empty folder; {str(folder)!r} is {kind}. Choose another "
+            "path, or read what is there with `open_store`."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _require_zarr() -> None:
+    if find_spec("zarr") is None:
+        raise ImportError("A store needs Zarr. Run `pip install 'moment-init[nutpie]'`.")
+
+
+def _run(sample: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """Sample; the draws are on disk when PyMC misses an attribute that a store does not have."""
+    try:
+        sample(**arguments)
+    except KeyError as error:
+        # Raised after the last draw, while PyMC annotates a result that is read back anyway.
+        if error.args != (SETTINGS,):
+            raise
+
+
+def _remove_parts(folder: Path) -> None:
+    """Remove what was written to a folder that had been empty."""
+    (folder / _CONTENTS).unlink(missing_ok=True)
+    for part in (_HEADER, _DRAWS):
+        shutil.rmtree(folder / part, ignore_errors=True)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _existing_store(path: StorePath) -> Path:
+    folder = Path(path).absolute()
+    if not folder.exists():
+        raise FileNotFoundError(
+            f"`path` must be the folder of a store; there is nothing at {str(folder)!r}. Pass what "
+            "was `store` when sampling."
+        )
+    if not (folder / _DRAWS).is_dir():
+        raise ValueError(
+            f"`path` must be the folder of a store; {str(folder)!r} has no subfolder {_DRAWS!r}. "
+            "Pass what was `store` when sampling."
+        )
+    return folder
+
+
+def _read_contents(folder: Path) -> dict[str, Any]:
+    file = folder / _CONTENTS
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
+
+
+def _header_groups(folder: Path) -> dict[str, "xarray.Dataset"]:
+    """Groups of the header by path, in memory."""
+    if not (folder / _CONTENTS).exists():  # written last
+        return {}
+    tree = open_hierarchy(folder / _HEADER).load()
+    return {node.path: with_plain_strings(node.to_dataset()) for node in tree.subtree}
