@@ -9,9 +9,7 @@ on the responses and shows errors that no parameter shows (Modrak et al. 2023).
 Coverage: intervals of `sample`, whose anchors come from the same data.
 """
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chisquare, kstest
 
+from benchmarks.posterior_runs import diagnostics, quiet_sampler, sample_from
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row, format_table
 from moment_init import MixtureData, fit_em, match_components, simulate_mixture
 from moment_init.data import RegressionData, validate_data
@@ -26,7 +25,7 @@ from moment_init.data import RegressionData, validate_data
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["BENCHMARK", "quiet_sampler", "run"]
+__all__ = ["BENCHMARK", "run"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -105,24 +104,6 @@ def run(options: Options) -> Outcome:
     return Outcome(tuple(rows), tuple(figures), settings)
 
 
-@contextmanager
-def quiet_sampler() -> Iterator[None]:
-    """Silence PyMC's remarks, which would stand between the rows of a table.
-
-    Yields
-    ------
-    None
-        While it is silent.
-    """
-    logger = logging.getLogger("pymc")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
 def _rank_families(n_replications: int, options: Options) -> tuple[list[Row], list[Figure]]:
     rows: list[Row] = []
     figures: list[Figure] = []
@@ -142,9 +123,7 @@ def _replicate(family: str, n_replications: int, seed: int) -> Replications:
 
     model, data = _anchored_model(family, seed)
     named = [*model.free_RVs, *model.deterministics]
-    *parameters, responses = pm.draw(
-        [*named, model["y"]], draws=n_replications, random_seed=seed
-    )
+    *parameters, responses = pm.draw([*named, model["y"]], draws=n_replications, random_seed=seed)
     truths = dict(zip([variable.name for variable in named], parameters, strict=True))
     compiled = nutpie.compile_pymc_model(model, jitter_rvs=set())
     ranks: list[dict[str, int]] = []
@@ -166,7 +145,7 @@ def _anchored_model(family: str, seed: int) -> tuple[Any, RegressionData]:
     from moment_init.models import mixture_glm
 
     coefficients = ANCHOR_SCALE[family] * np.eye(N_FEATURES, N_COMPONENTS)
-    middle = {"biases": np.zeros(N_COMPONENTS), "weights": np.full(N_COMPONENTS, 0.5)}
+    biases, weights = np.zeros(N_COMPONENTS), np.full(N_COMPONENTS, 1.0 / N_COMPONENTS)
     dispersion = np.full(N_COMPONENTS, ANCHOR_DISPERSION) if family == "gaussian" else None
     simulated = simulate_mixture(
         N_OBS,
@@ -176,10 +155,11 @@ def _anchored_model(family: str, seed: int) -> tuple[Any, RegressionData]:
         directions=np.eye(N_FEATURES, N_COMPONENTS),
         scales=ANCHOR_SCALE[family],
         dispersion=dispersion,
-        **middle,
+        biases=biases,
+        weights=weights,
         random_seed=seed,
     )
-    start = (coefficients, *middle.values(), *(() if dispersion is None else (dispersion,)))
+    start = (coefficients, biases, weights, *(() if dispersion is None else (dispersion,)))
     model = mixture_glm(
         simulated.X,
         simulated.y,
@@ -193,7 +173,6 @@ def _anchored_model(family: str, seed: int) -> tuple[Any, RegressionData]:
 
 def _sample_long_enough(compiled: Any, seed: int) -> tuple["xarray.DataTree", float]:
     """Chains from the anchors, and how many independent draws the worst variable has."""
-    import arviz as az
     import nutpie
 
     n_draws = N_DRAWS
@@ -208,9 +187,7 @@ def _sample_long_enough(compiled: Any, seed: int) -> tuple["xarray.DataTree", fl
             save_warmup=False,
             progress_bar=False,
         )
-        posterior = tree["posterior"].to_dataset()
-        effective = az.ess(posterior, method="bulk")
-        smallest = min(float(each.min()) for each in effective.data_vars.values())
+        _, smallest = diagnostics(tree["posterior"].to_dataset())
         if smallest >= N_RANKED:
             break
         n_draws *= LENGTHENING
@@ -323,7 +300,7 @@ def _cover_data_sets(n_data_sets: int, options: Options) -> list[Row]:
             data.X, data.y, N_COMPONENTS, progressbar=False, random_seed=[options.seed, index]
         )
         for directions in ("anchored", "fixed"):
-            tree = _sampled(data, fit, directions, options.seed + index)
+            tree = sample_from(fit, data, directions=directions, random_seed=options.seed + index)
             for name, share in _coverage(tree["posterior"].to_dataset(), data).items():
                 hits[directions, name].append(share)
         shares = {d: np.mean([hits[d, name] for name in PARAMETERS]) for d in ("anchored", "fixed")}
@@ -333,22 +310,6 @@ def _cover_data_sets(n_data_sets: int, options: Options) -> list[Row]:
             flush=True,
         )
     return [_coverage_row(*key, shares) for key, shares in hits.items()]
-
-
-def _sampled(data: MixtureData, fit: Any, directions: Any, seed: int) -> "xarray.DataTree":
-    from moment_init.sampling import sample
-
-    return sample(
-        data.X,
-        data.y,
-        N_COMPONENTS,
-        init=fit,
-        directions=directions,
-        log_likelihood=False,
-        posterior_predictive=False,
-        progressbar=False,
-        random_seed=seed,
-    )
 
 
 def _coverage(posterior: "xarray.Dataset", data: MixtureData) -> dict[str, float]:

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from benchmarks import (
+    calibration,
     component_number,
     convergence_rate,
     error_growth,
     estimate_cost,
     exact_moments,
+    first_draw,
     flexmix_speed,
     gauntlet,
     gradient_cost,
@@ -17,6 +19,7 @@ from benchmarks import (
     moments_alone,
     overcomplete,
     portfolio_ablation,
+    posterior_quality,
     published_fits,
     stacked_accuracy,
     stacked_cost,
@@ -47,6 +50,9 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             flexmix_speed.BENCHMARK,
             large_fit.BENCHMARK,
             gradient_cost.BENCHMARK,
+            first_draw.BENCHMARK,
+            posterior_quality.BENCHMARK,
+            calibration.BENCHMARK,
         )
     }
 )

@@ -53,11 +53,7 @@ def approximate_specification(
         If pymc-extras is needed and not installed.
     """
     model = build_model(specification, priors, projects_once=True)
-    start = {
-        name: value
-        for name, value in specification.standardised_values(specification.start).items()
-        if name in {variable.name for variable in model.free_RVs}
-    }
+    start = _take_start(model, specification)
     with single_threaded_blas():
         tree = _METHODS[method](model, start, options)
     header = header_tree(specification)
@@ -73,6 +69,17 @@ def approximate_specification(
     )
 
 
+def _take_start(model: pm.Model, specification: Specification) -> dict[str, Any]:
+    """Values at which to start, taken out of the model: PyMC copies no model that has its own."""
+    values = specification.standardised_values(specification.start)
+    start = {}
+    for variable in model.free_RVs:
+        model.set_initval(variable, None)
+        if variable.name in values:
+            start[variable.name] = values[variable.name]
+    return start
+
+
 def _laplace(
     model: pm.Model, start: Mapping[str, Any], options: SamplingOptions
 ) -> xarray.DataTree:
@@ -86,8 +93,7 @@ def _laplace(
         "optimize_method": "trust-ncg",
         "use_hessp": True,
         "include_transformed": False,
-        "draws": options.draws,
-        "chains": options.chains,
+        "draws": options.draws * options.chains,
         "random_seed": options.seeds[1],
     }
     return extras.fit_laplace(**(arguments | dict(options.pm_sample)))

@@ -289,10 +289,16 @@ def _draw(
 ) -> NDArray[Any]:
     """Draw responses of shape (*size, n_obs)."""
     family = get_family(operation.family, operation.link)
-    inputs = operation.named([None, *parameters])
-    shape = tuple(size) if size is not None else ()
-    draws = [_draw_rows(family, inputs, rng) for _ in range(int(np.prod(shape)))]
-    return np.reshape(draws, (*shape, -1)).astype(_response_dtype(family))
+    n_dims = [2, 1 + operation.layout.has_row_weights, *(1 for _ in parameters[2:])]
+    arrays = [(np.asarray(value), n) for value, n in zip(parameters, n_dims, strict=True)]
+    leading = [array.shape[: array.ndim - n] for array, n in arrays]
+    shape = np.broadcast_shapes(*leading) if size is None else tuple(size)
+    full = [np.broadcast_to(array, shape + array.shape[array.ndim - n :]) for array, n in arrays]
+    draws = [
+        _draw_rows(family, operation.named([None, *(array[index] for array in full)]), rng)
+        for index in np.ndindex(shape)
+    ]
+    return np.reshape(draws, (*shape, full[0].shape[-2])).astype(_response_dtype(family))
 
 
 def _draw_rows(family: Family, inputs: MixtureInputs, rng: np.random.Generator) -> NDArray[Any]:

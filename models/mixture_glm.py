@@ -20,6 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from moment_init.arguments import RandomSeed
 from moment_init.families import Family
 from moment_init.groups import group_codes
+from moment_init.models.anchored_coefficient import anchored_coefficient
+from moment_init.models.linear_predictor import linear_predictor
 from moment_init.models.mixture_density import mixture_response
 from moment_init.models.priors import PriorBook
 from moment_init.models.specification import Directions, Specification, specify
@@ -274,22 +276,23 @@ def build_model(
         link=specification.data.family.link.name,
         n_features=specification.n_features,
     )
-    inputs = np.asarray(specification.data.X, dtype=np.float64)
+    projects_once = projects_once and specification.directions == "fixed"
     with pm.Model(coords=_coords(specification)) as model:
+        # First: the length of `obs` is theirs, and PyMC warns if other data are resized before.
+        inputs = _inputs(specification, projects_once)
         log_weight = _mixing(specification, book)
         scale = _scale(specification, book)
-        coefficient = _coefficient(specification, book, scale)
+        coefficient, at_mean = _coefficient(specification, book, scale)
         units = _response_units(specification)
-        bias = _bias(specification, book, coefficient, units)
+        bias = _bias(book, at_mean, units)
         dispersion = _dispersion(specification, book, units)
         length = pt.sqrt(pt.sqr(coefficient).sum(axis=0))
         pm.Deterministic("scale", length, dims="component")
         pm.Deterministic("direction", coefficient / length, dims=("feature", "component"))
-        if projects_once and specification.directions == "fixed":
-            unit = specification.to_user_columns(specification.anchors)
-            eta = pm.Data("projection", inputs @ unit, dims=("obs", "component")) * scale + bias
+        if projects_once:
+            eta = inputs * scale + bias
         else:
-            eta = pt.dot(pm.Data("X", inputs, dims=("obs", "feature")), coefficient) + bias
+            eta = linear_predictor(inputs, coefficient, bias)
         _response(specification, eta, log_weight, dispersion)
     book.require_all_used()
     start = specification.standardised_values(specification.start)
@@ -311,6 +314,15 @@ def _coords(specification: Specification) -> dict[str, Any]:
     return coords
 
 
+def _inputs(specification: Specification, projects_once: bool) -> Any:
+    """The rows' inputs, or their projections on the anchors."""
+    inputs = np.asarray(specification.data.X, dtype=np.float64)
+    if not projects_once:
+        return pm.Data("X", inputs, dims=("obs", "feature"))
+    unit = specification.to_user_columns(specification.anchors)
+    return pm.Data("projection", inputs @ unit, dims=("obs", "component"))
+
+
 def _mixing(specification: Specification, book: PriorBook) -> Any:
     """Logarithms of the weights: (n_components,), or (n_obs, n_components) with a gate."""
     where = specification.gate_coordinates
@@ -318,13 +330,14 @@ def _mixing(specification: Specification, book: PriorBook) -> Any:
         return pt.log(book.weight("weight", ("component",), specification.n_components))
     level = book.gate("gate_bias", "standardised_gate_bias", ("component",))
     slopes = book.gate("gate", "standardised_gate", ("gate_feature", "component"))
-    gate = slopes / where.scales[:, None]
-    gate_bias = level - pt.dot(where.mean, gate)
+    mean = pm.Data("gating_mean", where.mean, dims="gate_feature")
+    gate = slopes / pm.Data("gating_scale", where.scales, dims="gate_feature")[:, None]
+    gate_bias = level - (mean[:, None] * gate).sum(axis=0)
     pm.Deterministic("weight", pt.special.softmax(level), dims="component")
     pm.Deterministic("gate", gate.T, dims=("component", "gate_feature"))
     gate_bias = pm.Deterministic("gate_bias", gate_bias, dims="component")
     covariates = pm.Data("gating", specification.gating, dims=("obs", "gate_feature"))
-    return pt.special.log_softmax(pt.dot(covariates, gate) + gate_bias, axis=-1)
+    return pt.special.log_softmax(linear_predictor(covariates, gate, gate_bias), axis=-1)
 
 
 def _scale(specification: Specification, book: PriorBook) -> Any:
@@ -334,33 +347,50 @@ def _scale(specification: Specification, book: PriorBook) -> Any:
     return book.scale("standardised_scale", ("component",))
 
 
-def _coefficient(specification: Specification, book: PriorBook, scale: Any) -> Any:
-    """Coefficients of the user's columns, (n_features, n_components).
+def _coefficient(specification: Specification, book: PriorBook, scale: Any) -> tuple[Any, Any]:
+    """Coefficients of the user's columns, (n_features, n_components), and predictors at the mean.
 
     Anchors and bases are mapped to the user's units once; lengths are those of the standardised
     vectors, which an orthonormal frame gives without forming them.
     """
     dims = ("feature", "component")
+    mean = pm.Data("input_mean", specification.coordinates.mean, dims="feature")
+    if specification.has_tilt:
+        return _anchored(specification, book, scale, mean)
     if specification.directions == "free":
         free = book.coefficient("standardised_coefficient", dims)
-        back = pm.Data(
-            "unwhitening", specification.to_user_columns(np.eye(specification.n_features))
-        )
-        return pm.Deterministic("coefficient", pt.dot(back, free), dims=dims)
-    anchors = specification.to_user_columns(specification.anchors)
-    along = pm.Data("anchor", anchors, dims=dims)
-    if not specification.has_tilt:
-        return pm.Deterministic("coefficient", along * scale, dims=dims)
+        back = specification.to_user_columns(np.eye(specification.n_features))
+        level = np.zeros(specification.n_components)
+        value = linear_predictor(pm.Data("unwhitening", back), free, level)
+    else:
+        anchors = specification.to_user_columns(specification.anchors)
+        value = pm.Data("anchor", anchors, dims=dims) * scale
+    coefficient = pm.Deterministic("coefficient", value, dims=dims)
+    # Not a matrix product: see `linear_predictor` on what that takes to compile.
+    return coefficient, (mean[:, None] * coefficient).sum(axis=0)
+
+
+def _anchored(
+    specification: Specification, book: PriorBook, scale: Any, mean: Any
+) -> tuple[Any, Any]:
     bases = np.stack([specification.to_user_columns(basis) for basis in specification.bases])
-    across = pm.Data(
-        "basis",
-        specification.kappa * bases.transpose(1, 0, 2),
-        dims=("feature", "component", "tangent"),
+    coefficient, at_mean = anchored_coefficient(
+        pm.Data(
+            "anchor",
+            specification.to_user_columns(specification.anchors),
+            dims=("feature", "component"),
+        ),
+        pm.Data(
+            "basis",
+            specification.kappa * bases.transpose(1, 0, 2),
+            dims=("feature", "component", "tangent"),
+        ),
+        mean,
+        book.tilt("tilt", ("component", "tangent")),
+        scale,
+        kappa=specification.kappa,
     )
-    tilt = book.tilt("tilt", ("component", "tangent"))
-    length = pt.sqrt(1.0 + specification.kappa**2 * pt.sqr(tilt).sum(axis=-1))
-    vectors = along + (across * tilt).sum(axis=-1)
-    return pm.Deterministic("coefficient", vectors * (scale / length), dims=dims)
+    return pm.Deterministic("coefficient", coefficient, dims=("feature", "component")), at_mean
 
 
 def _response_units(specification: Specification) -> Any:
@@ -374,12 +404,11 @@ def _response_units(specification: Specification) -> Any:
     return pm.Data("response_units", np.array([where.response_shift, where.response_scale]))
 
 
-def _bias(specification: Specification, book: PriorBook, coefficient: Any, units: Any) -> Any:
+def _bias(book: PriorBook, at_mean: Any, units: Any) -> Any:
     level = book.bias("standardised_bias", ("component",))
     if units is not None:
         level = units[0] + units[1] * level
-    mean = pm.Data("input_mean", specification.coordinates.mean, dims="feature")
-    return pm.Deterministic("bias", level - pt.dot(mean, coefficient), dims="component")
+    return pm.Deterministic("bias", level - at_mean, dims="component")
 
 
 def _dispersion(specification: Specification, book: PriorBook, units: Any) -> Any:
@@ -389,7 +418,7 @@ def _dispersion(specification: Specification, book: PriorBook, units: Any) -> An
     value = book.dispersion(
         "standardised_dispersion", ("component",), is_deviation=family.response_power
     )
-    if family.response_power:
+    if family.response_power and units is not None:
         value = value * units[1]
     return pm.Deterministic("dispersion", value, dims="component")
 

@@ -14,6 +14,7 @@ from moment_init.em import EMFit, fit_em
 from moment_init.em.posing import pose_em, validate_gating
 from moment_init.em.problem import GateCoordinates
 from moment_init.exceptions import ConvergenceWarning
+from moment_init.families import get_family
 from moment_init.models.frames import anchor_bases, tilt_per_unit, tilts_of
 from moment_init.results import MomentEstimate
 from moment_init.start_values import StartValues, start_values_of
@@ -25,10 +26,6 @@ Directions = Literal["anchored", "fixed", "free"]
 
 _SMALLEST_LENGTH = 1e-8
 """Length of a standardised coefficient below which a component has no direction."""
-
-
-_SMALLEST_TOTAL = 0.5
-"""Stands for the sum of counts that are all zero, so that its logarithm exists."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,6 +217,7 @@ def specify(
         X, y, number, data_block, gating, init, directions, random_seed, progressbar
     )
     problem = pose_em(data, number, gating=covariates)
+    _require_fitting_gate(init, problem.gate_coordinates)
     coordinates = _centred(problem.coordinates, data)
     return Specification(
         data=data,
@@ -240,10 +238,9 @@ def _centred(coordinates: Coordinates, data: RegressionData) -> Coordinates:
     if data.family.link.name != "log":
         return coordinates
     exposure = np.ones(data.n_obs) if data.offset is None else np.exp(data.offset)
-    total = max(float(data.sample_weight @ data.y), _SMALLEST_TOTAL)
-    return replace(
-        coordinates, response_shift=float(np.log(total / (data.sample_weight @ exposure)))
-    )
+    # Responses that do not vary are refused, so that their sum is positive.
+    rate = (data.sample_weight @ data.y) / (data.sample_weight @ exposure)
+    return replace(coordinates, response_shift=float(np.log(rate)))
 
 
 def _require_angle(anchor_angle: Any) -> None:
@@ -276,6 +273,17 @@ def _require_fitting_init(init: Any, data: RegressionData, n_components: int) ->
         )
 
 
+def _require_fitting_gate(init: Any, gate: GateCoordinates | None) -> None:
+    """Refuse a fit whose gate has another number of covariates."""
+    if gate is None or not isinstance(init, EMFit) or init.gate is None:
+        return
+    if len(init.gate_names) != len(gate.names):
+        raise ValueError(
+            f"`init` must have the {len(gate.names)} gating covariates of `gating`; got a fit with "
+            f"{len(init.gate_names)}. Pass the `gating` it was made with."
+        )
+
+
 def _find_start(
     X: Any,
     y: Any,
@@ -291,7 +299,9 @@ def _find_start(
     if isinstance(init, EMFit):
         return start_values_of(init), init
     if isinstance(init, tuple | list):
-        return _values_from_arrays(init, X, n_components), None
+        values = _values_from_arrays(init, X, n_components)
+        _require_fitting_dispersion(values, data_block)
+        return values, None
     options: dict[str, Any] = {"init": init}
     if isinstance(init, MomentEstimate):
         has_coefficients = init.coefficients is not None and init.weights is not None
@@ -338,6 +348,20 @@ def _values_from_arrays(init: Any, X: Any, n_components: int) -> StartValues:
         weights=weights / weights.sum(),
         dispersion=arrays[3] if len(arrays) == 4 else None,
     )
+
+
+def _require_fitting_dispersion(values: StartValues, data_block: dict[str, Any]) -> None:
+    """Refuse a dispersion that is not positive, or that the family does not have."""
+    if values.dispersion is None:
+        return
+    family = get_family(data_block["family"], data_block.get("link"))
+    if not family.has_dispersion:
+        raise ValueError(
+            f"`init`: dispersion must be left out for family {family.name!r}, which has none; got "
+            f"{values.dispersion}."
+        )
+    if np.any(values.dispersion <= 0):
+        raise ValueError(f"`init`: dispersion must be positive; got {values.dispersion}.")
 
 
 def _anchors(coordinates: Coordinates, start: StartValues) -> FloatArray:

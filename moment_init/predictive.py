@@ -22,8 +22,9 @@ _BLOCK = 2_000_000
 """Predictors that are held at once: 16 MB, a few of which fit into a cache of the last level."""
 
 
-_LARGEST_MEAN = 1e18
-"""Means of replicated responses are cut here: counts beyond 9.2e18 are no 64-bit integers."""
+_LARGEST_MEAN = 1e12
+"""Means of replicated responses are cut here. NumPy refuses Poisson rates above 9.2e18, and a
+negative binomial's rate exceeds its mean by a factor of up to about 40 / alpha, 4e5 at 1e-4."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

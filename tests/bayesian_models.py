@@ -79,7 +79,10 @@ def evaluate(
     """Values of tensors of a model at a point, by default its initial point."""
     with config.change_flags(cxx=""):
         compiled = model.compile_fn(
-            list(outputs), inputs=model.value_vars, mode=MODE, on_unused_input="ignore"
+            model.replace_rvs_by_values(list(outputs)),
+            inputs=model.value_vars,
+            mode=MODE,
+            on_unused_input="ignore",
         )
         return list(compiled(model.initial_point() if point is None else point))
 

@@ -11,9 +11,7 @@ def unit_columns(rng: np.random.Generator, n_features: int, n_components: int) -
     return np.asarray(columns / np.linalg.norm(columns, axis=0))
 
 
-def tilted(
-    anchors: np.ndarray, bases: np.ndarray, kappa: float, tilts: np.ndarray
-) -> np.ndarray:
+def tilted(anchors: np.ndarray, bases: np.ndarray, kappa: float, tilts: np.ndarray) -> np.ndarray:
     """The equation at the head of the module, component by component."""
     columns = []
     for anchor, basis, tilt in zip(anchors.T, bases, tilts, strict=True):

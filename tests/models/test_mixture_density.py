@@ -11,9 +11,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from pymc.distributions.shape_utils import change_dist_size
 from pytensor.compile.maker import function
-from pytensor.compile.mode import Mode
+from pytensor.compile.mode import Mode, optdb
 from pytensor.configdefaults import config
 from pytensor.gradient import grad
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from moment_init.families import Family, get_family
@@ -180,6 +181,20 @@ def test_numpy_evaluation_is_the_mixture_of_pymc_densities(
     assert_all_close(actual, problem.perform(), rtol=1e-9)
 
 
+@pytest.mark.parametrize("options", [LAYOUTS[0], LAYOUTS[2]])
+def test_operation_is_written_out_for_jax(
+    options: tuple[bool, bool, bool], rng: np.random.Generator
+) -> None:
+    """By the rewrites of JAX's mode alone, which need no JAX."""
+    problem = Problem(get_family("gaussian"), rng, options)
+    graph = FunctionGraph(problem.variables, problem.value_and_gradients(), clone=True)
+    optdb.query(RewriteDatabaseQuery(include=["jax"])).rewrite(graph)
+    assert not any(isinstance(node.op, MixtureLogDensity) for node in graph.apply_nodes)
+    actual = function(graph.inputs, graph.outputs, mode=PYTHON_MODE)(*problem.inputs)
+    expected = function(problem.variables, problem.value_and_gradients(), mode=PYTHON_MODE)
+    assert_all_close(actual, expected(*problem.inputs))
+
+
 @pytest.mark.parametrize("options", LAYOUTS)
 @pytest.mark.parametrize("name", ["bernoulli", "binomial", "negative_binomial"])
 def test_gradient_is_a_central_difference(
@@ -237,8 +252,8 @@ def test_value_of_a_group_stands_on_its_first_row(rng: np.random.Generator) -> N
     assert np.all(value[~is_first] == 0.0)
     assert np.all(share[~is_first] == 0.0)
     np.testing.assert_allclose(share[is_first].sum(axis=1), 1.0)
-    y, eta, log_weight = problem.inputs[:3]
-    density = problem.family.log_density_eta(y[:, None].astype(float), eta)
+    y, eta, log_weight = (np.asarray(value, dtype=np.float64) for value in problem.inputs[:3])
+    density = problem.family.log_density_eta(y[:, None], eta)
     rows = GROUPS == 3
     joint = log_weight + density[rows].sum(axis=0)
     assert value[0] == pytest.approx(np.log(np.exp(joint).sum()))
@@ -333,7 +348,7 @@ def test_scalars_stand_for_equal_entries() -> None:
     ):
         family = "gaussian" if "dispersion" in arguments else "binomial"
         one, other = (
-            mixture_log_density([1, 2], eta, log_weight, family=family, **given).eval(  # type: ignore[arg-type]
+            mixture_log_density(np.array([1, 2]), eta, log_weight, family=family, **given).eval(
                 mode=PYTHON_MODE
             )
             for given in (arguments, full)
@@ -344,13 +359,13 @@ def test_scalars_stand_for_equal_entries() -> None:
 def test_arguments_are_checked() -> None:
     eta, log_weight = np.zeros((2, 2)), np.log([0.5, 0.5])
     with pytest.raises(ValueError, match="`dispersion` must be given for family 'gaussian'"):
-        mixture_log_density([1, 2], eta, log_weight, family="gaussian")
+        mixture_log_density(np.array([1, 2]), eta, log_weight, family="gaussian")
     with pytest.raises(ValueError, match="`n_trials` must be None for family 'poisson'"):
-        mixture_log_density([1, 2], eta, log_weight, family="poisson", n_trials=3)
+        mixture_log_density(np.array([1, 2]), eta, log_weight, family="poisson", n_trials=3)
     with pytest.raises(ValueError, match="`eta` must have 2 dimensions; got 1"):
-        mixture_log_density([1, 2], eta[0], log_weight, family="poisson")
+        mixture_log_density(np.array([1, 2]), eta[0], log_weight, family="poisson")
     with pytest.raises(ValueError, match="`log_weight` must have 1 or 2 dimensions; got 0"):
-        mixture_log_density([1, 2], eta, 0.0, family="poisson")
+        mixture_log_density(np.array([1, 2]), eta, 0.0, family="poisson")
 
 
 def build_model(name: str, y: NDArray[Any], X: NDArray[Any], **arguments: Any) -> pm.Model:
@@ -380,7 +395,7 @@ def test_model_has_the_logp_and_gradient_of_a_mixture_by_hand(
     dtype: type, rng: np.random.Generator
 ) -> None:
     X = rng.normal(size=(N_OBS, 2))
-    y = responses("bernoulli", rng).astype(dtype)
+    y: NDArray[Any] = responses("bernoulli", rng).astype(dtype)
     ours = build_model("bernoulli", y, X)
     with pm.Model() as by_hand:
         share = pm.Uniform("share")

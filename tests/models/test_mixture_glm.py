@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.configdefaults import config
+from scipy.special import softmax
 
 from moment_init import fit_em, simulate_mixture
 from moment_init.em import EMFit
@@ -17,16 +18,16 @@ from moment_init.models.mixture_glm import build_model
 from moment_init.models.specification import specify
 from tests.bayesian_models import COMPILE, Built, built, draw, evaluate, fitted, model_of
 from tests.em_fits import GATE_NAMES, NAMES, Fitted
-from tests.likelihood_problems import FAMILY_LINKS
+from tests.likelihood_problems import FAMILY_LINKS, VARIANTS
 
 DIRECTIONS = ("anchored", "fixed", "free")
 
-# Every family and link with every kind of directions; and with groups, a gate and both, the kinds
-# in turn. All rows have offsets and weights, binomial ones trials.
-CASES = [(*pair, "plain", kind) for pair in FAMILY_LINKS for kind in DIRECTIONS] + [
+# Every family and link plain, with groups, with a gate and with both; the kinds of directions in
+# turn, so that each family has each. All rows have offsets and weights, binomial ones trials.
+CASES = [
     (*pair, variant, DIRECTIONS[(place + shift) % 3])
     for place, pair in enumerate(FAMILY_LINKS)
-    for shift, variant in enumerate(("groups", "gate", "both"))
+    for shift, variant in enumerate(VARIANTS)
 ]
 
 
@@ -56,9 +57,9 @@ def test_start_is_the_fit(case: Built) -> None:
     free = case.model.initial_point()
     for name, value in expected.items():
         actual = case.values.get(name)
-        if actual is None:  # weights are free without a gate
-            odds = np.exp(np.append(free["weight_simplex__"], -free["weight_simplex__"].sum()))
-            actual = odds / odds.sum()
+        if actual is None:  # weights are free without a gate; logits of sum zero, the last left out
+            logits = free["weight_simplex__"]
+            actual = softmax(np.append(logits, -logits.sum()))
         assert_allclose(actual, value, rtol=1e-9, atol=1e-9 * np.abs(value).max(), err_msg=name)
 
 
@@ -87,7 +88,8 @@ def test_logp_and_gradient_are_finite(case: Built) -> None:
 
 @pytest.mark.parametrize("directions", DIRECTIONS)
 def test_gradient_against_differences(directions: str, rng: np.random.Generator) -> None:
-    """A central difference of the fourth order with steps of 1e-3 errs by some 1e-10."""
+    """By central differences of the fourth order, whose error is that of rounding: 1e-16 of the log
+    density, some hundreds, over steps of 1e-3 of a slope of order one."""
     case = built("gaussian", "identity", "both", directions)
     model, point = case.model, case.model.initial_point()
     step = {name: rng.standard_normal(np.shape(value)) for name, value in point.items()}
@@ -99,7 +101,7 @@ def test_gradient_against_differences(directions: str, rng: np.random.Generator)
     expected = (8 * (near_high - near_low) - (high - low)) / 12e-3
     order = [variable.name for variable in model.value_vars]
     along = np.concatenate([np.ravel(step[name]) for name in order])
-    assert case.gradient @ along == pytest.approx(expected, rel=1e-6)
+    assert case.gradient @ along == pytest.approx(expected, rel=1e-5)
 
 
 def test_fixed_directions_with_projected_inputs_are_the_same_model() -> None:
@@ -149,7 +151,9 @@ def test_fixed_directions_hold() -> None:
 def test_tilt_turns_by_the_angle_and_keeps_the_scale() -> None:
     """Two features, 30 degrees: a tilt of one turns by 30 degrees where the inputs are white."""
     data = simulate_mixture(500, 2, 2, family="gaussian", random_seed=1)
-    X = (data.X - data.X.mean(axis=0)) @ np.linalg.inv(np.linalg.cholesky(np.cov(data.X.T, ddof=0)).T)
+    X = (data.X - data.X.mean(axis=0)) @ np.linalg.inv(
+        np.linalg.cholesky(np.cov(data.X.T, ddof=0)).T
+    )
     slopes = np.array([[0.6, -0.3], [0.8, 0.5]])
     model = mixture_glm(
         X,
@@ -261,7 +265,7 @@ ORDER = {
 
 
 def test_dims_and_coords_of_experts_in_groups() -> None:
-    model = built("binomial", "logit", "both", DIRECTIONS[(2 + 2) % 3]).model
+    model = built("binomial", "logit", "both", "free").model
     assert model.named_vars_to_dims["gate"] == ("component", "gate_feature")
     assert model.named_vars_to_dims["gate_bias"] == ("component",)
     assert list(model.coords["gate_feature"]) == GATE_NAMES
@@ -351,10 +355,7 @@ def test_predictive_draws_of_new_rows() -> None:
     """Predictors of five: probabilities above .99 whatever the component. 400 draws of 11 rows have
     some 30 failures (4400 times .0067); four standard errors are 22."""
     model = model_of(fitted("bernoulli", "logit", "groups", with_extras=False))
-    names = [variable.name for variable in model.free_RVs]
-    point = evaluate(model, [model.rvs_to_values[variable] for variable in model.free_RVs])
-    del point
-    values = prior_like_posterior(model, names, 400)
+    values = equal_draws(model, 400)
     rows = {"X": np.zeros((11, 3)), "y_data": np.zeros(11), "group": np.arange(11)}
     pm.set_data(rows, model=model)
     predicted = pm.sample_posterior_predictive(
@@ -372,30 +373,24 @@ def test_predictive_draws_of_new_rows() -> None:
     assert abs(int((1 - draws).sum()) - 4400 / (1 + np.exp(5.0))) < 22
 
 
-def prior_like_posterior(model: pm.Model, names: list[str], n_draws: int) -> xr.DataTree:
-    """Draws that are all the same: the bias at inputs zero is five in each component."""
-    mean = model["input_mean"].get_value()
+def equal_draws(model: pm.Model, n_draws: int) -> xr.DataTree:
+    """Draws that are all the same: every predictor is five."""
     values = {
         "weight": np.array([0.4, 0.6]),
         "standardised_scale": np.full(2, 1e-9),
         "tilt": np.zeros((2, 2)),
         "standardised_bias": np.full(2, 5.0),
     }
-    assert mean.shape == (3,)
-    assert set(names) == set(values)
-    return xr.DataTree.from_dict(
-        {
-            "posterior": xr.Dataset(
-                {
-                    name: (
-                        ("chain", "draw", *model.named_vars_to_dims[name]),
-                        np.broadcast_to(value, (1, n_draws, *value.shape)),
-                    )
-                    for name, value in values.items()
-                }
-            )
-        }
-    )
+    assert {variable.name for variable in model.free_RVs} == set(values)
+    variables = {
+        name: (
+            ("chain", "draw", *model.named_vars_to_dims[name]),
+            np.broadcast_to(value, (1, n_draws, *value.shape)),
+        )
+        for name, value in values.items()
+    }
+    coords = {"component": [0, 1], "tangent": [0, 1], "feature": NAMES}
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables, coords)})
 
 
 def test_model_can_be_drawn() -> None:

@@ -1,0 +1,328 @@
+"""How good the draws of `sample` are: R-hat, effective sample size, divergences, seconds.
+
+A data set counts as good if no parameter's R-hat exceeds 1.01 and none has fewer than 400 effective
+draws. Posteriors that truly have two modes are counted apart. They are told by what does not depend
+on the outcome above: draws are climbed from to a maximum of the likelihood, by EM, and there are
+two modes if 10 % or more of them end at a second maximum; or if in some chain 5 % or more of the
+draws had traded labels, so that the chain was at two copies of the mode.
+
+Beside it stands the same model as users write it, from PyMC's default start.
+"""
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from benchmarks.hand_written import HAND_WRITTEN
+from benchmarks.measuring import number
+from benchmarks.posterior_runs import diagnostics, quiet_sampler, sample_from
+from benchmarks.report import Benchmark, Figure, Options, Outcome, Row, format_table
+from moment_init import MixtureData, fit_em, simulate_mixture
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["BENCHMARK", "run"]
+
+FloatArray = NDArray[np.float64]
+
+MAX_RHAT, MIN_EFFECTIVE, SHARE_BAR = 1.01, 400.0, 0.95
+N_CHAINS, N_DRAWS, QUICK_DRAWS = 4, 1_000, 100
+QUICK_OBS = 500
+
+# Maxima are told apart as `fit_em` does: by a hundredth of log-likelihood.
+SAME_MAXIMUM = 0.01
+CLIMBS_PER_CHAIN = 5
+SECOND_SHARE, TRADED_SHARE = 0.1, 0.05
+
+COMMON = ("coefficient", "bias", "weight")
+GATE_SLOPE = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kind of data set: a row of the summary for each of `directions`.
+
+    Parameters
+    ----------
+    family : str
+        Family of the response.
+    n_obs, n_features, n_components : int
+        Sizes.
+    n_data_sets : int
+        Data sets at full size.
+    directions : tuple of str
+        What is done about the directions.
+    scales : tuple of float or None
+        Lengths of the coefficients; such as suit the family if None.
+    is_gated : bool
+        Whether a covariate sets the weights.
+    """
+
+    family: str
+    n_obs: int
+    n_features: int
+    n_components: int
+    n_data_sets: int = 10
+    directions: tuple[str, ...] = ("anchored",)
+    scales: tuple[float, ...] | None = None
+    is_gated: bool = False
+
+
+CASES = (
+    Case("bernoulli", 5_000, 5, 3, 20, ("anchored", "fixed"), (3.5, 4.0, 4.5)),
+    Case("poisson", 2_000, 5, 3),
+    Case("gaussian", 2_000, 5, 3),
+    Case("bernoulli", 5_000, 4, 2, scales=(3.5, 4.5), is_gated=True),
+    Case("gaussian", 2_000, 4, 2, is_gated=True),
+)
+
+
+def run(options: Options) -> Outcome:
+    """Sample every data set and judge its draws, a printed line each.
+
+    Parameters
+    ----------
+    options : Options
+        Size and seed.
+
+    Returns
+    -------
+    Outcome
+        A row for each run, and shares of good ones.
+    """
+    rows: list[Row] = []
+    figures: list[Figure] = []
+    with quiet_sampler():
+        for case in CASES[:1] if options.is_quick else CASES:
+            own = _run_case(case, options)
+            rows += own
+            for directions in case.directions:
+                runs = [row for row in own if row["directions"] == directions]
+                figures += _figures(runs, is_judged=not options.is_quick)
+        if not options.is_quick:
+            by_hand = _run_by_hand(_draw(CASES[0], options, 0), options.seed)
+            rows += by_hand
+            figures += _ratios(rows[0], by_hand)
+    settings = {
+        "good": f"R-hat <= {MAX_RHAT} and {MIN_EFFECTIVE:g} or more effective draws (bulk)",
+        "two modes": f"{SECOND_SHARE:.0%} or more of {N_CHAINS * CLIMBS_PER_CHAIN} draws climb to "
+        f"a second maximum, or {TRADED_SHARE:.0%} or more of a chain's draws had traded labels",
+        "chains": N_CHAINS,
+        "draws": QUICK_DRAWS if options.is_quick else N_DRAWS,
+        "ESS/s": "smallest effective sample size over seconds of sampling, without compilation",
+        "call s": "the whole call: fit, compilation, sampling, alignment",
+    }
+    return Outcome(tuple(rows), tuple(figures), settings)
+
+
+def _run_case(case: Case, options: Options) -> list[Row]:
+    rows = []
+    for index in range(options.data_sets(case.n_data_sets, 1)):
+        data, gating = _draw_gated(case, options, index)
+        start = time.perf_counter()
+        fit = fit_em(
+            *(data.X, data.y, case.n_components),
+            family=case.family,
+            gating=gating,
+            progressbar=False,
+            random_seed=[options.seed, index],
+        )
+        fit_seconds = time.perf_counter() - start
+        for directions in case.directions:
+            start = time.perf_counter()
+            tree = sample_from(
+                fit,
+                data,
+                gating=gating,
+                directions=directions,
+                draws=QUICK_DRAWS if options.is_quick else N_DRAWS,
+                chains=N_CHAINS,
+                random_seed=options.seed,
+            )
+            seconds = time.perf_counter() - start
+            row = {
+                "family": case.family + (", gate" if case.is_gated else ""),
+                "n": len(data.y),
+                "directions": directions,
+                "data set": index,
+                **_quality(tree, seconds + fit_seconds),
+                **_modes(tree, data, is_gated=case.is_gated),
+            }
+            print(format_table([row]).split("\n", index > 0)[-1], flush=True)
+            rows.append(row)
+    return rows
+
+
+def _draw(case: Case, options: Options, index: int) -> MixtureData:
+    return simulate_mixture(
+        QUICK_OBS if options.is_quick else case.n_obs,
+        case.n_features,
+        case.n_components,
+        family=case.family,
+        scales=case.scales,
+        random_seed=[options.seed, index],
+    )
+
+
+def _draw_gated(case: Case, options: Options, index: int) -> tuple[MixtureData, FloatArray | None]:
+    """Data, and the covariate that sets the weights of two components, if there is one."""
+    data = _draw(case, options, index)
+    if not case.is_gated:
+        return data, None
+    rng = np.random.default_rng([options.seed, index, 1])
+    covariate = rng.standard_normal(len(data.y))
+    labels = (rng.random(len(data.y)) < expit(GATE_SLOPE * covariate)).astype(np.int64)
+    predictors = (data.X @ data.coefficients + data.biases)[np.arange(len(labels)), labels]
+    if data.dispersion is None:
+        y = (rng.random(len(labels)) < expit(predictors)).astype(np.float64)
+    else:
+        y = predictors + data.dispersion[labels] * rng.standard_normal(len(labels))
+    return replace(data, y=y, labels=labels), covariate[:, None]
+
+
+def _quality(tree: "xarray.DataTree", seconds: float) -> Row:
+    """Diagnostics of the parameters that vary, not rounded."""
+    worst, effective = diagnostics(tree["posterior"].to_dataset())
+    sampling = float(tree["posterior"].attrs["sampling_time"])
+    return {
+        "R-hat": worst,
+        "ESS": effective,
+        "divergent": int(tree["sample_stats"]["diverging"].sum()),
+        "sampling s": sampling,
+        "call s": seconds,
+        "ESS/s": effective / sampling,
+        "good": worst <= MAX_RHAT and effective >= MIN_EFFECTIVE,
+    }
+
+
+def _modes(tree: "xarray.DataTree", data: MixtureData, *, is_gated: bool) -> Row:
+    """Shares by which two modes are told, and whether there are two.
+
+    Held directions have one mode by construction; a gate's draws are no start that EM takes.
+    """
+    own = tree["moment_init"]
+    traded = float(own["switched_share"].max()) if "switched_share" in own else None
+    second = None
+    if traded is not None and not is_gated:
+        second = second_share(_climb(tree["posterior"].to_dataset(), data))
+    return {
+        "traded": traded,
+        "second maximum": second,
+        "two modes": (traded or 0.0) >= TRADED_SHARE or (second or 0.0) >= SECOND_SHARE,
+    }
+
+
+def _climb(posterior: "xarray.Dataset", data: MixtureData) -> list[float]:
+    """Log-likelihoods of the maxima to which EM climbs from draws of each chain."""
+    names = [*COMMON, *(["dispersion"] if "dispersion" in posterior else [])]
+    ends = []
+    for chain in range(posterior.sizes["chain"]):
+        last = posterior.sizes["draw"] - 1
+        for draw in np.linspace(0, last, CLIMBS_PER_CHAIN).astype(int):
+            point = posterior.isel(chain=chain, draw=draw)
+            init = tuple(point[name].transpose(..., "component").to_numpy() for name in names)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an end at a bound is an end
+                fit = fit_em(
+                    data.X,
+                    data.y,
+                    data.weights.size,
+                    family=data.family,
+                    init=init,
+                    progressbar=False,
+                )
+            ends.append(float(fit.log_likelihood))
+    return ends
+
+
+def second_share(ends: Sequence[float]) -> float:
+    """Share of climbs that end elsewhere than most do.
+
+    Parameters
+    ----------
+    ends : sequence of float
+        Log-likelihoods at the ends of the climbs.
+
+    Returns
+    -------
+    float
+        Share of those that are not at the most frequent maximum.
+    """
+    ordered = sorted(ends)
+    labels = np.cumsum(np.diff(ordered, prepend=ordered[0]) > SAME_MAXIMUM)
+    return 1.0 - Counter(labels.tolist()).most_common(1)[0][1] / len(ordered)
+
+
+def _figures(rows: Sequence[Row], *, is_judged: bool) -> list[Figure]:
+    name = f"{rows[0]['family']}, {rows[0]['directions']}"
+    single = [bool(row["good"]) for row in rows if not row["two modes"]]
+    figures = [
+        Figure(f"{name}: share of good runs", float(np.mean([bool(r["good"]) for r in rows]))),
+        Figure(f"{name}: runs with two modes", len(rows) - len(single)),
+        Figure(f"{name}: divergences", sum(int(number(row, "divergent")) for row in rows)),
+        Figure(f"{name}: median ESS/s", float(np.median([number(r, "ESS/s") for r in rows]))),
+    ]
+    if single:
+        share = float(np.mean(single))
+        judged = Figure(
+            f"{name}: share of good runs among the {len(single)} with one mode",
+            share,
+            f">= {SHARE_BAR:g}",
+            share >= SHARE_BAR if is_judged else None,
+        )
+        figures.insert(0, judged)
+    return figures
+
+
+def _run_by_hand(data: MixtureData, seed: int) -> list[Row]:
+    """The same data by models that users write, as they come and after alignment."""
+    import pymc as pm
+
+    from moment_init.alignment import align_components
+
+    rows: list[Row] = []
+    for name, build in HAND_WRITTEN.items():
+        start = time.perf_counter()
+        tree = pm.sample(
+            N_DRAWS,
+            chains=N_CHAINS,
+            model=build(data),
+            random_seed=seed,
+            progressbar=False,
+        )
+        seconds = time.perf_counter() - start
+        for kind, each in {"as it is": tree, "aligned": align_components(tree)}.items():
+            each["posterior"].attrs.setdefault("sampling_time", _sampling_time(tree, seconds))
+            rows.append({"by hand": name, "labels": kind, **_quality(each, seconds)})
+            print(format_table(rows[-1:]), flush=True)
+    return rows
+
+
+def _sampling_time(tree: "xarray.DataTree", seconds: float) -> float:
+    """Seconds of sampling, or of the call where the sampler does not say."""
+    return float(tree["posterior"].attrs.get("sampling_time", seconds))
+
+
+def _ratios(ours: Row, by_hand: Sequence[Row]) -> list[Figure]:
+    return [
+        Figure(
+            f"ESS/s of sample over {row['by hand']} by hand, labels {row['labels']}",
+            number(ours, "ESS/s") / number(row, "ESS/s"),
+        )
+        for row in by_hand
+    ]
+
+
+BENCHMARK = Benchmark(
+    "posterior_quality",
+    "R-hat, effective draws and seconds of `sample`, and of models by hand",
+    run,
+)

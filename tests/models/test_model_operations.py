@@ -1,0 +1,171 @@
+"""Predictors and anchored coefficients: NumPy, Numba, PyTensor's own operations, gradients."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from pytensor.compile.maker import function
+from pytensor.compile.mode import Mode
+from pytensor.configdefaults import config
+from pytensor.gradient import grad
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+
+from moment_init.models import anchored_coefficient as anchored
+from moment_init.models import linear_predictor as linear
+from moment_init.models.frames import anchor_bases, tilt_per_unit
+
+FloatArray = NDArray[np.float64]
+
+PYTHON_MODE = Mode(linker="py", optimizer=RewriteDatabaseQuery(["fast_run"], exclude=["fusion"]))
+N_OBS, N_FEATURES, N_COMPONENTS = 7, 4, 3
+KAPPA = tilt_per_unit(30.0, N_FEATURES)
+
+
+@pytest.fixture(autouse=True)
+def _without_c_compiler() -> Iterator[None]:
+    with config.change_flags(cxx=""):
+        yield
+
+
+def predictor_values(rng: np.random.Generator) -> list[FloatArray]:
+    shapes = [(N_OBS, N_FEATURES), (N_FEATURES, N_COMPONENTS), (N_COMPONENTS,)]
+    return [rng.standard_normal(shape) for shape in shapes]
+
+
+def anchored_values(rng: np.random.Generator) -> list[FloatArray]:
+    anchors = rng.standard_normal((N_FEATURES, N_COMPONENTS))
+    anchors /= np.linalg.norm(anchors, axis=0)
+    return [
+        anchors,
+        KAPPA * anchor_bases(anchors).transpose(1, 0, 2),
+        rng.standard_normal(N_FEATURES),
+        rng.standard_normal((N_COMPONENTS, N_FEATURES - 1)),
+        rng.uniform(0.5, 3.0, N_COMPONENTS),
+    ]
+
+
+def operation_and_values(
+    name: str, rng: np.random.Generator
+) -> tuple[Any, list[FloatArray], list[int]]:
+    """An operation, values of its inputs, and which of them have a gradient."""
+    if name == "predictor":
+        return linear.LinearPredictor(), predictor_values(rng), [1, 2]
+    return anchored.AnchoredCoefficient(KAPPA), anchored_values(rng), [3, 4]
+
+
+def symbols(values: list[FloatArray]) -> list[Any]:
+    return [pt.TensorType("float64", shape=(None,) * value.ndim)() for value in values]
+
+
+def scalar(outputs: list[Any]) -> Any:
+    """A function of the outputs in which every entry counts differently."""
+    parts = [pt.sin(output * (1.0 + k)).sum() for k, output in enumerate(outputs)]
+    return sum(parts[1:], parts[0])
+
+
+def test_predictor_by_hand() -> None:
+    """x = (1, 2), beta = (3, -1), b = 0.5: 3 - 2 + 0.5."""
+    value = linear.linear_predictor(np.array([[1.0, 2.0]]), np.array([[3.0], [-1.0]]), [0.5])
+    assert_allclose(value.eval(mode=PYTHON_MODE), [[1.5]])
+
+
+def test_anchored_coefficient_by_hand() -> None:
+    """Anchor (1, 0), tilt 2, kappa 1/2: (1, 1) / sqrt(2) times scale 3; at the mean (2, 5): 7 x."""
+    coefficient, at_mean = anchored.anchored_coefficient(
+        np.array([[1.0], [0.0]]),
+        np.array([[[0.0]], [[0.5]]]),
+        np.array([2.0, 5.0]),
+        np.array([[2.0]]),
+        np.array([3.0]),
+        kappa=0.5,
+    )
+    found = function([], [coefficient, at_mean], mode=PYTHON_MODE)()
+    assert_allclose(found[0], np.full((2, 1), 3 / np.sqrt(2)))
+    assert_allclose(found[1], [21 / np.sqrt(2)])
+
+
+@pytest.mark.parametrize("name", ["predictor", "anchored"])
+def test_gradient_is_that_of_differences(name: str, rng: np.random.Generator) -> None:
+    operation, values, free = operation_and_values(name, rng)
+    inputs = symbols(values)
+    cost = scalar(operation(*inputs, return_list=True))
+    gradients: Any = grad(cost, [inputs[k] for k in free])
+    evaluate = function(inputs, [cost, *gradients], mode=PYTHON_MODE)
+    found = evaluate(*values)[1:]
+    for position, gradient in zip(free, found, strict=True):
+        step = 1e-6 * rng.standard_normal(values[position].shape)
+        ahead, behind = list(values), list(values)
+        ahead[position], behind[position] = values[position] + step, values[position] - step
+        difference = (evaluate(*ahead)[0] - evaluate(*behind)[0]) / 2
+        # Third derivatives of order one: 1e-12 relative to the step, and rounding over 1e-6.
+        assert_allclose(difference, np.sum(step * gradient), rtol=1e-5, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["predictor", "anchored"])
+def test_hessian_product_is_that_of_differences(name: str, rng: np.random.Generator) -> None:
+    operation, values, free = operation_and_values(name, rng)
+    inputs = symbols(values)
+    wanted = [inputs[k] for k in free]
+    gradients: Any = grad(scalar(operation(*inputs, return_list=True)), wanted)
+    directions = [rng.standard_normal(values[k].shape) for k in free]
+    along: Any = sum((g * d).sum() for g, d in zip(gradients, directions, strict=True))
+    product: Any = grad(along, wanted)
+    evaluate = function(inputs, [*gradients, *product], mode=PYTHON_MODE)
+    step = 1e-6
+    ahead, behind = list(values), list(values)
+    for position, direction in zip(free, directions, strict=True):
+        ahead[position] = values[position] + step * direction
+        behind[position] = values[position] - step * direction
+    n_free = len(free)
+    before, after = evaluate(*behind)[:n_free], evaluate(*ahead)[:n_free]
+    for k, exact in enumerate(evaluate(*values)[n_free:]):
+        assert_allclose((after[k] - before[k]) / (2 * step), exact, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["predictor", "anchored"])
+def test_written_out_for_other_backends_is_the_same(name: str, rng: np.random.Generator) -> None:
+    operation, values, free = operation_and_values(name, rng)
+    inputs = symbols(values)
+    outputs = operation(*inputs, return_list=True)
+    gradients: Any = grad(scalar(outputs), [inputs[k] for k in free])
+    graph = FunctionGraph(inputs, [*outputs, *gradients], clone=True)
+    rewrites = {"predictor": linear._write_out, "anchored": anchored._write_out}
+    for node in graph.toposort():
+        replaced = rewrites[name].transform(graph, node)
+        if replaced:
+            graph.replace_all(list(zip(node.outputs, replaced, strict=True)))
+    assert not any(isinstance(node.op, type(operation)) for node in graph.apply_nodes)
+    fused = function(inputs, [*outputs, *gradients], mode=PYTHON_MODE)(*values)
+    plain = function(graph.inputs, graph.outputs, mode=PYTHON_MODE)(*values)
+    for one, other in zip(fused, plain, strict=True):
+        assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["predictor", "anchored"])
+def test_numba_agrees_with_numpy(name: str, rng: np.random.Generator) -> None:
+    """The loops themselves, run by Python: what Numba compiles is their source."""
+    operation, values, _ = operation_and_values(name, rng)
+    compilers: dict[str, tuple[Any, Any, Any]] = {
+        "predictor": (linear._compile_predictor, linear._compile_sums, linear._PredictorSums()),
+        "anchored": (
+            anchored._compile_forward,
+            anchored._compile_backward,
+            anchored._AnchoredPullback(KAPPA),
+        ),
+    }
+    forward, backward, transpose = compilers[name]
+    outputs = operation(*values, return_list=True)
+    expected = [output.eval(mode=PYTHON_MODE) for output in outputs]
+    found = forward(operation)[0].py_func(*values)
+    for one, other in zip(found if len(expected) > 1 else [found], expected, strict=True):
+        assert_allclose(one, other, rtol=1e-13)
+    cotangents = [rng.standard_normal(output.shape) for output in expected]
+    given = [values[0], *cotangents] if name == "predictor" else [*values, *cotangents]
+    exact = [part.eval(mode=PYTHON_MODE) for part in transpose(*given)]
+    for one, other in zip(backward(transpose)[0].py_func(*given), exact, strict=True):
+        assert_allclose(one, other, rtol=1e-12)
