@@ -31,6 +31,7 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 
 from moment_init.families import Family, get_family
 from moment_init.models import kernels, mixture_loops
+from moment_init.models.linear_predictor import column_sums
 from moment_init.models.mixture_loops import MixtureLayout, compiled_loop
 from moment_init.models.symbolic_mixture import symbolic_mixture
 
@@ -229,10 +230,12 @@ class MixtureLogDensity(Op):
     ) -> None:
         on_rows = cotangent[outputs[-1]] if self.layout.has_groups else cotangent
         gradients[1] = on_rows[:, None] * outputs[2]
-        weighted = cotangent[:, None] * outputs[1]
-        gradients[2] = weighted if self.layout.has_row_weights else weighted.sum(axis=0)
+        if self.layout.has_row_weights:
+            gradients[2] = cotangent[:, None] * outputs[1]
+        else:
+            gradients[2] = column_sums(cotangent, outputs[1])
         if self.layout.has_dispersion:
-            gradients[3] = (on_rows[:, None] * outputs[3]).sum(axis=0)
+            gradients[3] = column_sums(on_rows, outputs[3])
 
     def _pull_back_derivatives(
         self, inputs: Sequence[Any], cotangents: Sequence[Any], gradients: list[Any]

@@ -122,7 +122,7 @@ def finish_tree(
     seed : int
         Seed of the replicated responses.
     raw_names : list of str
-        Free variables of the model, which go to a group of their own.
+        Free variables of the model, which go to a group of their own, as they were sampled.
 
     Returns
     -------
@@ -140,15 +140,26 @@ def finish_tree(
             if raw.data_vars:
                 groups[name.replace("posterior", "standardised_posterior")] = raw
     groups |= {name: node.to_dataset() for name, node in header.children.items()}
-    if "coefficient" not in groups["posterior"]:
+    if _has_parameters(groups["posterior"], groups["moment_init"]):
+        groups |= _row_groups(
+            groups["posterior"], specification, log_likelihood, posterior_predictive, seed
+        )
+    if specification.directions == "fixed" or "coefficient" not in groups["posterior"]:
         return xarray.DataTree.from_dict(groups)
-    groups |= _row_groups(
-        groups["posterior"], specification, log_likelihood, posterior_predictive, seed
+    # Tilts are relative to the anchor of the place they have: they cannot trade places.
+    raw = {name: groups.pop(name) for name in list(groups) if "standardised" in name}
+    finished = align_components(
+        xarray.DataTree.from_dict(groups), _start_reference(groups["moment_init"])
     )
-    finished = xarray.DataTree.from_dict(groups)
-    if specification.directions == "fixed":
-        return finished
-    return align_components(finished, _start_reference(groups["moment_init"]))
+    for name, dataset in raw.items():
+        finished[name] = xarray.DataTree(dataset)
+    return finished
+
+
+def _has_parameters(posterior: xarray.Dataset, own: xarray.Dataset) -> bool:
+    """Whether the posterior has what log-likelihoods need: `var_names` may leave it out."""
+    needed = [name for name in ORDER if f"start_{name}" in own]
+    return {"coefficient", "bias", "weight", *needed} <= set(posterior.data_vars)
 
 
 def _start_reference(own: xarray.Dataset) -> xarray.Dataset:
@@ -166,7 +177,7 @@ def _split(
         scale = (coefficient**2).sum("feature") ** 0.5
         posterior = posterior.assign(scale=scale, direction=coefficient / scale)
     shown = [name for name in ORDER if name in posterior]
-    raw = [name for name in raw_names if name in posterior and name not in shown]
+    raw = [name for name in raw_names if name in posterior]
     others = [str(name) for name in posterior.data_vars if name not in {*shown, *raw}]
     return _used_coords(posterior[shown + others]), _used_coords(posterior[raw])
 

@@ -27,6 +27,8 @@ import numpy as np
 import pymc as pm
 from pymc.distributions.shape_utils import change_dist_size
 
+from moment_init.models.simplex import CompiledSimplex
+
 __all__ = ["PRIOR_NAMES", "LinkPriors", "PriorBook"]
 
 PRIOR_NAMES = (
@@ -170,8 +172,12 @@ class PriorBook:
         TensorVariable
             The variable.
         """
+        ones = np.ones(n_components)
         return self._create(
-            "weight", name, dims, lambda: pm.Dirichlet(name, np.ones(n_components), dims=dims)
+            "weight",
+            name,
+            dims,
+            lambda: pm.Dirichlet(name, ones, dims=dims, default_transform=CompiledSimplex()),
         )
 
     def dispersion(self, name: str, dims: tuple[str, ...], *, is_deviation: bool) -> Any:

@@ -9,6 +9,9 @@ import numpy as np
 import pymc as pm
 import xarray
 from numpy.typing import NDArray
+from pytensor.compile.mode import get_mode
+from pytensor.link.jax import JAXLinker
+from pytensor.link.numba import NumbaLinker
 
 from moment_init.blocks import single_threaded_blas
 from moment_init.draw_store import sample_into_store
@@ -101,7 +104,13 @@ def _arguments(
 ) -> dict[str, Any]:
     """Arguments of `pymc.sample`: ours where the user gave none."""
     given = dict(options.pm_sample)
-    start = start_of(specification, model, options.seeds[0]) | dict(given.pop("initvals", {}) or {})
+    own = given.pop("initvals", None) or {}
+    if not isinstance(own, Mapping):
+        raise TypeError(
+            "`initvals` must be a dict of values by variable, which replace those of the start; "
+            f"got {type(own).__name__}. Random variables as values differ between chains."
+        )
+    start = start_of(specification, model, options.seeds[0]) | dict(own)
     arguments: dict[str, Any] = {
         "draws": options.draws,
         "tune": options.tune,
@@ -158,8 +167,7 @@ def _without_jitter(
     """Switch off the jitter that PyMC adds to a start, in the way that each sampler knows."""
     sampler = arguments.get("nuts_sampler")
     if sampler is None:
-        takes_nutpie = find_spec("nutpie") is not None and arguments.get("init", "auto") == "auto"
-        sampler = "nutpie" if takes_nutpie and isinstance(arguments["initvals"], dict) else "pymc"
+        sampler = "nutpie" if _takes_nutpie(arguments) else "pymc"
     if sampler == "nutpie":
         rest = {variable for variable in model.free_RVs if variable.name not in start}
         compiling = {"jitter_rvs": rest, **(arguments.get("compile_kwargs") or {})}
@@ -167,3 +175,14 @@ def _without_jitter(
     if sampler in _JAX_SAMPLERS:
         return arguments | {"nuts": {"jitter": False, **(arguments.get("nuts") or {})}}
     return {"init": "adapt_diag"} | arguments
+
+
+def _takes_nutpie(arguments: Mapping[str, Any]) -> bool:
+    """Whether PyMC will choose nutpie by itself, by the rules of `pymc.sample`."""
+    own_only = ("step", "trace", "callback")
+    mode = get_mode((arguments.get("compile_kwargs") or {}).get("mode"))
+    return (
+        find_spec("nutpie") is not None
+        and all(arguments.get(name) is None for name in own_only)
+        and isinstance(mode.linker, NumbaLinker | JAXLinker)
+    )

@@ -107,7 +107,8 @@ def sample(
         - ``posterior``: `coefficient`, `direction` (feature, component), `scale`, `bias`, `weight`,
           `dispersion` (component), `gate` (component, gate_feature), `gate_bias` (component), in
           the user's units;
-        - ``standardised_posterior``: the model's own variables;
+        - ``standardised_posterior``: the model's own variables as they were sampled, with labels
+          that are not aligned;
         - ``sample_stats``, ``log_likelihood`` (by row, or by group), ``posterior_predictive``,
           ``observed_data``, ``constant_data``;
         - ``moment_init``: the start, its diagnostics, status and warnings, versions.

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numba
 import numpy as np
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
+from pymc.logprob.transforms import SimplexTransform
 from pytensor.compile.maker import function
 from pytensor.compile.mode import Mode
 from pytensor.configdefaults import config
@@ -15,9 +17,11 @@ from pytensor.gradient import grad
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from moment_init.models import anchored_coefficient as anchored
-from moment_init.models import linear_predictor as linear
+from moment_init.models.anchored_coefficient import AnchoredCoefficient, anchored_coefficient
 from moment_init.models.frames import anchor_bases, tilt_per_unit
+from moment_init.models.fused_operation import FusedGradient, FusedOperation, write_out
+from moment_init.models.linear_predictor import ColumnSums, LinearPredictor, linear_predictor
+from moment_init.models.simplex import CompiledSimplex, SimplexWeights
 
 FloatArray = NDArray[np.float64]
 
@@ -49,20 +53,34 @@ def anchored_values(rng: np.random.Generator) -> list[FloatArray]:
     ]
 
 
+NAMES = ("predictor", "anchored", "column sums", "simplex")
+
+
 def operation_and_values(
     name: str, rng: np.random.Generator
-) -> tuple[Any, list[FloatArray], list[int]]:
-    """An operation, values of its inputs, and which of them have a gradient."""
+) -> tuple[FusedOperation, list[FloatArray]]:
+    """An operation and values of its inputs."""
     if name == "predictor":
-        return linear.LinearPredictor(), predictor_values(rng), [1, 2]
-    return anchored.AnchoredCoefficient(KAPPA), anchored_values(rng), [3, 4]
+        return LinearPredictor(), predictor_values(rng)
+    if name == "anchored":
+        return AnchoredCoefficient(KAPPA), anchored_values(rng)
+    if name == "column sums":
+        return ColumnSums(), [
+            rng.standard_normal(N_OBS),
+            rng.standard_normal((N_OBS, N_COMPONENTS)),
+        ]
+    return SimplexWeights(), [rng.standard_normal(N_COMPONENTS - 1)]
+
+
+def free_inputs(operation: FusedOperation, values: list[FloatArray]) -> list[int]:
+    return list(range(operation.n_data, len(values)))
 
 
 def symbols(values: list[FloatArray]) -> list[Any]:
     return [pt.TensorType("float64", shape=(None,) * value.ndim)() for value in values]
 
 
-def scalar(outputs: list[Any]) -> Any:
+def scalar(outputs: Any) -> Any:
     """A function of the outputs in which every entry counts differently."""
     parts = [pt.sin(output * (1.0 + k)).sum() for k, output in enumerate(outputs)]
     return sum(parts[1:], parts[0])
@@ -70,13 +88,13 @@ def scalar(outputs: list[Any]) -> Any:
 
 def test_predictor_by_hand() -> None:
     """x = (1, 2), beta = (3, -1), b = 0.5: 3 - 2 + 0.5."""
-    value = linear.linear_predictor(np.array([[1.0, 2.0]]), np.array([[3.0], [-1.0]]), [0.5])
+    value = linear_predictor(np.array([[1.0, 2.0]]), np.array([[3.0], [-1.0]]), [0.5])
     assert_allclose(value.eval(mode=PYTHON_MODE), [[1.5]])
 
 
 def test_anchored_coefficient_by_hand() -> None:
     """Anchor (1, 0), tilt 2, kappa 1/2: (1, 1) / sqrt(2) times scale 3; at the mean (2, 5): 7 x."""
-    coefficient, at_mean = anchored.anchored_coefficient(
+    coefficient, at_mean = anchored_coefficient(
         np.array([[1.0], [0.0]]),
         np.array([[[0.0]], [[0.5]]]),
         np.array([2.0, 5.0]),
@@ -89,9 +107,10 @@ def test_anchored_coefficient_by_hand() -> None:
     assert_allclose(found[1], [21 / np.sqrt(2)])
 
 
-@pytest.mark.parametrize("name", ["predictor", "anchored"])
+@pytest.mark.parametrize("name", NAMES)
 def test_gradient_is_that_of_differences(name: str, rng: np.random.Generator) -> None:
-    operation, values, free = operation_and_values(name, rng)
+    operation, values = operation_and_values(name, rng)
+    free = free_inputs(operation, values)
     inputs = symbols(values)
     cost = scalar(operation(*inputs, return_list=True))
     gradients: Any = grad(cost, [inputs[k] for k in free])
@@ -106,9 +125,10 @@ def test_gradient_is_that_of_differences(name: str, rng: np.random.Generator) ->
         assert_allclose(difference, np.sum(step * gradient), rtol=1e-5, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", ["predictor", "anchored"])
+@pytest.mark.parametrize("name", NAMES)
 def test_hessian_product_is_that_of_differences(name: str, rng: np.random.Generator) -> None:
-    operation, values, free = operation_and_values(name, rng)
+    operation, values = operation_and_values(name, rng)
+    free = free_inputs(operation, values)
     inputs = symbols(values)
     wanted = [inputs[k] for k in free]
     gradients: Any = grad(scalar(operation(*inputs, return_list=True)), wanted)
@@ -127,45 +147,75 @@ def test_hessian_product_is_that_of_differences(name: str, rng: np.random.Genera
         assert_allclose((after[k] - before[k]) / (2 * step), exact, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["predictor", "anchored"])
+@pytest.mark.parametrize("name", NAMES)
 def test_written_out_for_other_backends_is_the_same(name: str, rng: np.random.Generator) -> None:
-    operation, values, free = operation_and_values(name, rng)
+    operation, values = operation_and_values(name, rng)
+    free = free_inputs(operation, values)
     inputs = symbols(values)
-    outputs = operation(*inputs, return_list=True)
+    outputs: Any = operation(*inputs, return_list=True)
     gradients: Any = grad(scalar(outputs), [inputs[k] for k in free])
     graph = FunctionGraph(inputs, [*outputs, *gradients], clone=True)
-    rewrites = {"predictor": linear._write_out, "anchored": anchored._write_out}
     for node in graph.toposort():
-        replaced = rewrites[name].transform(graph, node)
+        replaced = write_out.transform(graph, node)
         if replaced:
             graph.replace_all(list(zip(node.outputs, replaced, strict=True)))
-    assert not any(isinstance(node.op, type(operation)) for node in graph.apply_nodes)
+    fused_types = (FusedOperation, FusedGradient)
+    assert not any(isinstance(node.op, fused_types) for node in graph.apply_nodes)
     fused = function(inputs, [*outputs, *gradients], mode=PYTHON_MODE)(*values)
     plain = function(graph.inputs, graph.outputs, mode=PYTHON_MODE)(*values)
     for one, other in zip(fused, plain, strict=True):
         assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["predictor", "anchored"])
-def test_numba_agrees_with_numpy(name: str, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_loops_agree_with_the_definition(name: str, rng: np.random.Generator) -> None:
     """The loops themselves, run by Python: what Numba compiles is their source."""
-    operation, values, _ = operation_and_values(name, rng)
-    compilers: dict[str, tuple[Any, Any, Any]] = {
-        "predictor": (linear._compile_predictor, linear._compile_sums, linear._PredictorSums()),
-        "anchored": (
-            anchored._compile_forward,
-            anchored._compile_backward,
-            anchored._AnchoredPullback(KAPPA),
-        ),
-    }
-    forward, backward, transpose = compilers[name]
-    outputs = operation(*values, return_list=True)
-    expected = [output.eval(mode=PYTHON_MODE) for output in outputs]
-    found = forward(operation)[0].py_func(*values)
+    operation, values = operation_and_values(name, rng)
+    expected = [
+        output.eval(mode=PYTHON_MODE) for output in operation.written_out(as_tensors(values))
+    ]
+    found = operation.value_loop()(*values)
     for one, other in zip(found if len(expected) > 1 else [found], expected, strict=True):
-        assert_allclose(one, other, rtol=1e-13)
+        assert_allclose(one, other, rtol=1e-12, atol=1e-14)
     cotangents = [rng.standard_normal(output.shape) for output in expected]
-    given = [values[0], *cotangents] if name == "predictor" else [*values, *cotangents]
-    exact = [part.eval(mode=PYTHON_MODE) for part in transpose(*given)]
-    for one, other in zip(backward(transpose)[0].py_func(*given), exact, strict=True):
+    inputs = as_tensors([*values, *cotangents])
+    exact = [part.eval(mode=PYTHON_MODE) for part in FusedGradient(operation).written_out(inputs)]
+    parts = operation.gradient_loop()(*values, *map(np.asarray, cotangents))
+    for one, other in zip(parts if len(exact) > 1 else [parts], exact, strict=True):
+        assert_allclose(one, other, rtol=1e-11, atol=1e-13)
+
+
+def as_tensors(values: list[Any]) -> list[Any]:
+    return [pt.as_tensor_variable(np.asarray(value)) for value in values]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numba_compiles_the_loops(name: str, rng: np.random.Generator) -> None:
+    operation, values = operation_and_values(name, rng)
+    expected = operation.value_loop()(*values)
+    found = numba.njit(operation.value_loop())(*values)
+    several = isinstance(expected, tuple)
+    for one, other in zip(
+        found if several else [found], expected if several else [expected], strict=True
+    ):
         assert_allclose(one, other, rtol=1e-12)
+    cotangents = [
+        np.asarray(rng.standard_normal(np.shape(output)))
+        for output in (expected if several else [expected])
+    ]
+    exact = operation.gradient_loop()(*values, *cotangents)
+    parts = numba.njit(operation.gradient_loop())(*values, *cotangents)
+    several = isinstance(exact, tuple)
+    for one, other in zip(
+        parts if several else [parts], exact if several else [exact], strict=True
+    ):
+        assert_allclose(one, other, rtol=1e-12)
+
+
+def test_simplex_is_pymcs_own(rng: np.random.Generator) -> None:
+    value = pt.as_tensor_variable(rng.standard_normal(4) * 3)
+    ours, pymcs = CompiledSimplex(), SimplexTransform()
+    assert ours.name == pymcs.name
+    for method in ("backward", "log_jac_det"):
+        one, other = getattr(ours, method)(value), getattr(pymcs, method)(value)
+        assert_allclose(one.eval(mode=PYTHON_MODE), other.eval(mode=PYTHON_MODE), rtol=1e-12)
