@@ -20,12 +20,9 @@ from moment_init.families import Family, get_family
 from moment_init.models.likelihoods import Tensor, TensorLike, _check_argument
 from moment_init.models.mixture_loops import MixtureLayout
 from moment_init.models.mixture_op import MixtureInputs, MixtureLogDensity
+from moment_init.predictive import LARGEST_DRAWN_MEAN
 
-__all__ = ["LARGEST_DRAWN_MEAN", "mixture_log_density", "mixture_response"]
-
-LARGEST_DRAWN_MEAN = 1e12
-"""Counts are drawn with means up to it. NumPy refuses Poisson rates above 9.2e18, and a negative
-binomial's rate exceeds its mean by a factor of up to about 40 / alpha, 4e5 at alpha = 1e-4."""
+__all__ = ["mixture_log_density", "mixture_response"]
 
 _INPUT_SIGNATURES = {
     "eta": "(n,r)",

@@ -111,14 +111,18 @@ def mixture_glm(
     -----
     Anchors come from the data, so that the prior of anchored directions uses the data twice; at 45
     degrees that is little. Labels can still switch where two anchors are close; `align_components`
-    undoes and reports it. Held directions are taken for exact: intervals of the other parameters
+    undoes and reports it. An anchored direction stays within 90 degrees of its anchor, so that a
+    component whose slopes are not clearly different from zero has a posterior that is cut off
+    there: use free directions for it. With a single feature directions are always free. Held
+    directions are taken for exact: intervals of the other parameters
     are then too short.
 
     ``pm.sample`` adds its own jitter to the start, which can undo it: use `moment_init.sample`, or
     ``pm.sample(compile_kwargs={"jitter_rvs": set()})``. Chains that all start near one mode cannot
     show another one.
 
-    With `groups` the log-likelihood of a group stands in its first row.
+    With `groups` the log-likelihood of a group stands in its first row and zero in the others:
+    take log-likelihoods from `moment_init.sample`, which has one for each group, for ``az.loo``.
 
     References
     ----------
@@ -330,6 +334,8 @@ def _mixing(specification: Specification, book: PriorBook) -> Any:
         return pt.log(book.weight("weight", ("component",), specification.n_components))
     level = book.gate("gate_bias", "standardised_gate_bias", ("component",))
     slopes = book.gate("gate", "standardised_gate", ("gate_feature", "component"))
+    # A prior of the user's need not sum to zero; probabilities depend on differences only.
+    level, slopes = level - level.mean(), slopes - slopes.mean(axis=1, keepdims=True)
     mean = pm.Data("gating_mean", where.mean, dims="gate_feature")
     gate = slopes / pm.Data("gating_scale", where.scales, dims="gate_feature")[:, None]
     gate_bias = level - (mean[:, None] * gate).sum(axis=0)

@@ -2,6 +2,7 @@
 
 import warnings
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,13 @@ import xarray
 from numpy.typing import NDArray
 
 from moment_init.alignment import align_components
+from moment_init.exceptions import WeakSignalWarning
 from moment_init.models.specification import Specification
 from moment_init.predictive import PosteriorDraws, draw_log_likelihoods, draw_responses
+from moment_init.results import MomentEstimate
 from moment_init.start_values import DIMS
 
-__all__ = ["finish_tree", "header_tree"]
+__all__ = ["ORDER", "finish_tree", "header_tree"]
 
 ORDER = (
     "coefficient",
@@ -26,6 +29,11 @@ ORDER = (
     "gate_bias",
 )
 """Variables of the posterior, in the order in which they are shown."""
+
+NOTABLE_SHARE = 0.01
+"""Share of a chain's draws with other labels than most from which a warning is due."""
+
+_PACKAGES = ("pymc", "arviz", "nutpie", "pytensor")
 
 LARGEST_GROUP = 100_000_000
 """Values beyond which log-likelihoods and replicated responses are made only if asked for: each
@@ -70,13 +78,15 @@ def header_tree(specification: Specification) -> xarray.DataTree:
 
 
 def _own_group(specification: Specification) -> xarray.Dataset:
-    """The start with its diagnostics, and what the model is."""
-    origin = specification.origin
+    """The start with its diagnostics, the estimate it came from, and what the model is."""
+    origin, given = specification.origin, specification.given
     own = xarray.Dataset()
     if origin is not None:
         own = origin.to_datatree()["moment_init"].to_dataset()
+    if given is not None:
+        own = _with_estimate(own, given)
     start = specification.start.variables()
-    own = own.assign({f"start_{name}": (DIMS[name], start[name]) for name in start})
+    own = own.assign({f"initial_{name}": (DIMS[name], start[name]) for name in start})
     own = own.assign(anchor=(("feature", "component"), specification.anchors))
     own = own.assign_coords(
         component=np.arange(specification.n_components),
@@ -90,11 +100,21 @@ def _own_group(specification: Specification) -> xarray.Dataset:
         "link": family.link.name,
         "directions": specification.directions,
         "anchor_angle": specification.anchor_angle,
-        "init": "arrays" if origin is None else type(origin).__name__,
-        "pymc_version": version("pymc"),
-        "arviz_version": version("arviz"),
+        "init": "arrays" if origin is None else type(given or origin).__name__,
+        **{f"{name}_version": version(name) for name in _PACKAGES if find_spec(name)},
     }
     return own
+
+
+def _with_estimate(own: xarray.Dataset, given: MomentEstimate) -> xarray.Dataset:
+    """Add an estimate and its diagnostics, under names that begin with `estimate_`."""
+    tree = given.to_datatree()
+    values = tree["posterior"].to_dataset().isel(chain=0, draw=0, drop=True)
+    found = xarray.merge([values, tree["moment_init"].to_dataset()], compat="override")
+    renamed = found.rename({name: f"estimate_{name}" for name in found.data_vars})
+    attrs = {f"estimate_{name}": value for name, value in tree["moment_init"].attrs.items()}
+    merged = xarray.merge([own, renamed], compat="override")
+    return merged.assign_attrs(own.attrs | attrs)
 
 
 def finish_tree(
@@ -122,7 +142,7 @@ def finish_tree(
     seed : int
         Seed of the replicated responses.
     raw_names : list of str
-        Free variables of the model, which go to a group of their own, as they were sampled.
+        Free variables of the model, in the order in which they are shown.
 
     Returns
     -------
@@ -136,50 +156,70 @@ def finish_tree(
     }
     for name in ("posterior", "warmup_posterior"):
         if name in groups:
-            groups[name], raw = _split(groups[name], raw_names)
-            if raw.data_vars:
-                groups[name.replace("posterior", "standardised_posterior")] = raw
+            groups[name] = _ordered(groups[name], raw_names)
     groups |= {name: node.to_dataset() for name, node in header.children.items()}
-    if _has_parameters(groups["posterior"], groups["moment_init"]):
-        groups |= _row_groups(
-            groups["posterior"], specification, log_likelihood, posterior_predictive, seed
+    posterior = groups["posterior"]
+    if _has_parameters(posterior, specification):
+        groups |= _row_groups(posterior, specification, log_likelihood, posterior_predictive, seed)
+    elif log_likelihood or posterior_predictive:
+        raise ValueError(
+            "`var_names` must hold the parameters of the rows for `log_likelihood` and "
+            f"`posterior_predictive`; got {sorted(map(str, posterior.data_vars))}. Leave it out."
         )
+    return _labelled(groups, specification)
+
+
+def _labelled(groups: dict[str, xarray.Dataset], specification: Specification) -> xarray.DataTree:
+    """Match labels to the start's: where nothing else tells components apart, or for the record."""
+    finished = xarray.DataTree.from_dict(groups)
     if specification.directions == "fixed" or "coefficient" not in groups["posterior"]:
-        return xarray.DataTree.from_dict(groups)
-    # Tilts are relative to the anchor of the place they have: they cannot trade places.
-    raw = {name: groups.pop(name) for name in list(groups) if "standardised" in name}
-    finished = align_components(
-        xarray.DataTree.from_dict(groups), _start_reference(groups["moment_init"])
-    )
-    for name, dataset in raw.items():
-        finished[name] = xarray.DataTree(dataset)
+        return finished
+    reference = _start_reference(groups["moment_init"])
+    if specification.directions == "free":
+        return align_components(finished, reference)
+    # Anchors and priors give components their names: those of the draws are the model's own.
+    seen = {name: groups[name] for name in ("posterior", "moment_init")}
+    record = align_components(xarray.DataTree.from_dict(seen), reference)["moment_init"]
+    shares = {name: record[name] for name in ("switched_share", "moved_share")}
+    finished["moment_init"] = finished["moment_init"].to_dataset().assign(shares)
+    switched = float(shares["switched_share"].max())
+    if switched > NOTABLE_SHARE:
+        warnings.warn(
+            f"Labels of components switch in {switched:.0%} of a chain's draws: anchors are close. "
+            "`align_components(tree, ...)` matches them to a fit or estimate; a smaller "
+            "`anchor_angle` holds them apart.",
+            WeakSignalWarning,
+            stacklevel=5,
+        )
     return finished
 
 
-def _has_parameters(posterior: xarray.Dataset, own: xarray.Dataset) -> bool:
+def _has_parameters(posterior: xarray.Dataset, specification: Specification) -> bool:
     """Whether the posterior has what log-likelihoods need: `var_names` may leave it out."""
-    needed = [name for name in ORDER if f"start_{name}" in own]
-    return {"coefficient", "bias", "weight", *needed} <= set(posterior.data_vars)
+    needed = {"coefficient", "bias", "weight"}
+    if specification.data.family.has_dispersion:
+        needed.add("dispersion")
+    if specification.gating is not None:
+        needed |= {"gate", "gate_bias"}
+    return needed <= set(posterior.data_vars)
 
 
 def _start_reference(own: xarray.Dataset) -> xarray.Dataset:
     """The start's parameters under the names of the posterior."""
-    names = {f"start_{name}": name for name in ORDER if f"start_{name}" in own}
+    names = {f"initial_{name}": name for name in ORDER if f"initial_{name}" in own}
     return own[list(names)].rename(names)
 
 
-def _split(
-    posterior: xarray.Dataset, raw_names: list[str]
-) -> tuple[xarray.Dataset, xarray.Dataset]:
-    """Parameters in the user's units with what follows from them, and standardised ones."""
+def _ordered(posterior: xarray.Dataset, raw_names: list[str]) -> xarray.Dataset:
+    """Parameters in the user's units with what follows from them first, then standardised ones."""
     if "coefficient" in posterior:
         coefficient = posterior["coefficient"]
         scale = (coefficient**2).sum("feature") ** 0.5
         posterior = posterior.assign(scale=scale, direction=coefficient / scale)
     shown = [name for name in ORDER if name in posterior]
-    raw = [name for name in raw_names if name in posterior]
+    raw = [name for name in raw_names if name in posterior and name not in shown]
     others = [str(name) for name in posterior.data_vars if name not in {*shown, *raw}]
-    return _used_coords(posterior[shown + others]), _used_coords(posterior[raw])
+    return _used_coords(posterior[[*shown, *raw, *others]])
 
 
 def _used_coords(dataset: xarray.Dataset) -> xarray.Dataset:
@@ -201,7 +241,7 @@ def _row_groups(
     n_values = shape[0] * shape[1] * data.n_obs
     sampling = {name: posterior.coords[name] for name in ("chain", "draw")}
     draws = PosteriorDraws.of(posterior)
-    result = {}
+    result: dict[str, xarray.Dataset] = {}
     if _is_wanted(log_likelihood, n_values, "log_likelihood"):
         values = draw_log_likelihoods(draws, data, gating)
         unit, labels = _unit(specification)

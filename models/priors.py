@@ -11,11 +11,13 @@ The defaults are therefore the same for any data and any units:
 
 A standardised bias is relative to the mean response for the identity link, and to the logarithm of
 the mean response per unit of exposure for the log link. Weights are uniform on the simplex.
-Dispersion: a standard deviation is HalfNormal(1); the negative binomial's alpha and the gamma's
-shape, for which 1 is a broad and 10 a narrow distribution, are LogNormal(log 3, 1). Free
+Dispersion: a standard deviation is LogNormal(log 0.5, 1), which vanishes at zero faster than any
+power, as it must: a component through tied rows has a likelihood without bound there. The negative
+binomial's alpha and the gamma's shape, for which 1 is a broad and 10 a narrow distribution, are
+LogNormal(log 3, 1). Free
 coefficients are normal with the second moment that scale and direction would give them. Logits of a
 gate and their slopes, per standard deviation of a covariate, sum to zero over the components and
-have standard deviation 2.
+have standard deviation 2 before that is imposed.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,6 +48,9 @@ PRIOR_NAMES = (
 GATE_DEVIATION = 2.0
 """Standard deviation of a gate's logits: odds of one to seven per standard deviation of a covariate
 are ordinary, one to fifty are not."""
+
+_MEDIAN_DEVIATION = 0.5
+"""Median of the prior of a standard deviation, in those of the response: 0.07 to 3.5 holds 95 %."""
 
 _MEDIAN_SHAPE, _SHAPE_DEVIATION = 3.0, 1.0
 """Median and deviation on the log scale of the prior of alpha and shape: 0.4 to 21 holds 95 %."""
@@ -199,9 +204,8 @@ class PriorBook:
         """
 
         def default() -> Any:
-            if is_deviation:
-                return pm.HalfNormal(name, 1.0, dims=dims)
-            return pm.LogNormal(name, np.log(_MEDIAN_SHAPE), _SHAPE_DEVIATION, dims=dims)
+            median = _MEDIAN_DEVIATION if is_deviation else _MEDIAN_SHAPE
+            return pm.LogNormal(name, np.log(median), _SHAPE_DEVIATION, dims=dims)
 
         return self._create("dispersion", name, dims, default)
 
@@ -284,7 +288,15 @@ class PriorBook:
     ) -> Any:
         self._used.add(prior)
         given = self._given.get(prior)
-        return default() if given is None else _register(given, prior, name, dims)
+        if given is None:
+            return default()
+        variable = _register(given, prior, name, dims)
+        if variable.type.ndim != len(dims):
+            raise ValueError(
+                f"`priors`: {prior!r} must make a variable with the dims {dims}; got one of "
+                f"{variable.type.ndim} dimensions. Pass `dims` on to the distribution."
+            )
+        return variable
 
 
 def _validated(priors: Mapping[str, Prior] | None) -> dict[str, Prior]:

@@ -10,14 +10,14 @@ import pymc as pm
 import xarray
 from numpy.typing import NDArray
 from pytensor.compile.mode import get_mode
-from pytensor.link.jax import JAXLinker
-from pytensor.link.numba import NumbaLinker
+from pytensor.link.jax.linker import JAXLinker
+from pytensor.link.numba.linker import NumbaLinker
 
 from moment_init.blocks import single_threaded_blas
 from moment_init.draw_store import sample_into_store
 from moment_init.model_starts import initial_values
 from moment_init.models.mixture_glm import build_model
-from moment_init.models.posterior_tree import finish_tree, header_tree
+from moment_init.models.posterior_tree import ORDER, finish_tree, header_tree
 from moment_init.models.specification import Specification
 
 __all__ = ["SamplingOptions", "sample_specification"]
@@ -86,7 +86,11 @@ def sample_specification(
             tree = pm.sample(model=model, **arguments)
         else:
             tree = sample_into_store(
-                options.store, pm.sample, {"model": model, **arguments}, header=header
+                options.store,
+                pm.sample,
+                {"model": model, **arguments},
+                header=header,
+                variables=arguments["var_names"],
             )
     return finish_tree(
         tree,
@@ -104,6 +108,13 @@ def _arguments(
 ) -> dict[str, Any]:
     """Arguments of `pymc.sample`: ours where the user gave none."""
     given = dict(options.pm_sample)
+    refused = sorted({"model", "trace", "return_inferencedata"} & set(given))
+    if refused:
+        raise TypeError(
+            f"`sample` takes all arguments of pymc.sample but `model`, `trace` and "
+            f"`return_inferencedata`; got {', '.join(refused)}. Build the model with "
+            "moment_init.models.mixture_glm and call pymc.sample for these."
+        )
     own = given.pop("initvals", None) or {}
     if not isinstance(own, Mapping):
         raise TypeError(
@@ -116,7 +127,7 @@ def _arguments(
         "tune": options.tune,
         "chains": options.chains,
         "random_seed": options.seeds[1],
-        "var_names": _sampled_names(model),
+        "var_names": _sampled_names(model, has_store=options.store is not None),
         "initvals": start,
     }
     if options.tune is None:
@@ -154,11 +165,17 @@ def start_of(specification: Specification, model: pm.Model, seed: int) -> dict[s
     )
 
 
-def _sampled_names(model: pm.Model) -> list[str]:
-    """Variables that are stored: what follows from these is computed afterwards, at once."""
-    derived = {"scale", "direction"}
-    named = [*model.free_RVs, *model.deterministics]
-    return [variable.name for variable in named if variable.name not in derived]
+def _sampled_names(model: pm.Model, *, has_store: bool) -> list[str]:
+    """Variables that are stored, in the order in which they are shown.
+
+    Scales and directions follow from coefficients and are computed afterwards, at once, but in a
+    store that must be complete at any moment.
+    """
+    names = {variable.name for variable in [*model.free_RVs, *model.deterministics]}
+    shown = [name for name in ORDER if name in names]
+    raw = [variable.name for variable in model.free_RVs if variable.name not in shown]
+    derived = () if has_store else ("scale", "direction")
+    return [name for name in [*shown, *raw] if name not in derived]
 
 
 def _without_jitter(
@@ -168,6 +185,7 @@ def _without_jitter(
     sampler = arguments.get("nuts_sampler")
     if sampler is None:
         sampler = "nutpie" if _takes_nutpie(arguments) else "pymc"
+        arguments = arguments | {"nuts_sampler": sampler}
     if sampler == "nutpie":
         rest = {variable for variable in model.free_RVs if variable.name not in start}
         compiling = {"jitter_rvs": rest, **(arguments.get("compile_kwargs") or {})}
@@ -178,7 +196,7 @@ def _without_jitter(
 
 
 def _takes_nutpie(arguments: Mapping[str, Any]) -> bool:
-    """Whether PyMC will choose nutpie by itself, by the rules of `pymc.sample`."""
+    """Whether nutpie can do what is asked: it has no steps, traces or callbacks of one's own."""
     own_only = ("step", "trace", "callback")
     mode = get_mode((arguments.get("compile_kwargs") or {}).get("mode"))
     return (

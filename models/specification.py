@@ -54,6 +54,8 @@ class Specification:
         What they come from, with errors by which chains can be spread; None for plain arrays.
     anchors : numpy.ndarray, shape (n_features, n_components)
         Unit anchors in standardised coordinates.
+    given : MomentEstimate or None
+        The estimate from which the start was fitted, if one was given.
     """
 
     data: RegressionData
@@ -66,6 +68,7 @@ class Specification:
     start: StartValues
     origin: MomentEstimate | EMFit | None
     anchors: FloatArray
+    given: MomentEstimate | None = None
 
     @property
     def n_features(self) -> int:
@@ -213,6 +216,9 @@ def specify(
     number = validate_n_components(n_components, data.n_obs)
     covariates = validate_gating(gating, data.n_obs, data.groups)
     _require_fitting_init(init, data, number)
+    if data.n_features == 1 and directions == "anchored":
+        # With a single column an anchor is a sign: held, it would cut every slope off at zero.
+        directions = "free"
     start, origin = _find_start(
         X, y, number, data_block, gating, init, directions, random_seed, progressbar
     )
@@ -230,17 +236,29 @@ def specify(
         start=start,
         origin=origin,
         anchors=_anchors(coordinates, start),
+        given=init if isinstance(init, MomentEstimate) else None,
     )
 
 
 def _centred(coordinates: Coordinates, data: RegressionData) -> Coordinates:
-    """For the log link, biases relative to the log mean response per unit of exposure."""
-    if data.family.link.name != "log":
+    """Biases relative to the predictor of the mean response, for links other than the identity.
+
+    For the log link that is the log mean response per unit of exposure; for others it matters where
+    an offset moves the level of the predictors, and is left at zero without one.
+    """
+    weight = data.sample_weight
+    if data.family.link.name == "log":
+        exposure = np.ones(data.n_obs) if data.offset is None else np.exp(data.offset)
+        # Responses that do not vary are refused, so that their sum is positive.
+        return replace(
+            coordinates, response_shift=float(np.log((weight @ data.y) / (weight @ exposure)))
+        )
+    if data.offset is None or data.family.response_power:
         return coordinates
-    exposure = np.ones(data.n_obs) if data.offset is None else np.exp(data.offset)
-    # Responses that do not vary are refused, so that their sum is positive.
-    rate = (data.sample_weight @ data.y) / (data.sample_weight @ exposure)
-    return replace(coordinates, response_shift=float(np.log(rate)))
+    trials = np.ones(data.n_obs) if data.n_trials is None else data.n_trials
+    share = np.asarray((weight @ data.y) / (weight @ trials))
+    level = float(data.family.link.link(share)) - float(weight @ data.offset / weight.sum())
+    return replace(coordinates, response_shift=level)
 
 
 def _require_angle(anchor_angle: Any) -> None:
@@ -266,6 +284,7 @@ def _require_fitting_init(init: Any, data: RegressionData, n_components: int) ->
             f"`init` must have the {data.X.shape[1]} features of `X`; got one with "
             f"{len(init.feature_names)}. Estimate from the same columns."
         )
+    _require_same_names("init", "X", init.feature_names, data.feature_names)
     if (init.family, init.link) != (data.family.name, data.family.link.name):
         raise ValueError(
             f"`init` must be of the family {data.family.name} ({data.family.link.name}); got one "
@@ -273,15 +292,41 @@ def _require_fitting_init(init: Any, data: RegressionData, n_components: int) ->
         )
 
 
+def _require_same_names(
+    first: str, second: str, own: tuple[str, ...], other: tuple[str, ...]
+) -> None:
+    """Refuse columns that have other names, or another order, on both sides."""
+    unnamed = tuple(f"x{index}" for index in range(len(own)))
+    if own != other and unnamed not in (own, other):
+        raise ValueError(
+            f"`{first}` must come from the columns of `{second}`, in their order: {list(other)}; "
+            f"got {list(own)}. Reorder the columns, or fit again."
+        )
+
+
 def _require_fitting_gate(init: Any, gate: GateCoordinates | None) -> None:
-    """Refuse a fit whose gate has another number of covariates."""
-    if gate is None or not isinstance(init, EMFit) or init.gate is None:
+    """Refuse a fit with a gate that the model cannot start from."""
+    if not isinstance(init, EMFit):
+        return
+    has_gate = init.gate is not None or init.gate_means is not None
+    if init.gate_means is not None:
+        raise ValueError(
+            "`init` must have a softmax gate or none; got a fit with a gaussian gate. Fit again "
+            "with gate='softmax', or pass (coefficients, biases, weights)."
+        )
+    if gate is None and has_gate:
+        raise ValueError(
+            "`gating` must be given with an `init` that has a gate; got None. Pass the covariates "
+            "it was fitted with, or a fit without a gate."
+        )
+    if gate is None or init.gate is None:
         return
     if len(init.gate_names) != len(gate.names):
         raise ValueError(
             f"`init` must have the {len(gate.names)} gating covariates of `gating`; got a fit with "
             f"{len(init.gate_names)}. Pass the `gating` it was made with."
         )
+    _require_same_names("init", "gating", init.gate_names, gate.names)
 
 
 def _find_start(

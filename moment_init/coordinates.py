@@ -27,7 +27,7 @@ class Coordinates:
     factor : numpy.ndarray, shape (n_features, n_features)
         Lower triangular L with L L' the covariance of the input.
     response_shift : float
-        Subtracted from the response; zero unless the link is the identity.
+        Subtracted from the response, or for other links from the linear predictor.
     response_scale : float
         The response is divided by it; one unless the link is the identity.
     """

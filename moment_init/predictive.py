@@ -14,7 +14,7 @@ from moment_init.groups import group_codes, group_order
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["PosteriorDraws", "draw_log_likelihoods", "draw_responses"]
+__all__ = ["LARGEST_DRAWN_MEAN", "PosteriorDraws", "draw_log_likelihoods", "draw_responses"]
 
 FloatArray = NDArray[np.float64]
 
@@ -22,9 +22,9 @@ _BLOCK = 2_000_000
 """Predictors that are held at once: 16 MB, a few of which fit into a cache of the last level."""
 
 
-_LARGEST_MEAN = 1e12
-"""Means of replicated responses are cut here. NumPy refuses Poisson rates above 9.2e18, and a
-negative binomial's rate exceeds its mean by a factor of up to about 40 / alpha, 4e5 at 1e-4."""
+LARGEST_DRAWN_MEAN = 1e12
+"""Counts are drawn with means up to it. NumPy refuses Poisson rates above 9.2e18, and a negative
+binomial's rate exceeds its mean by a factor of up to about 40 / alpha, 4e5 at alpha = 1e-4."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +159,8 @@ def draw_log_likelihoods(
 
     .. math:: \log \sum_j w_j \prod_{i \in g} p(y_i \mid \eta_{ij})^{c_i}
 
-    with c the weights of the rows; without groups each row is one.
+    with c the sample weights. Without groups that is the log density of each row, whatever its
+    weight: the same as in `EMFit.to_datatree`.
 
     Parameters
     ----------
@@ -194,7 +195,7 @@ def _unit_log_likelihood(
     joint = _row_log_densities(draws, data, block)
     log_weights = draws.log_weights(gating, block)
     if order is None or starts is None:
-        return np.asarray(data.sample_weight * logsumexp(joint + log_weights, axis=-1))
+        return np.asarray(logsumexp(joint + log_weights, axis=-1))
     joint *= data.sample_weight[:, None]
     sums = np.add.reduceat(joint[:, order], starts, axis=1)
     if log_weights.shape[1] > 1:
@@ -243,7 +244,7 @@ def draw_responses(
     numpy.ndarray, shape (n_draws, n_obs)
         Responses; rows of a group come from one component.
     """
-    result = np.empty((draws.n_draws, data.n_obs))
+    result: NDArray[Any] = np.empty((draws.n_draws, data.n_obs), dtype=_response_dtype(data))
     group = group_codes(data.groups)
     for block in draws.blocks(data.n_obs):
         eta = draws.predictors(data, block)
@@ -252,11 +253,20 @@ def draw_responses(
         dispersion = None
         if draws.dispersion is not None:
             dispersion = np.take_along_axis(draws.dispersion[block], chosen, axis=1)
-        mean = np.minimum(data.family.link.mean(own), _LARGEST_MEAN)
+        mean = data.family.link.mean(own)
+        if data.family.has_unlimited_counts:
+            mean = np.minimum(mean, LARGEST_DRAWN_MEAN)
         result[block] = data.family.sample(
             mean, dispersion=dispersion, n_trials=data.n_trials, rng=rng
         )
     return result
+
+
+def _response_dtype(data: RegressionData) -> type:
+    """The smallest type that holds the responses: there are as many as draws times rows."""
+    if data.family.has_binary_rows:
+        return np.int8
+    return np.int64 if data.family.has_unlimited_counts or data.family.has_trials else np.float64
 
 
 def _draw_components(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -97,7 +98,8 @@ def sample(
         Whether to add these groups; by default if they hold at most 1e8 values.
     **pm_sample_kwargs
         Passed to ``pymc.sample``, or to the approximation: `target_accept`, `cores`,
-        `nuts_sampler`, `progressbar`, ...
+        `nuts_sampler`, `progressbar`, ... All but `init` (ours is the start), `model`, `trace` and
+        `return_inferencedata`.
 
     Returns
     -------
@@ -111,7 +113,8 @@ def sample(
           that are not aligned;
         - ``sample_stats``, ``log_likelihood`` (by row, or by group), ``posterior_predictive``,
           ``observed_data``, ``constant_data``;
-        - ``moment_init``: the start, its diagnostics, status and warnings, versions.
+        - ``moment_init``: the start (`initial_...`), the estimate it came from (`estimate_...`),
+          diagnostics, status and warnings, the share of draws with switched labels, versions.
 
     Raises
     ------
@@ -131,8 +134,9 @@ def sample(
     mode: R-hat cannot show another one. `fit_em`'s record of starts, or fits from random starts,
     can.
 
-    nutpie is used where it is installed. Directions that are fixed are taken for exact: intervals
-    are then too short.
+    Labels of anchored components can switch where anchors are close; a warning then says so, and
+    `align_components` matches them. nutpie is used where it is installed. Directions that are fixed
+    are taken for exact: intervals are then too short.
 
     Examples
     --------
@@ -149,9 +153,16 @@ def sample(
         names = ", ".join(map(repr, get_args(Method)))
         raise ValueError(f"`method` must be one of {names}; got {method!r}.")
     for name, value in {"draws": draws, "chains": chains}.items():
-        _require_positive(name, value)
+        _require_integer(name, value, 1)
+    if tune is not None:
+        _require_integer("tune", tune, 0)
     if store is not None and method != "nuts":
         raise ValueError(f"`store` must be None with method={method!r}, which is not a long run.")
+    if store is not None and Path(store).exists() and any(Path(store).iterdir()):
+        raise FileExistsError(
+            f"`store` must be a new or empty folder; {str(store)!r} is not. Choose another one, or "
+            "read it with `open_store`."
+        )
     rng = make_generator(random_seed)
     specification = specify(
         X,
@@ -188,6 +199,7 @@ def sample(
     return approximate_specification(specification, priors, options, method)
 
 
-def _require_positive(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"`{name}` must be a positive integer; got {value!r}.")
+def _require_integer(name: str, value: Any, smallest: Literal[0, 1]) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < smallest:
+        kind = "positive" if smallest else "non-negative"
+        raise ValueError(f"`{name}` must be a {kind} integer; got {value!r}.")

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import arviz as az  # type: ignore[import-untyped]
+import arviz as az
 import numpy as np
 import pytest
 import xarray as xr

@@ -21,13 +21,13 @@ from moment_init.families import Family, get_family
 from moment_init.models.kernels import KERNELS
 from moment_init.models.likelihoods import component_distribution
 from moment_init.models.mixture_density import (
-    LARGEST_DRAWN_MEAN,
     mixture_log_density,
     mixture_response,
 )
 from moment_init.models.mixture_loops import MixtureLayout, mixture_loop
 from moment_init.models.mixture_op import MixtureLogDensity
 from moment_init.models.symbolic_mixture import symbolic_mixture
+from moment_init.predictive import LARGEST_DRAWN_MEAN
 
 # As in test_likelihoods.py: rewrites without the compiler.
 PYTHON_MODE = Mode(linker="py", optimizer=RewriteDatabaseQuery(["fast_run"], exclude=["fusion"]))

@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.configdefaults import config
 
-from moment_init import predict_membership, sample
+from moment_init import WeakSignalWarning, align_components, predict_membership, sample
 from moment_init.em.prediction import rows_for, unit_scores
 from moment_init.models import posterior_tree
 from moment_init.models.posterior_tree import ORDER
@@ -37,7 +37,6 @@ DIMS = {
 }
 GROUPS = {
     "posterior",
-    "standardised_posterior",
     "sample_stats",
     "log_likelihood",
     "posterior_predictive",
@@ -86,7 +85,7 @@ def test_groups_are_those_of_the_docstring(tree: xr.DataTree) -> None:
 
 def test_posterior_has_the_names_order_and_dims_of_the_docstring(tree: xr.DataTree) -> None:
     posterior = tree["posterior"].to_dataset()
-    assert list(posterior.data_vars) == list(DIMS) == list(ORDER)
+    assert list(posterior.data_vars)[: len(DIMS)] == list(DIMS) == list(ORDER)
     assert {name: posterior[name].dims for name in DIMS} == DIMS
     assert all(posterior[name].dtype == np.float64 for name in DIMS)
     assert list(posterior["feature"].to_numpy()) == NAMES
@@ -98,6 +97,7 @@ def test_posterior_has_the_names_order_and_dims_of_the_docstring(tree: xr.DataTr
         "feature": 3,
         "component": 2,
         "gate_feature": 2,
+        "tangent": 2,
     }
 
 
@@ -109,16 +109,16 @@ def test_plain_mixture_has_no_more_than_it_needs() -> None:
         "scale",
         "bias",
         "weight",
+        "standardised_scale",
+        "standardised_bias",
     ]
     assert "gate_feature" not in tree["posterior"].coords
     assert set(tree["constant_data"].data_vars) == {"X", "sample_weight"}
-    raw = tree["standardised_posterior"]
-    assert list(raw.data_vars) == ["weight", "standardised_scale", "standardised_bias"]
 
 
-def test_free_variables_are_in_a_group_of_their_own(tree: xr.DataTree) -> None:
-    raw = tree["standardised_posterior"].to_dataset()
-    assert list(raw.data_vars) == [
+def test_free_variables_come_last(tree: xr.DataTree) -> None:
+    posterior = tree["posterior"].to_dataset()
+    assert list(posterior.data_vars)[len(DIMS) :] == [
         "standardised_gate_bias",
         "standardised_gate",
         "standardised_scale",
@@ -126,8 +126,7 @@ def test_free_variables_are_in_a_group_of_their_own(tree: xr.DataTree) -> None:
         "standardised_bias",
         "standardised_dispersion",
     ]
-    assert raw["tilt"].dims == ("chain", "draw", "component", "tangent")
-    assert "feature" not in raw.coords
+    assert posterior["tilt"].dims == ("chain", "draw", "component", "tangent")
 
 
 def test_scale_and_direction_follow_from_the_coefficients(tree: xr.DataTree) -> None:
@@ -151,8 +150,8 @@ def test_data_are_those_given(tree: xr.DataTree) -> None:
 def test_start_and_versions_are_recorded(tree: xr.DataTree) -> None:
     fit = fitted("gaussian", "identity", "both").fit
     own = tree["moment_init"].to_dataset()
-    assert_array_equal(own["start_coefficient"], fit.coefficients)
-    assert_array_equal(own["start_bias"], fit.biases)
+    assert_array_equal(own["initial_coefficient"], fit.coefficients)
+    assert_array_equal(own["initial_bias"], fit.biases)
     assert own["anchor"].dims == ("feature", "component")
     assert float(own["log_likelihood"]) == fit.log_likelihood
     expected = {
@@ -175,7 +174,7 @@ def test_start_from_arrays_is_recorded() -> None:
     fit = start.fit
     tree = sampled(start, init=(fit.coefficients, fit.biases, fit.weights))
     assert tree["moment_init"].attrs["init"] == "arrays"
-    assert_array_equal(tree["moment_init"]["start_coefficient"], fit.coefficients)
+    assert_array_equal(tree["moment_init"]["initial_coefficient"], fit.coefficients)
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -187,10 +186,11 @@ def test_log_likelihood_of_draws_at_the_fit_is_the_fit_s(variant: str) -> None:
     tree = sampled(start, FakeSampler(size=0.0))
     rows, _ = rows_for(start.fit, start.X, start.y, **start.block)
     values, weights = unit_scores(start.fit, rows)
-    actual = tree["log_likelihood"]["y"]
+    actual = tree["log_likelihood"].to_dataset()["y"]
     unit = "obs" if variant == "plain" else "group"
     assert actual.dims == ("chain", "draw", unit)
-    assert_allclose(actual[1, 2], values * weights, rtol=1e-7, atol=1e-7)
+    assert values.shape == weights.shape
+    assert_allclose(actual[1, 2], values, rtol=1e-7, atol=1e-7)
     if unit == "group":
         labels = start.block["groups"]
         first = [labels[0], next(label for label in labels if label != labels[0])]
@@ -232,6 +232,12 @@ def test_large_groups_of_rows_are_made_only_if_asked_for(monkeypatch: pytest.Mon
     assert "posterior_predictive" in sampled(start).children
 
 
+def test_asking_for_rows_without_their_parameters_is_refused() -> None:
+    start = fitted("gaussian", "identity", "plain")
+    with pytest.raises(ValueError, match="`var_names` must hold the parameters of the rows"):
+        sampled(start, var_names=["bias"], log_likelihood=True)
+
+
 @pytest.mark.parametrize("names", [["coefficient"], ["bias"], ["coefficient", "bias", "weight"]])
 def test_variables_that_the_user_leaves_out_cost_no_run(names: list[str]) -> None:
     tree = sampled(fitted("gaussian", "identity", "plain"), var_names=names)
@@ -243,29 +249,31 @@ def test_variables_that_the_user_leaves_out_cost_no_run(names: list[str]) -> Non
 # --- labels --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("directions", ["anchored", "free"])
-def test_switched_draws_get_their_labels_back(directions: str) -> None:
+def test_switched_draws_of_free_directions_get_their_labels_back() -> None:
     start = fitted("gaussian", "identity", "gate")
-    plain = sampled(start, directions=directions)
-    tree = sampled(start, FakeSampler(switched=[1, 4]), directions=directions)
-    for name in DIMS:
+    plain = sampled(start, directions="free")
+    tree = sampled(start, FakeSampler(switched=[1, 4]), directions="free")
+    for name in [*DIMS, "standardised_coefficient", "standardised_bias"]:
         assert_allclose(tree["posterior"][name], plain["posterior"][name], rtol=1e-12)
-    own = tree["moment_init"]
+    own = tree["moment_init"].to_dataset()
     assert float(own["moved_share"]) == pytest.approx(2 / DRAWS)
     assert_allclose(own["switched_share"], 2 / DRAWS)
     assert_array_equal(own["permutation"][0, 1], [1, 0])
     assert_allclose(tree["log_likelihood"]["y"], plain["log_likelihood"]["y"], rtol=1e-9)
 
 
-def test_free_variables_keep_their_labels() -> None:
-    """Tilts are relative to an anchor, so that they are of no use in another place."""
+def test_labels_of_anchored_components_are_the_model_s() -> None:
+    """Anchors name components: draws stay as they are, and what switched is said and recorded."""
     start = fitted("gaussian", "identity", "plain")
-    plain = sampled(start)["standardised_posterior"].to_dataset()
-    tree = sampled(start, FakeSampler(switched=[1]))
-    raw = tree["standardised_posterior"].to_dataset()
-    assert_array_equal(raw["tilt"][0, 1], plain["tilt"][0, 1, ::-1])
-    assert_array_equal(raw["weight"][0, 1], plain["weight"][0, 1, ::-1])
-    assert_array_equal(tree["posterior"]["weight"][0, 1], plain["weight"][0, 1])
+    plain = sampled(start)["posterior"].to_dataset()
+    with pytest.warns(WeakSignalWarning, match="Labels of components switch in .* draws: anchors"):
+        tree = sampled(start, FakeSampler(switched=[1]))
+    posterior = tree["posterior"].to_dataset()
+    assert_array_equal(posterior["tilt"][0, 1], plain["tilt"][0, 1, ::-1])
+    assert_array_equal(posterior["weight"][0, 1], plain["weight"][0, 1, ::-1])
+    assert_allclose(tree["moment_init"]["switched_share"], 1 / DRAWS)
+    aligned = align_components(tree, start.fit)["posterior"].to_dataset()
+    assert_allclose(aligned["coefficient"], plain["coefficient"], rtol=1e-12)
 
 
 def test_fixed_directions_are_not_relabelled() -> None:
@@ -284,7 +292,7 @@ def test_arviz_and_membership_read_it(tree: xr.DataTree) -> None:
     assert shares.dims[:2] == ("chain", "draw")
 
 
-def test_warm_up_is_split_as_the_draws_are() -> None:
+def test_warm_up_is_completed_as_the_draws_are() -> None:
     class WithWarmUp(FakeSampler):
         def __call__(self, **arguments: Any) -> xr.DataTree:
             tree = super().__call__(**arguments)
@@ -292,7 +300,7 @@ def test_warm_up_is_split_as_the_draws_are() -> None:
             return tree
 
     tree = sampled(fitted("poisson", "log", "plain"), WithWarmUp(), discard_tuned_samples=False)
-    assert {"warmup_posterior", "warmup_standardised_posterior"} < set(tree.children)
+    assert "warmup_posterior" in tree.children
     assert list(tree["warmup_posterior"].data_vars) == list(tree["posterior"].data_vars)
 
 

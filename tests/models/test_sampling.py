@@ -56,7 +56,7 @@ def test_arguments_are_passed(start: Fitted, fake: FakeSampler) -> None:
     assert call["tune"] == 7
     assert call["target_accept"] == 0.9
     assert call["cores"] == 1
-    names = ["weight", "standardised_scale", "tilt", "standardised_bias", "coefficient", "bias"]
+    names = ["coefficient", "bias", "weight", "standardised_scale", "tilt", "standardised_bias"]
     assert call["var_names"] == names
 
 
@@ -205,10 +205,10 @@ def test_store_is_refused_where_something_is(
 def test_store_gets_the_arguments_and_the_header(
     start: Fitted, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    calls = {}
+    calls: dict[str, Any] = {}
 
-    def note(path: Any, function: Any, arguments: dict[str, Any], *, header: Any) -> Any:
-        calls.update(path=path, function=function, arguments=arguments, header=header)
+    def note(path: Any, function: Any, arguments: Any, *, header: Any, variables: Any) -> Any:
+        calls.update(path=path, function=function, header=header, variables=variables)
         return FakeSampler()(**arguments)
 
     monkeypatch.setattr(sampling, "sample_into_store", note)
@@ -216,4 +216,5 @@ def test_store_gets_the_arguments_and_the_header(
     assert calls["path"] == tmp_path / "draws"
     assert calls["function"] is pm.sample
     assert set(calls["header"].children) == {"observed_data", "constant_data", "moment_init"}
+    assert calls["variables"][:5] == ["coefficient", "direction", "scale", "bias", "weight"]
     assert "log_likelihood" in tree.children

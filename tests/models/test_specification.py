@@ -49,6 +49,8 @@ def test_arrays_are_taken_as_they_are(data: Any) -> None:
     start = specification.start
     assert specification.origin is None
     assert_array_equal(start.coefficients, SLOPES)
+    assert start.weights is not None
+    assert start.scales is not None
     assert_allclose(start.weights, ARRAYS[2], rtol=1e-15)
     assert_allclose(start.scales, np.linalg.norm(SLOPES, axis=0))
     assert_allclose(np.linalg.norm(start.directions, axis=0), 1.0)
