@@ -10,7 +10,7 @@ import pymc as pm
 import xarray
 
 from moment_init.blocks import single_threaded_blas
-from moment_init.models.mixture_glm import build_model
+from moment_init.models.model_building import build_model
 from moment_init.models.posterior_tree import finish_tree, header_tree
 from moment_init.models.sampling import SamplingOptions
 from moment_init.models.specification import Specification
@@ -108,6 +108,8 @@ def _pathfinder(
         "initvals": dict(start),
         # Paths start apart on the unconstrained scale, by little: the default of 2 leaves the mode.
         "jitter": 0.1,
+        # Paths in processes of their own would be forked from one that has threads.
+        "parallel": False,
         "num_draws": options.draws * options.chains,
         "random_seed": options.seeds[1],
     }

@@ -16,7 +16,7 @@ from pytensor.link.numba.linker import NumbaLinker
 from moment_init.blocks import single_threaded_blas
 from moment_init.draw_store import sample_into_store
 from moment_init.model_starts import initial_values
-from moment_init.models.mixture_glm import build_model
+from moment_init.models.model_building import build_model
 from moment_init.models.posterior_tree import ORDER, finish_tree, header_tree
 from moment_init.models.specification import Specification
 

@@ -14,8 +14,12 @@ from moment_init.em import EMFit, fit_em
 from moment_init.em.posing import pose_em, validate_gating
 from moment_init.em.problem import GateCoordinates
 from moment_init.exceptions import ConvergenceWarning
-from moment_init.families import get_family
 from moment_init.models.frames import anchor_bases, tilt_per_unit, tilts_of
+from moment_init.models.given_starts import (
+    require_fitting_gate,
+    require_fitting_init,
+    values_from_arrays,
+)
 from moment_init.results import MomentEstimate
 from moment_init.start_values import StartValues, start_values_of
 
@@ -215,7 +219,7 @@ def specify(
     data = validate_data(X, y, **data_block)
     number = validate_n_components(n_components, data.n_obs)
     covariates = validate_gating(gating, data.n_obs, data.groups)
-    _require_fitting_init(init, data, number)
+    require_fitting_init(init, data, number)
     if data.n_features == 1 and directions == "anchored":
         # With a single column an anchor is a sign: held, it would cut every slope off at zero.
         directions = "free"
@@ -223,7 +227,7 @@ def specify(
         X, y, number, data_block, gating, init, directions, random_seed, progressbar
     )
     problem = pose_em(data, number, gating=covariates)
-    _require_fitting_gate(init, problem.gate_coordinates)
+    require_fitting_gate(init, problem.gate_coordinates)
     coordinates = _centred(problem.coordinates, data)
     return Specification(
         data=data,
@@ -270,65 +274,6 @@ def _require_angle(anchor_angle: Any) -> None:
         )
 
 
-def _require_fitting_init(init: Any, data: RegressionData, n_components: int) -> None:
-    """Refuse an estimate or a fit of other data's shape or family."""
-    if not isinstance(init, MomentEstimate | EMFit):
-        return
-    if init.n_components != n_components:
-        raise ValueError(
-            f"`init` must have `n_components` ({n_components}) components; got one with "
-            f"{init.n_components}. Change `n_components` or estimate again."
-        )
-    if len(init.feature_names) != data.X.shape[1]:
-        raise ValueError(
-            f"`init` must have the {data.X.shape[1]} features of `X`; got one with "
-            f"{len(init.feature_names)}. Estimate from the same columns."
-        )
-    _require_same_names("init", "X", init.feature_names, data.feature_names)
-    if (init.family, init.link) != (data.family.name, data.family.link.name):
-        raise ValueError(
-            f"`init` must be of the family {data.family.name} ({data.family.link.name}); got one "
-            f"of {init.family} ({init.link}). Pass the `family` and `link` it was made with."
-        )
-
-
-def _require_same_names(
-    first: str, second: str, own: tuple[str, ...], other: tuple[str, ...]
-) -> None:
-    """Refuse columns that have other names, or another order, on both sides."""
-    unnamed = tuple(f"x{index}" for index in range(len(own)))
-    if own != other and unnamed not in (own, other):
-        raise ValueError(
-            f"`{first}` must come from the columns of `{second}`, in their order: {list(other)}; "
-            f"got {list(own)}. Reorder the columns, or fit again."
-        )
-
-
-def _require_fitting_gate(init: Any, gate: GateCoordinates | None) -> None:
-    """Refuse a fit with a gate that the model cannot start from."""
-    if not isinstance(init, EMFit):
-        return
-    has_gate = init.gate is not None or init.gate_means is not None
-    if init.gate_means is not None:
-        raise ValueError(
-            "`init` must have a softmax gate or none; got a fit with a gaussian gate. Fit again "
-            "with gate='softmax', or pass (coefficients, biases, weights)."
-        )
-    if gate is None and has_gate:
-        raise ValueError(
-            "`gating` must be given with an `init` that has a gate; got None. Pass the covariates "
-            "it was fitted with, or a fit without a gate."
-        )
-    if gate is None or init.gate is None:
-        return
-    if len(init.gate_names) != len(gate.names):
-        raise ValueError(
-            f"`init` must have the {len(gate.names)} gating covariates of `gating`; got a fit with "
-            f"{len(init.gate_names)}. Pass the `gating` it was made with."
-        )
-    _require_same_names("init", "gating", init.gate_names, gate.names)
-
-
 def _find_start(
     X: Any,
     y: Any,
@@ -344,9 +289,7 @@ def _find_start(
     if isinstance(init, EMFit):
         return start_values_of(init), init
     if isinstance(init, tuple | list):
-        values = _values_from_arrays(init, X, n_components)
-        _require_fitting_dispersion(values, data_block)
-        return values, None
+        return values_from_arrays(init, X, n_components, data_block), None
     options: dict[str, Any] = {"init": init}
     if isinstance(init, MomentEstimate):
         has_coefficients = init.coefficients is not None and init.weights is not None
@@ -364,49 +307,6 @@ def _find_start(
         **options,
     )
     return start_values_of(fit), fit
-
-
-def _values_from_arrays(init: Any, X: Any, n_components: int) -> StartValues:
-    """Start values from (coefficients, biases, weights[, dispersion])."""
-    if len(init) not in (3, 4):
-        raise ValueError(
-            "`init` must be (coefficients, biases, weights) or these and dispersion; got a "
-            f"sequence of {len(init)}."
-        )
-    arrays = [np.asarray(values, dtype=np.float64) for values in init]
-    shapes = [(np.shape(X)[1], n_components)] + [(n_components,)] * (len(arrays) - 1)
-    names = ("coefficients", "biases", "weights", "dispersion")
-    for name, values, shape in zip(names, arrays, shapes, strict=False):
-        if values.shape != shape or not np.all(np.isfinite(values)):
-            raise ValueError(
-                f"`init`: {name} must be finite, of shape {shape}; got shape {values.shape}."
-            )
-    coefficients, biases, weights = arrays[:3]
-    if np.any(weights <= 0):
-        raise ValueError(f"`init`: weights must be positive; got {weights}.")
-    scales = np.linalg.norm(coefficients, axis=0)
-    return StartValues(
-        directions=coefficients / np.maximum(scales, _SMALLEST_LENGTH),
-        coefficients=coefficients,
-        scales=scales,
-        biases=biases,
-        weights=weights / weights.sum(),
-        dispersion=arrays[3] if len(arrays) == 4 else None,
-    )
-
-
-def _require_fitting_dispersion(values: StartValues, data_block: dict[str, Any]) -> None:
-    """Refuse a dispersion that is not positive, or that the family does not have."""
-    if values.dispersion is None:
-        return
-    family = get_family(data_block["family"], data_block.get("link"))
-    if not family.has_dispersion:
-        raise ValueError(
-            f"`init`: dispersion must be left out for family {family.name!r}, which has none; got "
-            f"{values.dispersion}."
-        )
-    if np.any(values.dispersion <= 0):
-        raise ValueError(f"`init`: dispersion must be positive; got {values.dispersion}.")
 
 
 def _anchors(coordinates: Coordinates, start: StartValues) -> FloatArray:

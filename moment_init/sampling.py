@@ -108,9 +108,8 @@ def sample(
 
         - ``posterior``: `coefficient`, `direction` (feature, component), `scale`, `bias`, `weight`,
           `dispersion` (component), `gate` (component, gate_feature), `gate_bias` (component), in
-          the user's units;
-        - ``standardised_posterior``: the model's own variables as they were sampled, with labels
-          that are not aligned;
+          the user's units; after them the model's own free variables, `standardised_...` and
+          `tilt`;
         - ``sample_stats``, ``log_likelihood`` (by row, or by group), ``posterior_predictive``,
           ``observed_data``, ``constant_data``;
         - ``moment_init``: the start (`initial_...`), the estimate it came from (`estimate_...`),
