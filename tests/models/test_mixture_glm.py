@@ -305,12 +305,13 @@ def test_rows_without_extras_have_no_data_for_them() -> None:
     assert {"offset", "sample_weight", "n_trials", "gating"}.isdisjoint(model.named_vars)
 
 
-def test_single_feature_has_no_tilt() -> None:
+def test_single_feature_is_free() -> None:
+    """An anchor would be a sign, and cut the slope off at zero."""
     rng = np.random.default_rng(2)
     X, y = rng.standard_normal((50, 1)), rng.poisson(2.0, 50)
     init = (np.array([[0.5, -0.3]]), [0.1, 1.0], [0.5, 0.5])
     model = mixture_glm(X, y, 2, family="poisson", init=init)
-    assert "tilt" not in model.named_vars
+    assert "standardised_coefficient" in model.named_vars
     coefficient, direction = evaluate(model, [model["coefficient"], model["direction"]])
     assert_allclose(coefficient, init[0], rtol=1e-12)
     assert_array_equal(direction, [[1.0, -1.0]])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytest
+from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from pytensor.configdefaults import config
 from scipy import stats
@@ -13,7 +14,7 @@ from scipy import stats
 from moment_init import simulate_mixture
 from moment_init.models import mixture_glm
 from moment_init.models.priors import PriorBook
-from tests.bayesian_models import draw, evaluate
+from tests.bayesian_models import draw, evaluate, fitted, model_of
 from tests.likelihood_problems import DISPERSIONS, FAMILY_LINKS
 
 N_DRAWS = 200
@@ -210,3 +211,35 @@ def test_prior_responses_are_neither_degenerate_nor_absurd(
         assert 1 / 30 < np.median(ratios) < 30
         assert np.mean(ratios > 1e6) <= 0.01
         assert np.quantile(ratios, 0.9) / np.quantile(ratios, 0.1) > 3
+
+
+def test_prior_without_dims_is_refused() -> None:
+    start = fitted("poisson", "log", "plain")
+    with pytest.raises(ValueError, match=r"`priors`: 'scale' must make a variable with the dims"):
+        model_of(start, priors={"scale": lambda name, dims: pm.HalfNormal(name, 3.0)})
+
+
+def test_gate_of_a_user_s_prior_sums_to_zero() -> None:
+    start = fitted("gaussian", "identity", "gate")
+    prior = pm.Normal.dist(0.0, 3.0)
+    model = model_of(start, priors={"gate": prior, "gate_bias": prior})
+    for variable in (model["gate"], model["gate_bias"]):
+        drawn = draw(variable, 3, 1)
+        assert_allclose(drawn.sum(axis=1), 0.0, atol=1e-9)
+
+
+def test_no_component_can_collapse_onto_rows_that_lie_on_a_line() -> None:
+    """Five of forty rows lie on y = x. A component along it has density s^-5 as its deviation s
+    goes to zero; the prior falls faster, so that the posterior stays proper."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((40, 1))
+    y = x[:, 0] + np.where(np.arange(40) < 5, 0.0, rng.standard_normal(40))
+    init = (np.array([[1.0, 1.0]]), [0.0, 0.5], [0.5, 0.5], [1.0, 1.0])
+    model = mixture_glm(x, y, 2, family="gaussian", init=init)
+    values = []
+    for deviation in (1e-8, 1e-16, 1e-32):
+        point = model.initial_point()
+        point["standardised_dispersion_log__"] = np.log([deviation, 1.0])
+        (logp,) = evaluate(model, [model.logp()], point)
+        values.append(float(logp))
+    assert values[2] < values[1] < values[0]

@@ -233,6 +233,59 @@ def test_fit_with_another_gate_is_refused() -> None:
         )
 
 
+def test_fit_of_columns_in_another_order_is_refused() -> None:
+    """Its coefficients would go to the wrong columns without a word."""
+    start = fitted("gaussian", "identity", "plain", with_extras=False)
+    arguments: dict[str, Any] = {
+        "data_block": {"family": "gaussian"},
+        "gating": None,
+        "init": start.fit,
+        "directions": "anchored",
+        "anchor_angle": 45.0,
+        "random_seed": 1,
+    }
+    with pytest.raises(ValueError, match="`init` must come from the columns of `X`, in their ord"):
+        specify(start.X[start.X.columns[::-1]], start.y, 2, **arguments)
+    unnamed = specify(start.X.to_numpy(), start.y, 2, **arguments)
+    assert_array_equal(unnamed.start.coefficients, start.fit.coefficients)
+
+
+def test_gate_of_a_fit_is_not_dropped() -> None:
+    start = fitted("gaussian", "identity", "gate")
+    arguments: dict[str, Any] = {
+        "data_block": {"family": "gaussian"},
+        "directions": "anchored",
+        "anchor_angle": 45.0,
+        "random_seed": 1,
+    }
+    with pytest.raises(ValueError, match="`gating` must be given with an `init` that has a gate"):
+        specify(start.X, start.y, 2, gating=None, init=start.fit, **arguments)
+    gaussian = replace(start.fit, gate_means=np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="`init` must have a softmax gate or none"):
+        specify(start.X, start.y, 2, gating=start.block["gating"], init=gaussian, **arguments)
+
+
+def test_biases_are_relative_to_an_offset(data: Any) -> None:
+    """Half the responses are one at predictors of zero, which the offset moves to minus eight."""
+    y = np.arange(data.y.size) % 2
+    offset = np.full(data.y.size, -8.0)
+    init = (ARRAYS[0], np.array([8.0, 8.5]), ARRAYS[2])
+    specification = specify(
+        data.X,
+        y,
+        2,
+        data_block={"family": "bernoulli", "offset": offset},
+        gating=None,
+        init=init,
+        directions="free",
+        anchor_angle=45.0,
+        random_seed=1,
+    )
+    values = specification.standardised_values(specification.start)
+    expected = np.array([0.0, 0.5]) + data.X.mean(axis=0) @ ARRAYS[0]
+    assert_allclose(values["standardised_bias"], expected, atol=1e-12)
+
+
 def test_values_without_coefficients_or_weights_are_refused(data: Any) -> None:
     specification = specified(data)
     start = specification.start
