@@ -21,7 +21,7 @@ demo: $(STAMP) ## Simulate a logistic mixture, estimate it, print a table, write
 
 # The doctests of models/ are collected through the symlink moment_init/models.
 test: $(STAMP) ## Run the tests and doctests; fails under 95 % coverage
-	@$(BIN)/python -m pytest -q --doctest-modules --doctest-glob='README.md' README.md moment_init tests --cov
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --doctest-modules --doctest-glob='README.md' README.md moment_init tests --cov
 
 test-slow: $(STAMP) ## Run the tests marked slow
 	@$(BIN)/python -m pytest -q -m slow
