@@ -62,13 +62,14 @@ def test_store_without_nutpie_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 # --- real runs -----------------------------------------------------------------------------------
 
-DRAWS, CHAINS = 200, 2
+DRAWS, CHAINS, N_ROWS = 200, 2, 1000
 SETTINGS: dict[str, Any] = {"draws": DRAWS, "chains": CHAINS, "progressbar": False}
 
 
 def make_rows() -> Any:
+    """Directions 108 degrees apart, and enough rows that no label switches."""
     return simulate_mixture(
-        300, 2, 2, family="bernoulli", weights=[0.6, 0.4], scales=[5.0, 5.0], random_seed=1
+        N_ROWS, 2, 2, family="bernoulli", weights=[0.6, 0.4], scales=[5.0, 5.0], random_seed=2
     )
 
 
@@ -89,7 +90,7 @@ def test_real_run_is_read_by_arviz(run: xr.DataTree) -> None:
     assert float(az.ess(run, var_names=["bias"])["bias"].min()) > 20
     loo = az.loo(run)
     assert np.isfinite(loo.elpd)
-    assert loo.n_data_points == 300
+    assert loo.n_data_points == N_ROWS
     assert run["posterior"].sizes["draw"] == DRAWS
 
 
@@ -106,7 +107,7 @@ def test_real_run_has_the_mass_where_the_likelihood_is(run: xr.DataTree) -> None
 @pytest.mark.slow
 def test_membership_of_a_real_run(run: xr.DataTree) -> None:
     shares = predict_membership(run)
-    assert shares.sizes["obs"] == 300
+    assert shares.sizes["obs"] == N_ROWS
     assert_allclose(shares.sum("component"), 1.0)
 
 
@@ -136,7 +137,7 @@ from moment_init import sample
 from tests.test_sampling import make_rows
 
 def kill_when_begun(path):
-    while not list((path / "draws" / "posterior" / "coefficient").glob("c/1/2*")):
+    while not list((path / "draws" / "posterior" / "coefficient").glob("c/1/62*")):
         time.sleep(0.02)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -149,7 +150,7 @@ sample(data.X, data.y, 2, random_seed=3, draws=200_000, chains=2, store=path, pr
 
 @pytest.mark.slow
 def test_killed_run_leaves_its_draws(tmp_path: Path) -> None:
-    """The second chain had written three blocks of sixteen draws when the process was killed."""
+    """The second chain had written 63 blocks of sixteen draws when the process was killed."""
     path = tmp_path / "draws"
     process = subprocess.run(
         [sys.executable, "-c", KILLED, str(path)],
@@ -162,8 +163,9 @@ def test_killed_run_leaves_its_draws(tmp_path: Path) -> None:
     assert process.returncode == -9, process.stderr.decode()[-2000:]
     tree = open_store(path, warmup=False)
     posterior = tree["posterior"]
-    assert {"coefficient", "bias", "weight"} <= set(posterior.data_vars)
-    assert posterior.sizes["draw"] >= 16
+    assert {"coefficient", "direction", "scale", "bias", "weight"} <= set(posterior.data_vars)
+    # A block or two of the slower chain may have been in memory still.
+    assert posterior.sizes["draw"] >= 0.9 * 62 * 16
     assert all(np.all(np.isfinite(values)) for values in posterior.data_vars.values())
     assert_array_equal(tree["observed_data"]["y"], make_rows().y)
     assert_allclose(predict_membership(tree).sum("component"), 1.0)
