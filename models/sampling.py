@@ -196,8 +196,8 @@ def _without_jitter(
 
 
 def _takes_nutpie(arguments: Mapping[str, Any]) -> bool:
-    """Whether nutpie can do what is asked: it has no steps, traces or callbacks of one's own."""
-    own_only = ("step", "trace", "callback")
+    """Whether nutpie can do what is asked: it has no steps or callbacks of one's own."""
+    own_only = ("step", "callback")
     mode = get_mode((arguments.get("compile_kwargs") or {}).get("mode"))
     return (
         find_spec("nutpie") is not None

@@ -21,7 +21,6 @@ FloatArray = NDArray[np.float64]
 _BLOCK = 2_000_000
 """Predictors that are held at once: 16 MB, a few of which fit into a cache of the last level."""
 
-
 LARGEST_DRAWN_MEAN = 1e12
 """Counts are drawn with means up to it. NumPy refuses Poisson rates above 9.2e18, and a negative
 binomial's rate exceeds its mean by a factor of up to about 40 / alpha, 4e5 at alpha = 1e-4."""
