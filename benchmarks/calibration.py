@@ -6,10 +6,15 @@ uniform rank, if model, gradient and sampler are right (Talts et al. 2018). The 
 once and is given each set of responses as data. The log-likelihood is ranked as well, which depends
 on the responses and shows errors that no parameter shows (Modrak et al. 2023).
 
+Chains start at the anchors, as a user's do. The same posteriors are sampled again from the true
+parameters, which are a draw of the posterior: chains that start there need not find its modes.
+Ranks that are uniform from the truth and not from the anchors tell of chains that stay in one mode;
+ranks that are uniform from neither tell of an error.
+
 Coverage: intervals of `sample`, whose anchors come from the same data.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +38,8 @@ IntArray = NDArray[np.int64]
 FAMILIES = ("bernoulli", "poisson", "gaussian")
 N_OBS, N_FEATURES, N_COMPONENTS = 150, 3, 2
 ANCHOR_ANGLE = 10.0
-N_REPLICATIONS, QUICK_REPLICATIONS = 400, 20
+N_REPLICATIONS, QUICK_REPLICATIONS = 240, 20
+STARTS = ("anchors", "truth")
 
 # Lengths of the anchors' coefficients, where chains start: near the middle of the priors.
 ANCHOR_SCALE = {"bernoulli": 3.0, "poisson": 0.7, "gaussian": 1.0}
@@ -55,10 +61,12 @@ PARAMETERS = ("scale", "bias", "weight", "coefficient")
 
 @dataclass(frozen=True, slots=True)
 class Replications:
-    """Ranks of one family.
+    """Ranks of one family, from one kind of start.
 
     Parameters
     ----------
+    start : str
+        Where chains start.
     ranks : dict of str to numpy.ndarray
         Ranks of each scalar, one for each replication.
     n_short : int
@@ -67,6 +75,7 @@ class Replications:
         Replications with a divergence.
     """
 
+    start: str
     ranks: dict[str, IntArray]
     n_short: int
     n_divergent: int
@@ -108,15 +117,18 @@ def _rank_families(n_replications: int, options: Options) -> tuple[list[Row], li
     rows: list[Row] = []
     figures: list[Figure] = []
     for family in FAMILIES:
-        measured = _replicate(family, n_replications, options.seed)
-        own = [_uniformity(family, name, ranks) for name, ranks in measured.ranks.items()]
-        print(format_table(own), flush=True)
-        rows += own
-        figures += _rank_figures(family, own, measured, is_judged=not options.is_quick)
+        for measured in _replicate(family, n_replications, options.seed):
+            own = [
+                _uniformity(family, measured.start, name, ranks)
+                for name, ranks in measured.ranks.items()
+            ]
+            print(format_table(own), flush=True)
+            rows += own
+            figures += _rank_figures(family, own, measured, is_judged=not options.is_quick)
     return rows, figures
 
 
-def _replicate(family: str, n_replications: int, seed: int) -> Replications:
+def _replicate(family: str, n_replications: int, seed: int) -> Iterator[Replications]:
     """Ranks of the truth in posteriors of responses that the model itself made."""
     import nutpie
     import pymc as pm
@@ -126,18 +138,54 @@ def _replicate(family: str, n_replications: int, seed: int) -> Replications:
     *parameters, responses = pm.draw([*named, model["y"]], draws=n_replications, random_seed=seed)
     truths = dict(zip([variable.name for variable in named], parameters, strict=True))
     compiled = nutpie.compile_pymc_model(model, jitter_rvs=set())
-    ranks: list[dict[str, int]] = []
-    n_short = n_divergent = 0
-    for index, y in enumerate(np.asarray(responses, dtype=np.float64)):
-        tree, n_effective = _sample_long_enough(compiled.with_data(y_data=y), seed + index)
-        n_short += n_effective < N_RANKED
-        n_divergent += bool(tree["sample_stats"]["diverging"].any())
-        truth = {name: values[index] for name, values in truths.items()}
-        ranks.append(_ranks(tree["posterior"].to_dataset(), truth, replace(data, y=y)))
-        if (index + 1) % 50 == 0:
-            print(f"{family}: {index + 1} replications", flush=True)
-    columns = {name: np.array([each[name] for each in ranks]) for name in ranks[0]}
-    return Replications(_without_copies(columns), int(n_short), n_divergent)
+    points = {
+        "anchors": np.tile(_flatten(model.initial_point()), (n_replications, 1)),
+        "truth": _unconstrained(model, truths),
+    }
+    for start in STARTS:
+        ranks: list[dict[str, int]] = []
+        n_short = n_divergent = 0
+        for index, y in enumerate(np.asarray(responses, dtype=np.float64)):
+            begun = _starting_at(compiled.with_data(y_data=y), points[start][index])
+            tree, n_effective = _sample_long_enough(begun, seed + index)
+            n_short += n_effective < N_RANKED
+            n_divergent += bool(tree["sample_stats"]["diverging"].any())
+            truth = {name: values[index] for name, values in truths.items()}
+            ranks.append(_ranks(tree["posterior"].to_dataset(), truth, replace(data, y=y)))
+            if (index + 1) % 50 == 0:
+                print(f"{family}, from the {start}: {index + 1} replications", flush=True)
+        columns = {name: np.array([each[name] for each in ranks]) for name in ranks[0]}
+        yield Replications(start, _without_copies(columns), int(n_short), n_divergent)
+
+
+def _flatten(point: Mapping[str, Any]) -> FloatArray:
+    return np.concatenate([np.ravel(value) for value in point.values()])
+
+
+def _starting_at(compiled: Any, point: FloatArray) -> Any:
+    return replace(compiled, initial_point_func=lambda _: point)
+
+
+def _unconstrained(model: Any, truths: Mapping[str, FloatArray]) -> FloatArray:
+    """True parameters on the scale of the sampler, a row a replication."""
+    import pymc as pm
+    import pytensor.tensor as pt
+
+    columns = []
+    for variable in model.free_RVs:
+        values = truths[variable.name]
+        transform = model.rvs_to_transforms[variable]
+        if transform is not None:
+            value = pt.tensor(dtype="float64", shape=(None,) * variable.ndim)
+            forward = pm.compile(
+                [value],
+                transform.forward(value, *variable.owner.inputs),
+                mode="FAST_COMPILE",
+                on_unused_input="ignore",
+            )
+            values = np.stack([forward(each) for each in values])
+        columns.append(values.reshape(len(values), -1))
+    return np.concatenate(columns, axis=1)
 
 
 def _anchored_model(family: str, seed: int) -> tuple[Any, RegressionData]:
@@ -172,7 +220,7 @@ def _anchored_model(family: str, seed: int) -> tuple[Any, RegressionData]:
 
 
 def _sample_long_enough(compiled: Any, seed: int) -> tuple["xarray.DataTree", float]:
-    """Chains from the anchors, and how many independent draws the worst variable has."""
+    """Chains, and how many independent draws the worst variable has."""
     import nutpie
 
     n_draws = N_DRAWS
@@ -240,7 +288,7 @@ def _without_copies(ranks: dict[str, IntArray]) -> dict[str, IntArray]:
     return kept
 
 
-def _uniformity(family: str, name: str, ranks: IntArray) -> Row:
+def _uniformity(family: str, start: str, name: str, ranks: IntArray) -> Row:
     """Test the ranks of a variable for uniformity."""
     per_bin = (N_RANKED + 1) // N_BINS
     counts = np.bincount(ranks // per_bin, minlength=N_BINS)
@@ -248,6 +296,7 @@ def _uniformity(family: str, name: str, ranks: IntArray) -> Row:
     positions = (ranks + 0.5) / (N_RANKED + 1)
     return {
         "family": family,
+        "start": start,
         "variable": name,
         "replications": len(ranks),
         "p": float(chisquare(counts).pvalue),
@@ -260,25 +309,25 @@ def _uniformity(family: str, name: str, ranks: IntArray) -> Row:
 def _rank_figures(
     family: str, rows: list[Row], measured: Replications, *, is_judged: bool
 ) -> list[Figure]:
-    number = len(rows)
+    number, case = len(rows), f"{family}, from the {measured.start}"
     n_small = sum(float(str(row["p"])) < LEVEL / number for row in rows)
     n_small_ks = sum(float(str(row["p (KS)"])) < LEVEL / number for row in rows)
     n_replications = int(str(rows[0]["replications"]))
     return [
         Figure(
-            f"{family}: variables of {number} with p < {LEVEL:g}/{number}",
+            f"{case}: variables of {number} with p < {LEVEL:g}/{number}",
             n_small,
             "0",
             n_small == 0 if is_judged else None,
         ),
-        Figure(f"{family}: the same by Kolmogorov-Smirnov", n_small_ks),
-        Figure(f"{family}: smallest p", min(float(str(row["p"])) for row in rows)),
+        Figure(f"{case}: the same by Kolmogorov-Smirnov", n_small_ks),
+        Figure(f"{case}: smallest p", min(float(str(row["p"])) for row in rows)),
         Figure(
-            f"{family}: share of replications worth fewer than {N_RANKED} draws",
+            f"{case}: share of replications worth fewer than {N_RANKED} draws",
             measured.n_short / n_replications,
         ),
         Figure(
-            f"{family}: share of replications with divergences",
+            f"{case}: share of replications with divergences",
             measured.n_divergent / n_replications,
         ),
     ]

@@ -58,13 +58,13 @@ def test_ranks_that_are_uniform_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rank twice fills all bins alike; low ranks only fill ten of twenty."""
     benchmark = load("calibration", monkeypatch)
     everywhere = np.repeat(np.arange(benchmark.N_RANKED + 1), 2)
-    row = benchmark._uniformity("gaussian", "bias[0]", everywhere)
+    row = benchmark._uniformity("gaussian", "anchors", "bias[0]", everywhere)
     assert row["p"] == pytest.approx(1.0)
     assert row["mean rank z"] == pytest.approx(0.0, abs=1e-9)
-    low = benchmark._uniformity("gaussian", "bias[0]", everywhere // 2)
+    low = benchmark._uniformity("gaussian", "anchors", "bias[0]", everywhere // 2)
     assert float(str(low["p"])) < 1e-6
     assert float(str(low["p (KS)"])) < 1e-6
-    measured = benchmark.Replications({}, n_short=2, n_divergent=1)
+    measured = benchmark.Replications("anchors", {}, n_short=2, n_divergent=1)
     figures = benchmark._rank_figures("gaussian", [row, low], measured, is_judged=True)
     assert [figure.value for figure in figures[:2]] == [1, 1]
     assert figures[0].is_met is False
