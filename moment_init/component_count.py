@@ -44,7 +44,7 @@ def choose_n_components(
     selection : ComponentSelection
         What was compared.
     """
-    moments = low_order_moments(problem)
+    moments = low_order_moments(problem.source)
     n_visible, _ = count_directions(moments.low_orders)
     solutions: dict[int, StackedSolution] = {}
 
@@ -80,7 +80,7 @@ def _log_likelihood(solution: StackedSolution) -> float:
 
 def _is_identified(problem: EstimationProblem, moments: LowOrderMoments, n_components: int) -> bool:
     """Whether moments can identify so many components, and the rows exceed the unknowns."""
-    data = problem.data
+    data = problem.source.data
     try:
         required_order(
             data.n_features,

@@ -1,6 +1,7 @@
 """The entry point `estimate`: wires input model, moments, decomposition and recovery together."""
 
 import warnings as python_warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -13,9 +14,10 @@ from moment_init.component_count import choose_n_components
 from moment_init.data import RegressionData, validate_data
 from moment_init.exceptions import IdentifiabilityError, WeakSignalWarning
 from moment_init.families import Family
-from moment_init.problem import pose_problem
+from moment_init.input_findings import with_input_findings
+from moment_init.input_resolution import InputModelName, apply_features, resolve_input
 from moment_init.results import MomentEstimate
-from moment_init.scores.gaussian import Gaussian
+from moment_init.scores import InputModel
 from moment_init.stacked_result import apply_known_parameters, assemble_stacked, solve_stacked
 from moment_init.third_moment_result import estimate_by_third_moment
 
@@ -36,9 +38,11 @@ def estimate(
     n_trials: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
     groups: ArrayLike | None = None,
-    input_model: Literal["gaussian"] | Gaussian = "gaussian",
+    input_model: InputModelName | InputModel = "auto",
     method: Method = "stacked",
     polish: bool = True,
+    X_unlabelled: Any = None,
+    phi: Callable[[Any], Any] | None = None,
     known_scales: ArrayLike | None = None,
     known_biases: ArrayLike | None = None,
     random_seed: RandomSeed = None,
@@ -80,15 +84,22 @@ def estimate(
     groups : array-like, shape (n_obs,), optional
         Rows of a group share their component. Neither the moments nor the polish use it: the
         estimate stays consistent, standard errors and log-likelihood are those of independent rows.
-    input_model : "gaussian" or Gaussian
-        Density of the input, by name or as an object of `moment_init.scores`. A fitted object is
-        used as it is, so that rows without a response can serve; else it is fitted to X.
+    input_model : {"auto", "gaussian"} or InputModel, default "auto"
+        Density of the input. "auto" tries the Gaussian on rows held out, and others where it fails;
+        `MomentEstimate.input_choice` says what was found. Discrete columns are set apart: moments
+        are those of the continuous ones given them. An object of `moment_init.scores` is used as it
+        is if it is fitted, else it is fitted to X.
     method : {"stacked", "power", "tensorly"}
         Stacked moments; the paper's robust power method on the third moment; or TensorLy's
         symmetric power method on the same whitened tensor.
     polish : bool
         Whether the stacked estimate is polished by the likelihood: EM in the projected rows, then
         Newton steps. Not used by the other methods.
+    X_unlabelled : array-like or DataFrame, shape (n_rows, n_features), optional
+        Rows without a response: the density of the input is fitted to them too.
+    phi : callable, optional
+        Known features: the linear predictors are those of ``phi(X)``, an array or DataFrame with
+        as many rows. `input_model` is then the density of these features.
     known_scales, known_biases : float or array-like, shape (n_components,), optional
         Scales s_j and biases b_j, both or neither. Weights are then computed, and components
         come in the order given.
@@ -140,6 +151,11 @@ def estimate(
     >>> result.directions.shape, result.scales.shape, result.weights.shape
     ((4, 2), (2,), (2,))
     """
+    if phi is not None:
+        X = apply_features(phi, X, "X")
+        X_unlabelled = (
+            None if X_unlabelled is None else apply_features(phi, X_unlabelled, "X_unlabelled")
+        )
     data = validate_data(
         X,
         y,
@@ -160,7 +176,15 @@ def estimate(
         )
     known = _known_parameters(known_scales, known_biases, number)
     rng = make_generator(random_seed)
-    problem = pose_problem(data, _fit_input_model(input_model, data))
+    problem = resolve_input(
+        data, input_model, X_unlabelled, rng.spawn(1)[0], is_stacked=method == "stacked"
+    )
+    if problem.block is not None and not polish:
+        raise ValueError(
+            "`polish` must be True where columns are discrete, as the likelihood gives their "
+            f"coefficients; got False. Leave it out, or drop the columns "
+            f"{', '.join(problem.block.discrete_names(data.feature_names))}."
+        )
     if method != "stacked":
         result = estimate_by_third_moment(problem, number, rng, method=method, known=known)
     elif number == 0:
@@ -171,6 +195,7 @@ def estimate(
         result = assemble_stacked(problem, solution)
         if known is not None:
             result = apply_known_parameters(problem, result, *known)
+    result = with_input_findings(problem, result)
     for warning in result.warnings:
         python_warnings.warn(warning, WeakSignalWarning, stacklevel=2)
     return result
@@ -245,20 +270,3 @@ def _known_parameter(values: ArrayLike, name: str, n_components: int) -> FloatAr
             f"got {values!r}."
         )
     return np.broadcast_to(array, (n_components,)).copy()
-
-
-def _fit_input_model(input_model: str | Gaussian, data: RegressionData) -> Gaussian:
-    """Resolve the input model and fit it to the rows."""
-    if isinstance(input_model, Gaussian):
-        if input_model.is_fitted:
-            input_model.require_n_features(data.n_features)
-            return input_model
-        model = Gaussian(mean=input_model.mean, covariance=input_model.covariance)
-    elif input_model == "gaussian":
-        model = Gaussian()
-    else:
-        raise ValueError(
-            "`input_model` must be 'gaussian' or a moment_init.scores.Gaussian; "
-            f"got {input_model!r}."
-        )
-    return model.fit_rows(data.X, data.sample_weight, data.feature_names)

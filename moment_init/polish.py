@@ -27,7 +27,7 @@ from moment_init.likelihood.sums import (
 )
 from moment_init.problem import EstimationProblem
 
-__all__ = ["PolishedFit", "polish"]
+__all__ = ["PolishedFit", "all_rows", "polish"]
 
 FloatArray = NDArray[np.float64]
 
@@ -124,7 +124,7 @@ def polish(
     a candidate, if the sample finds the first near an optimum; else where the likelihood of a
     quarter of all rows is largest: there, at the winner of the race, or at the sample's optimum.
     """
-    likelihood = _all_rows(problem)
+    likelihood = all_rows(problem)
     family, n_obs = problem.data.family, problem.data.n_obs
     n_parameters = parameter_count(candidates[0])
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_PARAMETER * n_parameters)
@@ -170,8 +170,19 @@ def polish(
     )
 
 
-def _all_rows(problem: EstimationProblem) -> AllRows:
-    """The likelihood's rows; for the identity link the offset is in the response already."""
+def all_rows(problem: EstimationProblem) -> AllRows:
+    """The likelihood's rows; for the identity link the offset is in the response already.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows, input model and coordinates.
+
+    Returns
+    -------
+    AllRows
+        The rows, with the way to standardised coordinates.
+    """
     data = problem.data
     is_standardised = data.family.response_power
     rows = LikelihoodRows(

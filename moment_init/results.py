@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.input_choice import InputChoice
 from moment_init.likelihood.parameters import MixtureParameters
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Status(StrEnum):
     NOT_IDENTIFIED = "not_identified"
     MISFIT = "misfit"
     NOT_CONVERGED = "not_converged"
+    INPUT_ASSUMPTION = "input_assumption"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,6 +193,8 @@ class MomentEstimate:
         Distinct solutions of the moments in the user's units, best first: starts for a likelihood.
     selection : ComponentSelection or None
         How the number of components was chosen, where it was.
+    input_choice : InputChoice or None
+        How the density of the input was chosen, where it was.
     """
 
     directions: FloatArray
@@ -210,6 +214,7 @@ class MomentEstimate:
     log_likelihood: float | None = None
     candidates: tuple[MixtureParameters, ...] = ()
     selection: ComponentSelection | None = None
+    input_choice: InputChoice | None = None
 
     @property
     def n_components(self) -> int:
@@ -258,6 +263,7 @@ class MomentEstimate:
                 "method": self.method,
                 "family": self.family,
                 "link": self.link,
+                **self._input_attributes(),
             },
         )
         return xarray.DataTree.from_dict({"posterior": posterior, "moment_init": diagnostics})
@@ -275,6 +281,14 @@ class MomentEstimate:
             "dispersion": (by_component, self.dispersion),
             "direction_error": (by_component, self.standard_errors),
             "coefficient": (by_feature, self.coefficients),
+        }
+
+    def _input_attributes(self) -> dict[str, str]:
+        if self.input_choice is None:
+            return {}
+        return {
+            "input_model": self.input_choice.chosen.name,
+            "input_explanation": self.input_choice.explanation,
         }
 
     @staticmethod
@@ -318,6 +332,8 @@ class MomentEstimate:
         header = " " * width + "".join(f"{f'u_{j}':>11}" for j in range(self.n_components))
         lines = [f"{name:<{width}}" + "".join(f"{v:>11}" for v in values) for name, values in rows]
         notes = [f"! {warning}" for warning in self.warnings]
+        if self.input_choice is not None and self.input_choice.chosen.name != "gaussian":
+            notes.insert(0, f"input: {self.input_choice.explanation}")
         selection = [] if self.selection is None else [str(self.selection)]
         return "\n".join([self._title(), header, *lines, *selection, *notes])
 

@@ -12,9 +12,11 @@ from moment_init.families.quadrature import moment_coefficient
 from moment_init.likelihood.parameters import MixtureParameters, parameter_count
 from moment_init.matching import angles_in_degrees, match_components
 from moment_init.polish import polish
-from moment_init.problem import EstimationProblem
+from moment_init.problem import BlockProblem, EstimationProblem
 from moment_init.results import MomentEstimate, StackedDiagnostics, Status
+from moment_init.scores import InputModel
 from moment_init.stacked.estimator import StackedFit, stacked_estimate
+from moment_init.stacked.score_estimator import score_estimate
 from moment_init.stacked.subspace import CLEAR_EIGENVALUE, Subspace, find_subspace
 from moment_init.stacked.sums import LowOrders, sum_low_orders
 from moment_init.stacked_judgement import StackedSolution, judge_stacked
@@ -148,29 +150,81 @@ def solve_stacked(
     BLAS is held to one thread: what is large goes over the rows in threads of its own, and the bits
     do not depend on the machine.
     """
+    densities = _usable_densities(problem.source, n_components)
     if not is_polished:
-        moments = moments or low_order_moments(problem, n_rows=None)
-        return StackedSolution(moments.estimate(n_components, rng), None)
-    fit = _fit_clear_moments(problem, n_components, rng, moments)
-    return StackedSolution(fit, polish(problem, fit.candidates, fit.subspace, rng))
+        return StackedSolution(_fit_moments(problem, densities[0], n_components, rng, None), None)
+    solutions = []
+    for density in densities:
+        fit = _fit_clear_moments(problem, density, n_components, rng, moments)
+        solutions.append(StackedSolution(fit, polish(problem, fit.candidates, fit.subspace, rng)))
+    # The likelihood assumes nothing about the input: it decides between densities.
+    return max(solutions, key=_polished_log_likelihood)
+
+
+def _polished_log_likelihood(solution: StackedSolution) -> float:
+    return -np.inf if solution.polished is None else solution.polished.log_likelihood
+
+
+def _usable_densities(source: EstimationProblem, n_components: int) -> tuple[InputModel, ...]:
+    """Densities that are tried: beyond as many components as features, the Gaussian alone."""
+    n_features = source.data.n_features
+    if n_features == 1 or n_components > n_features:
+        return (source.input_model,)
+    return source.densities
+
+
+def _fit_moments(
+    problem: EstimationProblem,
+    density: InputModel,
+    n_components: int,
+    rng: np.random.Generator,
+    moments: LowOrderMoments | None,
+    *,
+    subspace: Subspace | None = None,
+) -> StackedFit:
+    """Estimate from the moments of all rows, or of those given."""
+    source = problem.source
+    moments = moments or low_order_moments(source, n_rows=None)
+    if density is source.input_model:
+        fit = moments.estimate(n_components, rng, subspace=subspace)
+    else:
+        fit = score_estimate(moments.problem, density, moments.low_orders, n_components, rng)
+    return fit if problem.block is None else _lift(fit, problem, problem.block)
+
+
+def _lift(fit: StackedFit, problem: EstimationProblem, inner: BlockProblem) -> StackedFit:
+    """An estimate from the continuous columns as one of all columns."""
+    own, full, block = inner.problem.coordinates, problem.coordinates, inner.block
+    linear = block.linear_map(own, full)
+    return replace(
+        fit,
+        candidates=tuple(block.lift(each, own, full) for each in fit.candidates),
+        subspace=block.span(fit.subspace, own, full),
+        cp_directions=linear @ fit.cp_directions,
+        replicates=linear @ fit.replicates,
+    )
 
 
 def _fit_clear_moments(
     problem: EstimationProblem,
+    density: InputModel,
     n_components: int,
     rng: np.random.Generator,
     moments: LowOrderMoments | None,
 ) -> StackedFit:
     """Estimate from as many rows as it takes for the directions to stand out clearly."""
-    last = min(n_components, problem.data.n_features) - 1
+    source = problem.source
+    last = min(n_components, source.data.n_features) - 1
     n_rows = MOMENT_ROWS if moments is None else SEARCH_ROWS
-    moments = moments or low_order_moments(problem, n_rows=n_rows)
+    moments = moments or low_order_moments(source, n_rows=n_rows)
     while True:
         subspace = find_subspace(moments.low_orders, n_components)
-        if not moments.is_thinned or subspace.spectrum[last] >= CLEAR_EIGENVALUE:
-            return moments.estimate(n_components, rng, subspace=subspace)
+        is_clear = subspace.spectrum[last] >= CLEAR_EIGENVALUE
+        # A spectrum under the wrong density says nothing: other densities take the rows they get.
+        if is_clear or not moments.is_thinned or density is not source.input_model:
+            return _fit_moments(problem, density, n_components, rng, moments, subspace=subspace)
         n_rows *= 2
-        moments = low_order_moments(problem, n_rows=n_rows if n_rows <= SEARCH_ROWS else None)
+        moments = low_order_moments(source, n_rows=n_rows if n_rows <= SEARCH_ROWS else None)
 
 
 @single_threaded_blas()

@@ -274,7 +274,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"input_model": "uniform"},
         ValueError,
-        "`input_model` must be 'gaussian' or .*; got 'uniform'",
+        "`input_model` must be 'auto', 'gaussian' or .*; got 'uniform'",
     ),
     ({"input_model": None}, ValueError, "`input_model` must be 'gaussian' or .*; got None"),
     ({"input_model": Gaussian(np.zeros(2))}, ValueError, r"`mean` must have shape \(3,\)"),

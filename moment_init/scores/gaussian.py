@@ -1,17 +1,16 @@
 """The Gaussian input model: Hermite tensors, and the moments that fit it."""
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.linalg import eigh, solve_triangular
 
 from moment_init.covariance import COLLINEAR_TOLERANCE, fit_correlation
-from moment_init.data import validate_features, validate_sample_weight
 from moment_init.scores.base import InputModel
 from moment_init.scores.hermite import HermiteContraction
 
-__all__ = ["Gaussian"]
+__all__ = ["Gaussian", "given_mean", "split_covariance"]
 
 FloatArray = NDArray[np.float64]
 
@@ -67,8 +66,6 @@ class Gaussian(InputModel):
 
     mean_: FloatArray
     covariance_: FloatArray
-    shrinkage_: float
-    _factor: FloatArray
 
     def __init__(self, mean: ArrayLike | None = None, covariance: ArrayLike | None = None) -> None:
         self.mean = mean
@@ -82,30 +79,6 @@ class Gaussian(InputModel):
         ]
         given = ", ".join(part for part in parts if part)
         return f"Gaussian(given: {given})" if given else "Gaussian()"
-
-    def fit(self, X: Any, *, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the mean and the covariance where they were not given.
-
-        Parameters
-        ----------
-        X : array-like or DataFrame, shape (n_obs, n_features)
-            The inputs.
-        sample_weight : array-like, shape (n_obs,), optional
-            Weight of each row.
-
-        Returns
-        -------
-        Gaussian
-            This object, fitted.
-
-        Raises
-        ------
-        ValueError
-            For constant or collinear columns, which are named, and for parameters of a wrong shape.
-        """
-        features, names = validate_features(X)
-        weights = validate_sample_weight(sample_weight, features.shape[0])
-        return self.fit_rows(features, weights, names)
 
     def fit_rows(
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
@@ -129,52 +102,23 @@ class Gaussian(InputModel):
         fitted = fit_correlation(features, weights, names)
         n_features = features.shape[1]
         self.shrinkage_ = fitted.shrinkage if self.covariance is None else 0.0
+        if self.mean is None or self.covariance is None:
+            self.n_fitted_ = float(weights.sum() ** 2 / np.square(weights).sum())
         self._set_parameters(
-            fitted.mean if self.mean is None else _given_mean(self.mean, n_features),
+            fitted.mean if self.mean is None else given_mean(self.mean, n_features),
             *(
                 (fitted.scales, fitted.correlation)
                 if self.covariance is None
-                else _split_covariance(self.covariance, n_features)
+                else split_covariance(self.covariance, n_features)
             ),
         )
         return self
 
-    @property
-    def is_fitted(self) -> bool:
-        """Whether `fit` was called."""
-        return hasattr(self, "_factor")
-
-    def require_n_features(self, n_features: int) -> None:
-        """Raise if the density is one of another number of features.
-
-        Parameters
-        ----------
-        n_features : int
-            Number of columns of the rows that are to be used.
-
-        Raises
-        ------
-        ValueError
-            If it differs from the number of features of the density.
-        """
-        if len(self.mean_) != n_features:
-            raise ValueError(
-                f"`input_model` must have as many features as `X` ({n_features}); got "
-                f"{len(self.mean_)}. Fit it to rows with the same columns."
-            )
-
     def _set_parameters(
         self, mean: FloatArray, scales: FloatArray, correlation: FloatArray
     ) -> None:
-        self.mean_ = mean
+        self._set_moments(mean, scales, correlation)
         self.covariance_ = correlation * np.outer(scales, scales)
-        # The factor is taken on the scale of the columns: their units cannot spoil it.
-        self._factor = scales[:, None] * cholesky(correlation, lower=True)
-
-    @property
-    def standardising_basis(self) -> FloatArray:
-        """Lower Cholesky factor L of the covariance: S_1(x) L is the whitened row."""
-        return self._require_factor()
 
     def log_density(self, X: ArrayLike) -> FloatArray:
         """Log-density of each row.
@@ -189,7 +133,7 @@ class Gaussian(InputModel):
         numpy.ndarray, shape (n_obs,)
             The values log p(x).
         """
-        factor = self._require_factor()
+        factor = self.standardising_basis
         whitened = self.contract(factor).score(np.asarray(X, dtype=np.float64), 1)
         log_normaliser = np.log(np.diag(factor)).sum()
         log_normaliser += 0.5 * factor.shape[0] * np.log(2.0 * np.pi)
@@ -208,30 +152,46 @@ class Gaussian(InputModel):
         HermiteContraction
             The contracted score tensors as functions of rows.
         """
-        factor = self._require_factor()
+        factor = self.standardising_basis
         half = solve_triangular(factor, basis, lower=True)
         whitening = solve_triangular(factor, half, lower=True, trans="T")
         return HermiteContraction(self.mean_, np.asarray(whitening), np.asarray(half.T @ half))
 
-    def _require_factor(self) -> FloatArray:
-        """Cholesky factor; a model that was given whole needs no rows."""
-        if hasattr(self, "_factor"):
-            return self._factor
+    def _use_given(self) -> None:
+        """Set the density without rows, if it was given whole."""
         if self.mean is None or self.covariance is None:
             raise ValueError(
                 "Gaussian() must be fitted before its scores are used; got no mean or no "
                 "covariance. Call `fit(X)` or give both."
             )
         mean = np.asarray(self.mean, dtype=np.float64)
-        self.shrinkage_ = 0.0
         self._set_parameters(
-            _given_mean(mean, mean.size), *_split_covariance(self.covariance, mean.size)
+            given_mean(mean, mean.size), *split_covariance(self.covariance, mean.size)
         )
-        return self._factor
 
 
-def _split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray, FloatArray]:
-    """Standard deviations and correlation matrix of a given covariance."""
+def split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray, FloatArray]:
+    """Standard deviations and correlation matrix of a given covariance.
+
+    Parameters
+    ----------
+    covariance : array-like, shape (n_features, n_features)
+        The covariance.
+    n_features : int
+        Number of columns that it must have.
+
+    Returns
+    -------
+    scales : numpy.ndarray, shape (n_features,)
+        The standard deviations.
+    correlation : numpy.ndarray, shape (n_features, n_features)
+        The correlation matrix.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape, or a matrix that is not symmetric and positive definite.
+    """
     matrix = np.asarray(covariance, dtype=np.float64)
     if matrix.shape != (n_features, n_features):
         raise ValueError(
@@ -252,8 +212,26 @@ def _split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArra
     return scales, correlation
 
 
-def _given_mean(mean: ArrayLike, n_features: int) -> FloatArray:
-    """Check a given mean."""
+def given_mean(mean: ArrayLike, n_features: int) -> FloatArray:
+    """Check a given mean.
+
+    Parameters
+    ----------
+    mean : array-like, shape (n_features,)
+        The mean.
+    n_features : int
+        Number of entries that it must have.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_features,)
+        The mean in double precision.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape.
+    """
     vector = np.asarray(mean, dtype=np.float64)
     if vector.shape != (n_features,):
         raise ValueError(

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.scores.base import Contraction
+from moment_init.scores.contraction import Contraction
+from moment_init.scores.symmetric import packed_cubes, symmetrise, symmetrise_rows, unpack_cubes
 
 __all__ = ["HermiteContraction"]
 
@@ -56,7 +57,7 @@ class HermiteContraction(Contraction):
         if order == 2:
             return np.asarray(z[:, :, None] * z[:, None, :] - self.inner)
         cubes = z[:, :, None, None] * z[:, None, :, None] * z[:, None, None, :]
-        return np.asarray(cubes - _symmetrise_rows(z, self.inner))
+        return np.asarray(cubes - symmetrise_rows(z, self.inner))
 
     def sum_score(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
         """Weighted sum of contracted Hermite tensors over a block of rows.
@@ -117,7 +118,7 @@ class HermiteContraction(Contraction):
             Packed sums of cubes, and sums of the rows.
         """
         columns = self.whitening.T @ (X - self.mean).T  # (k, n_obs)
-        return _packed_cubes(columns, weights), np.asarray(columns @ weights)
+        return packed_cubes(columns, weights), np.asarray(columns @ weights)
 
     def assemble_third_order(self, sums: tuple[FloatArray, ...]) -> FloatArray:
         """Assemble the sum of the third order.
@@ -133,7 +134,7 @@ class HermiteContraction(Contraction):
             The sum of the contracted Hermite tensors.
         """
         packed, first = sums
-        return _unpack_cubes(packed) - _symmetrise(first, self.inner)
+        return unpack_cubes(packed) - symmetrise(first, self.inner)
 
     def sum_slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
         """Weighted sums of slices S_3(B, B, B theta_l) over a block of rows.
@@ -218,61 +219,3 @@ class HermiteContraction(Contraction):
     def _rows(self, X: FloatArray) -> FloatArray:
         """S_1(x) B for each row."""
         return np.asarray((X - self.mean) @ self.whitening)
-
-
-def _halves(k: int) -> tuple[slice, slice]:
-    """The columns in two halves: of any three indices two are in the same one."""
-    middle = (k + 1) // 2
-    return slice(0, middle), slice(middle, k)
-
-
-def _packed_cubes(columns: FloatArray, weights: FloatArray) -> FloatArray:
-    """Sum of weights_i z_i^3, packed: all columns times the distinct pairs inside each half.
-
-    That takes half the arithmetic of all distinct pairs, a quarter of all. Columns come as the rows
-    of an array, (k, n_obs): products of contiguous rows are the cheap ones.
-    """
-    k, n_obs = columns.shape
-    pairs = np.empty((sum(_n_pairs(half.stop - half.start) for half in _halves(k)), n_obs))
-    start = 0
-    for half in _halves(k):
-        inside = columns[half]
-        for index in range(len(inside)):
-            stop = start + len(inside) - index
-            np.multiply(inside[index], inside[index:], out=pairs[start:stop])
-            start = stop
-    return np.asarray((columns * weights) @ pairs.T)
-
-
-def _n_pairs(size: int) -> int:
-    """Number of distinct pairs, an index with itself included."""
-    return size * (size + 1) // 2
-
-
-def _unpack_cubes(packed: FloatArray) -> FloatArray:
-    """The symmetric tensor, (k, k, k), of sums packed by `_packed_cubes`."""
-    k = len(packed)
-    tensor = np.empty((k, k, k))
-    start = 0
-    for half in _halves(k):
-        first, second = np.triu_indices(half.stop - half.start)
-        values = packed[:, start : start + len(first)]
-        start += len(first)
-        first, second = first + half.start, second + half.start
-        for a, b in ((first, second), (second, first)):
-            tensor[:, a, b] = values
-            tensor[a, :, b] = values.T
-            tensor[a, b, :] = values.T
-    return tensor
-
-
-def _symmetrise(vector: FloatArray, matrix: FloatArray) -> FloatArray:
-    """sym3(v x A): the sum of v x A over the three places that v can take."""
-    product = np.multiply.outer(vector, matrix)
-    return np.asarray(product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0))
-
-
-def _symmetrise_rows(z: FloatArray, matrix: FloatArray) -> FloatArray:
-    """sym3(z_i x A) for each row."""
-    product = z[:, :, None, None] * matrix
-    return np.asarray(product + product.transpose(0, 2, 1, 3) + product.transpose(0, 2, 3, 1))

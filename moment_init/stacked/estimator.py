@@ -9,7 +9,7 @@ from moment_init.blocks import N_PARTS
 from moment_init.data import RegressionData
 from moment_init.likelihood.parameters import MixtureParameters, pack
 from moment_init.matching import match_components
-from moment_init.scores.gaussian import Gaussian
+from moment_init.scores import InputModel
 from moment_init.stacked.expectations import expected_functions
 from moment_init.stacked.moment_model import SMALLEST_SCALE, MomentFit, MomentModel
 from moment_init.stacked.noise import MomentNoise, estimate_noise
@@ -105,7 +105,7 @@ class _Problem:
 
 def stacked_estimate(
     data: RegressionData,
-    input_model: Gaussian,
+    input_model: InputModel,
     response: FloatArray,
     n_components: int,
     rng: np.random.Generator,
@@ -120,7 +120,7 @@ def stacked_estimate(
     ----------
     data : RegressionData
         Checked rows.
-    input_model : Gaussian
+    input_model : InputModel
         Fitted density of the input.
     response : numpy.ndarray, shape (n_obs,)
         Response without offset and trials, standardised for the identity link.

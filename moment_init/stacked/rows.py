@@ -10,7 +10,7 @@ from moment_init.blocks import read_block, sums_by_part
 from moment_init.data import RegressionData
 from moment_init.families.response_functions import ResponseFunctions
 from moment_init.row_samples import spread_order
-from moment_init.scores.gaussian import Gaussian
+from moment_init.scores import InputModel
 
 __all__ = ["StackedRows", "fit_stacked_rows"]
 
@@ -170,7 +170,7 @@ class StackedRows:
 
 
 def fit_stacked_rows(
-    data: RegressionData, input_model: Gaussian, response: FloatArray
+    data: RegressionData, input_model: InputModel, response: FloatArray
 ) -> tuple[StackedRows, FloatArray, FloatArray]:
     """Choose and whiten the functions of the response; the first pass over the rows.
 
@@ -178,7 +178,7 @@ def fit_stacked_rows(
     ----------
     data : RegressionData
         Checked rows.
-    input_model : Gaussian
+    input_model : InputModel
         Fitted density of the input.
     response : numpy.ndarray, shape (n_obs,)
         Response without offset and trials, standardised for the identity link.
@@ -214,7 +214,7 @@ def fit_stacked_rows(
     return rows, totals, first
 
 
-def _raw_rows(data: RegressionData, input_model: Gaussian, response: FloatArray) -> StackedRows:
+def _raw_rows(data: RegressionData, input_model: InputModel, response: FloatArray) -> StackedRows:
     """Rows with functions that are not whitened yet; few rows are spread evenly."""
     functions = data.family.fit_response_functions(response)
     n_raw = len(functions.columns)

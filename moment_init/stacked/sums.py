@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from moment_init.blocks import N_PARTS, sums_by_part
 from moment_init.data import RegressionData
-from moment_init.scores.gaussian import Gaussian
+from moment_init.scores import InputModel
 from moment_init.stacked.rows import StackedRows, fit_stacked_rows
 
 __all__ = ["BlockSums", "LowOrders", "ScoreSums", "score_sums", "sum_low_orders"]
@@ -61,7 +61,9 @@ class LowOrders:
         return self.rows.to_input_units(self.first.T)
 
 
-def sum_low_orders(data: RegressionData, input_model: Gaussian, response: FloatArray) -> LowOrders:
+def sum_low_orders(
+    data: RegressionData, input_model: InputModel, response: FloatArray
+) -> LowOrders:
     r"""Moments of the first and second order of every function; two passes over the rows.
 
     The linear part of a function is taken out before its second moment is formed: E[q S_2] = 0 for
@@ -72,7 +74,7 @@ def sum_low_orders(data: RegressionData, input_model: Gaussian, response: FloatA
     ----------
     data : RegressionData
         Checked rows.
-    input_model : Gaussian
+    input_model : InputModel
         Fitted density of the input.
     response : numpy.ndarray, shape (n_obs,)
         Response without offset and trials, standardised for the identity link.

@@ -1,0 +1,271 @@
+"""Known non-linear features t = phi(x): the scores of t at each row."""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from moment_init.data import validate_features
+from moment_init.scores.base import InputModel
+from moment_init.scores.contraction import Contraction, HookedContraction
+from moment_init.scores.gaussian import Gaussian
+from moment_init.scores.log_density import LogDensity
+
+__all__ = ["Transformed", "TransformedContraction"]
+
+FloatArray = NDArray[np.float64]
+
+
+class Transformed(InputModel):
+    r"""Scores of t = phi(x), for :math:`E[y | x, h] = g(\langle U h, \phi(x) \rangle + b)`.
+
+    Either a density is fitted to the values phi(x_i), or the density of x is known and that of t
+    follows by the change of variables of Eq. (12) of [1]_,
+
+    .. math:: \log p_t(t) = \log p_x(\phi^{-1}(t)) + \log |\det D \phi^{-1}(t)|.
+
+    All methods take rows x; mean, covariance and scores are those of t.
+
+    Parameters
+    ----------
+    phi : callable
+        Maps rows, (n_obs, n_features), to features, (n_obs, n_transformed), with NumPy.
+    model : InputModel, optional
+        Density of t, fitted to phi(x_i) unless it is fitted already; a Gaussian by default. With
+        `inverse` it is the density of x, a `LogDensity`.
+    inverse : callable, optional
+        Maps a symbolic matrix of features t to the rows x, with PyTensor; phi must then keep the
+        dimension.
+    is_columnwise : bool
+        Whether the inverse acts on each column by itself; spares the determinants of rows.
+
+    Attributes
+    ----------
+    model_ : InputModel
+        Density of t after `fit`.
+
+    Notes
+    -----
+    Without an inverse phi may have any number of features as long as these have a density: they
+    must not be functions of one another.
+
+    References
+    ----------
+    .. [1] H. Sedghi, M. Janzamin, A. Anandkumar, "Provable tensor methods for learning mixtures
+       of generalized linear models", arXiv:1412.3046.
+    """
+
+    model_: InputModel
+
+    def __init__(
+        self,
+        phi: Callable[[FloatArray], FloatArray],
+        model: InputModel | None = None,
+        *,
+        inverse: Callable[[Any], Any] | None = None,
+        is_columnwise: bool = False,
+    ) -> None:
+        self.phi = phi
+        self.model = model
+        self.inverse = inverse
+        self.is_columnwise = is_columnwise
+
+    def __repr__(self) -> str:
+        """Name the transformation and the density."""
+        name = getattr(self.phi, "__name__", type(self.phi).__name__)
+        return f"Transformed({name}, {self.model or Gaussian()!r})"
+
+    def fit_rows(
+        self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
+    ) -> Self:
+        """Fit the density of t to the features of rows, or its mean and covariance.
+
+        Parameters
+        ----------
+        features : numpy.ndarray, shape (n_obs, n_features)
+            Checked inputs.
+        weights : numpy.ndarray, shape (n_obs,)
+            Weight of each row.
+        names : tuple of str
+            Names of the columns, for the messages.
+
+        Returns
+        -------
+        Transformed
+            This object, fitted.
+        """
+        t, _ = validate_features(self.features(features), name="phi(X)")
+        if len(t) != len(features):
+            raise ValueError(
+                f"`phi` must give one row for each row of `X` ({len(features)}); got {len(t)}."
+            )
+        own = names if t.shape[1] == len(names) else tuple(f"phi{j}" for j in range(t.shape[1]))
+        model = self._density_of_features(t.shape[1])
+        self.model_ = model if model.is_fitted else model.fit_rows(t, weights, own)
+        self.mean_, self._factor = self.model_.mean_, self.model_.standardising_basis
+        self.shrinkage_, self.n_fitted_ = self.model_.shrinkage_, self.model_.n_fitted_
+        return self
+
+    def features(self, X: ArrayLike) -> FloatArray:
+        """Transformed rows, t = phi(x).
+
+        Parameters
+        ----------
+        X : array-like, shape (n_obs, n_features)
+            The inputs.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_transformed)
+            The features.
+        """
+        return np.asarray(self.phi(np.asarray(X, dtype=np.float64)), dtype=np.float64)
+
+    @property
+    def highest_order(self) -> int:
+        """Highest order whose score of t is valid, as far as its density says."""
+        self._require_fitted()
+        return self.model_.highest_order
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether the density of t is known with its constant."""
+        self._require_fitted()
+        return self.model_.is_normalised
+
+    def log_density(self, X: ArrayLike) -> FloatArray:
+        """Log-density of t = phi(x) for each row x.
+
+        Parameters
+        ----------
+        X : array-like, shape (n_obs, n_features)
+            The inputs.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs,)
+            The values log p_t(phi(x)).
+        """
+        self._require_fitted()
+        return self.model_.log_density(self.features(X))
+
+    def score(self, X: ArrayLike, order: int, basis: ArrayLike | None = None) -> FloatArray:
+        """Contracted score tensor of t at each row x.
+
+        Parameters
+        ----------
+        X : array-like, shape (n_obs, n_features)
+            The inputs.
+        order : {1, 2, 3}
+            Order m of the score.
+        basis : array-like, shape (n_transformed, k), optional
+            Contracted with every mode; the identity by default.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, k, ..., k)
+            The tensors S_m(t)(B, ..., B), with m modes of size k.
+        """
+        self._require_fitted()
+        return self.model_.score(self.features(X), order, basis)
+
+    def contract(self, basis: FloatArray) -> "TransformedContraction":
+        """Prepare the contraction of the score tensors of t with a basis.
+
+        Parameters
+        ----------
+        basis : numpy.ndarray, shape (n_transformed, k)
+            Contracted with every mode.
+
+        Returns
+        -------
+        TransformedContraction
+            The contracted score tensors as functions of rows x.
+        """
+        self._require_fitted()
+        return TransformedContraction(self, self.model_.contract(basis))
+
+    def whiten(self, X: ArrayLike) -> FloatArray:
+        """Whitened features, L^-1 (phi(x) - mean).
+
+        Parameters
+        ----------
+        X : array-like, shape (n_obs, n_features)
+            The inputs.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_transformed)
+            Features with mean zero and identity covariance under the density.
+        """
+        return super().whiten(self.features(X))
+
+    def _density_of_features(self, n_features: int) -> InputModel:
+        """A model of t that is not fitted yet, or the fitted one that was given."""
+        if self.inverse is not None:
+            return self._change_variables(n_features)
+        if self.model is None:
+            return Gaussian()
+        return self.model if self.model.is_fitted else copy(self.model)
+
+    def _change_variables(self, n_features: int) -> LogDensity:
+        """The density of t as an expression."""
+        inverse, density = self.inverse, self.model
+        if inverse is None or not isinstance(density, LogDensity):
+            raise TypeError(
+                "`model` must be a LogDensity of x when `inverse` is given; got "
+                f"{type(density).__name__}. Leave `inverse` out to fit a density to phi(x)."
+            )
+
+        def log_density(t: Any) -> Any:
+            x = inverse(t)
+            return density.symbolic(x) + self._log_determinant(x, t, n_features)
+
+        return LogDensity(log_density, mode=density.mode)
+
+    def _log_determinant(self, x: Any, t: Any, n_features: int) -> Any:
+        """Logarithm of |det D phi^-1| of each row, as an expression."""
+        import pytensor.tensor as pt
+        from pytensor.gradient import grad
+
+        if self.is_columnwise:
+            return pt.log(pt.abs(grad(x.sum(), t))).sum(axis=1)
+        # Rows do not mix: the gradient of a column's sum has the derivatives of each row.
+        rows: list[Any] = [
+            grad(x[:, j].sum(), t, disconnected_inputs="ignore") for j in range(n_features)
+        ]
+        return pt.linalg.slogdet(pt.stack(rows, axis=1))[1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransformedContraction(HookedContraction):
+    """Contracted score tensors of t = phi(x) as functions of rows x.
+
+    Parameters
+    ----------
+    transformed : Transformed
+        Gives the features of rows.
+    inner : Contraction
+        Contracted score tensors as functions of features.
+    """
+
+    transformed: Transformed
+    inner: Contraction
+
+    def _score(self, X: FloatArray, order: int) -> FloatArray:
+        return self.inner.score(self.transformed.features(X), order)
+
+    def _sum(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
+        return self.inner.sum_score(self.transformed.features(X), weights, order)
+
+    def _slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
+        return self.inner.sum_slices(self.transformed.features(X), weights, thetas)
+
+    def _fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
+        return self.inner.sum_fibres(self.transformed.features(X), weights, vectors)
+
+    def _powers(self, X: FloatArray, order: int) -> FloatArray:
+        return self.inner.powers(self.transformed.features(X), order)

@@ -1,0 +1,151 @@
+"""The stacked estimate under any density of the input: wires moments, tensor and likelihood.
+
+Under a density other than the Gaussian moments give directions in the same way, but their
+coefficients are expectations under that density, not known functions of scales and biases. These
+are settled by the likelihood of the projected rows instead.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from moment_init.blocks import N_PARTS
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.matching import match_components
+from moment_init.polish import all_rows
+from moment_init.problem import EstimationProblem
+from moment_init.scores import InputModel
+from moment_init.stacked.estimator import StackedFit
+from moment_init.stacked.score_subspace import ScoreMoments, score_moments
+from moment_init.stacked.score_sums import ScoreRows
+from moment_init.stacked.settling import settle
+from moment_init.stacked.sums import LowOrders
+from moment_init.stacked.tensor import Candidate, alternating_least_squares, cp_candidates
+
+__all__ = ["score_estimate"]
+
+FloatArray = NDArray[np.float64]
+
+SETTLING_ROWS = 5_000
+"""Rows whose likelihood settles scales, biases and weights: some hundreds for each of these few
+parameters, so that errors of directions remain the larger ones."""
+
+
+def score_estimate(
+    problem: EstimationProblem,
+    density: InputModel,
+    low_orders: LowOrders,
+    n_components: int,
+    rng: np.random.Generator,
+) -> StackedFit:
+    """Estimate all parameters of a mixture whose input has a given density.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows in the frame of their mean and covariance.
+    density : InputModel
+        Density of the input, fitted.
+    low_orders : LowOrders
+        Functions of the response of these rows, those with most signal first.
+    n_components : int
+        Number of components r.
+    rng : numpy.random.Generator
+        Source of starts and of the sample of rows.
+
+    Returns
+    -------
+    StackedFit
+        The estimate; its candidates come by falling likelihood.
+
+    Notes
+    -----
+    Six or seven passes over the rows, in each of which the density's scores are evaluated.
+    """
+    score_rows = ScoreRows(low_orders.rows, density, low_orders.part_weights)
+    moments = score_moments(score_rows, n_components)
+    stack = moments.stack()
+    found = cp_candidates(stack, n_components, rng)
+    oriented = _orient(score_rows, moments.subspace, found)
+    candidates = _settled(problem, moments.subspace, oriented, rng)
+    best = found[0]
+    # The two triangles of a symmetric slice are one set of moments.
+    size = moments.subspace.shape[1]
+    n_moments = stack.shape[2] * size * (size + 1) // 2
+    misfits = [np.square(each.residual) * np.square(stack).sum() for each in found]
+    return StackedFit(
+        candidates=candidates,
+        misfits=np.array(misfits) * n_moments / stack.size,
+        n_moments=n_moments,
+        subspace=moments.subspace,
+        spectrum=moments.spectrum,
+        uses_third_order=True,
+        max_order=3,
+        cp_directions=moments.subspace @ best.directions,
+        cp_residual=best.residual,
+        replicates=_replicates(moments, candidates[0]),
+        low_orders=low_orders,
+    )
+
+
+def _orient(
+    score_rows: ScoreRows, subspace: FloatArray, candidates: tuple[Candidate, ...]
+) -> list[FloatArray]:
+    r"""Turn directions so that the response rises along them.
+
+    The mean of a rising function of the response rises with every linear predictor: in
+    :math:`E[T S_1] = \sum_j a_j u_j` all :math:`a_j` are then positive. T is the rank, which is
+    bounded.
+    """
+    ranks = rankdata(score_rows.rows.response) / score_rows.rows.n_obs - 0.5
+    slope = score_rows.moments(subspace, 1, lambda block: ranks[block, None]).mean()[0]
+    oriented = []
+    for candidate in candidates:
+        loads = np.linalg.lstsq(candidate.directions, slope, rcond=None)[0]
+        oriented.append(candidate.directions * np.where(loads < 0.0, -1.0, 1.0))
+    return oriented
+
+
+def _settled(
+    problem: EstimationProblem,
+    subspace: FloatArray,
+    directions: list[FloatArray],
+    rng: np.random.Generator,
+) -> tuple[MixtureParameters, ...]:
+    """Complete mixtures along the directions, best likelihood first."""
+    family, data = problem.data.family, problem.data
+    rows = all_rows(problem).sample(SETTLING_ROWS, rng)
+    projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ subspace))
+    mean = float(data.sample_weight @ problem.response / data.sample_weight.sum())
+    ends = [settle(family, projected, each, mean) for each in directions]
+    ends.sort(key=lambda end: -end.log_likelihood)
+    return tuple(end.parameters.lift(subspace) for end in ends)
+
+
+def _replicates(moments: ScoreMoments, best: MixtureParameters) -> FloatArray:
+    """Coefficients with each part of the rows left out, (n_parts, d, r).
+
+    The span and the directions inside it move; scales, on which directions do not depend, stay.
+    """
+    basis = moments.subspace
+    inside = basis.T @ best.coefficients
+    scales = np.linalg.norm(inside, axis=0)
+    start = inside / np.maximum(scales, np.finfo(float).tiny)
+    replicates = []
+    for part in range(N_PARTS):
+        span = moments.span(left_out=part)
+        left, _, right = np.linalg.svd(span.T @ basis)
+        aligned = span @ (left @ right)  # the basis of the span that is nearest to ours
+        stack = moments.stack(left_out=part)
+        found = alternating_least_squares(stack, start) if len(start) > 1 else None
+        turned = start if found is None else _matched(found.directions, start)
+        replicates.append(aligned @ turned * scales)
+    return np.stack(replicates)
+
+
+def _matched(directions: FloatArray, reference: FloatArray) -> FloatArray:
+    """Directions in the order and with the signs of others."""
+    ordered = directions[:, match_components(directions, reference)]
+    return np.asarray(ordered * np.where((ordered * reference).sum(axis=0) < 0.0, -1.0, 1.0))

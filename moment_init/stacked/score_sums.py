@@ -1,0 +1,252 @@
+r"""Moments with the scores of any input density, as sums over rows.
+
+For a density p with score functions S_m the moments :math:`E[T_k S_m]` have the directions as
+their components whatever p is (Theorem 9 of the paper). Two things differ from a Gaussian input,
+for which `moment_init.stacked.sums` and `projection` know shorter ways: the score tensors are
+contracted by the input model itself, and polynomials are not orthogonal. What control variates
+take out of the functions, :math:`E[q S_2] = 0` for linear and :math:`E[q S_3] = 0` for quadratic q,
+is found by regression.
+
+All moments are in whitened coordinates :math:`z = L^{-1}(x - \mu)`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.blocks import read_block, sum_over_blocks, sums_by_part
+from moment_init.scores import Contraction, InputModel
+from moment_init.stacked.rows import StackedRows
+
+__all__ = ["ControlVariates", "PartSums", "ScoreRows", "fit_control_variates"]
+
+FloatArray = NDArray[np.float64]
+BlockSums = tuple[FloatArray, ...]
+
+MOST_ENTRIES = 512
+"""Entries of a row's score tensor up to which it is formed, so that one evaluation serves all
+functions of the response; beyond, each function sums its own, which forms no tensors."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartSums:
+    """A moment, from each part of the rows.
+
+    Parameters
+    ----------
+    sums : numpy.ndarray, shape (n_parts, ...)
+        Sums over the rows of each part.
+    part_weights : numpy.ndarray, shape (n_parts,)
+        Sum of the weights in each part.
+    """
+
+    sums: FloatArray
+    part_weights: FloatArray
+
+    def mean(self, *, left_out: int | None = None) -> FloatArray:
+        """The moment itself.
+
+        Parameters
+        ----------
+        left_out : int, optional
+            A part of the rows to leave out.
+
+        Returns
+        -------
+        numpy.ndarray
+            The mean over rows.
+        """
+        kept = np.arange(len(self.sums)) != left_out
+        return np.asarray(self.sums[kept].sum(axis=0) / self.part_weights[kept].sum())
+
+    @property
+    def variance(self) -> float:
+        """Sampling variance of an entry of the moment, averaged over its entries."""
+        n_parts = len(self.sums)
+        shape = (n_parts, *([1] * (self.sums.ndim - 1)))
+        spread = np.square(self.sums / self.part_weights.reshape(shape) - self.mean())
+        variance = float(spread.mean()) / (n_parts - 1)
+        return max(variance, np.finfo(float).tiny)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ControlVariates:
+    """Polynomials of the input that are taken out of the functions of the response.
+
+    Parameters
+    ----------
+    rows : StackedRows
+        The rows.
+    basis : numpy.ndarray, shape (n_features, k)
+        Whitened directions whose squares and products are among the polynomials; none if k = 0.
+    coefficients : numpy.ndarray, shape (1 + n_features + k (k + 1) / 2, n_functions)
+        Least-squares coefficients of constant, linear and quadratic terms.
+    """
+
+    rows: StackedRows
+    basis: FloatArray
+    coefficients: FloatArray
+
+    def residuals(self, block: slice) -> FloatArray:
+        """What is left of the functions.
+
+        Parameters
+        ----------
+        block : slice
+            Which rows.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_rows, n_functions)
+            The residuals.
+        """
+        features = _polynomials(self.rows, self.rows.to_input_units(self.basis), block)
+        return np.asarray(self.rows.function_values(block) - features @ self.coefficients)
+
+
+def fit_control_variates(rows: StackedRows, basis: FloatArray) -> ControlVariates:
+    """Regress the functions of the response on polynomials of the input; one pass.
+
+    Parameters
+    ----------
+    rows : StackedRows
+        The rows.
+    basis : numpy.ndarray, shape (n_features, k)
+        Whitened directions whose squares and products are used; k = 0 for linear terms alone.
+
+    Returns
+    -------
+    ControlVariates
+        The regression.
+    """
+    in_units = rows.to_input_units(basis)
+    size = 1 + rows.n_features + basis.shape[1] * (basis.shape[1] + 1) // 2
+
+    def sums(block: slice) -> BlockSums:
+        features = _polynomials(rows, in_units, block)
+        weighted = (features * rows.weights[block, None]).T
+        return weighted @ features, weighted @ rows.function_values(block)
+
+    gram, cross = sum_over_blocks(sums, rows.n_obs, 2 * size + rows.n_functions)
+    units = np.sqrt(np.diag(gram))  # columns may have any units
+    scaled = np.linalg.lstsq(gram / np.outer(units, units), cross / units[:, None], rcond=None)[0]
+    return ControlVariates(rows, basis, scaled / units[:, None])
+
+
+def _polynomials(rows: StackedRows, in_units: FloatArray, block: slice) -> FloatArray:
+    """Constant, centred inputs, and products of projections, (n_rows, size)."""
+    x = rows.inputs(block)
+    projected = x @ in_units
+    pairs = combinations_with_replacement(range(projected.shape[1]), 2)
+    products = [projected[:, first] * projected[:, second] for first, second in pairs]
+    return np.column_stack([np.ones(len(x)), x, *products])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreRows:
+    """Rows with functions of their response and a density of their input.
+
+    Parameters
+    ----------
+    rows : StackedRows
+        Rows in the frame of their mean and covariance.
+    density : InputModel
+        Density of the input, fitted.
+    part_weights : numpy.ndarray, shape (n_parts,)
+        Sum of the weights in each part of the rows.
+    """
+
+    rows: StackedRows
+    density: InputModel
+    part_weights: FloatArray
+
+    def first_order(self) -> PartSums:
+        """Moments E[T_k S_1] in all dimensions.
+
+        Returns
+        -------
+        PartSums
+            Sums of shape (n_parts, n_functions, n_features).
+        """
+        return self.moments(np.eye(self.rows.n_features), 1, self.rows.function_values)
+
+    def moments(
+        self, basis: FloatArray, order: int, functions: Callable[[slice], FloatArray]
+    ) -> PartSums:
+        """Moments E[T_k S_m](B, ..., B).
+
+        Parameters
+        ----------
+        basis : numpy.ndarray, shape (n_features, k)
+            Whitened vectors B.
+        order : int
+            The order m.
+        functions : callable
+            Maps a slice of rows to the functions, (n_rows, n_functions).
+
+        Returns
+        -------
+        PartSums
+            Sums of shape (n_parts, n_functions, k, ..., k).
+        """
+        contraction = self.density.contract(self.rows.factor @ basis)
+
+        def sums(block: slice) -> BlockSums:
+            return (self._weighted_scores(contraction, order, functions(block), block),)
+
+        entries = basis.shape[1] ** order
+        doubles = 4 * basis.shape[1] + min(entries, MOST_ENTRIES) + 2 * self.rows.n_functions
+        return self._by_part(sums, doubles)
+
+    def slices(
+        self, basis: FloatArray, thetas: FloatArray, functions: Callable[[slice], FloatArray]
+    ) -> PartSums:
+        r"""Slices :math:`E[T_k S_3](B, B, \theta_l)` of the third order.
+
+        Parameters
+        ----------
+        basis : numpy.ndarray, shape (n_features, n_features)
+            Whitened vectors B that span all dimensions.
+        thetas : numpy.ndarray, shape (n_features, n_slices)
+            Vectors in the coordinates of B.
+        functions : callable
+            Maps a slice of rows to the functions, (n_rows, n_functions).
+
+        Returns
+        -------
+        PartSums
+            Sums of shape (n_parts, n_functions * n_slices, n_features, n_features).
+        """
+        contraction = self.density.contract(self.rows.factor @ basis)
+
+        def sums(block: slice) -> BlockSums:
+            inputs = read_block(self.rows.X, block)
+            weighted = (functions(block) * self.rows.weights[block, None]).T
+            found = [
+                contraction.sum_slices(inputs, np.ascontiguousarray(each), thetas)
+                for each in weighted
+            ]
+            return (np.concatenate(found),)
+
+        return self._by_part(sums, (3 + thetas.shape[1]) * self.rows.n_features)
+
+    def _weighted_scores(
+        self, contraction: Contraction, order: int, functions: FloatArray, block: slice
+    ) -> FloatArray:
+        """Sums of functions times score tensors, (n_functions, k, ..., k)."""
+        inputs = read_block(self.rows.X, block)
+        weighted = np.ascontiguousarray((functions * self.rows.weights[block, None]).T)
+        size = contraction.score(inputs[:1], 1).shape[1]
+        if len(weighted) > 1 and size**order <= MOST_ENTRIES:
+            tensors = contraction.score(inputs, order)
+            sums = weighted @ tensors.reshape(len(inputs), -1)
+            return np.asarray(sums.reshape(len(weighted), *tensors.shape[1:]))
+        return np.stack([contraction.sum_score(inputs, each, order) for each in weighted])
+
+    def _by_part(self, sums: Callable[[slice], BlockSums], doubles: int) -> PartSums:
+        rows = self.rows
+        (found,) = sums_by_part(sums, rows.n_obs, doubles, is_shuffled=rows.is_shuffled)
+        return PartSums(found, self.part_weights)
