@@ -9,19 +9,20 @@ CANDIDATES := python3.13 python3.14 python3.12 python3
 NEW_ENOUGH := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench clean
+.PHONY: help setup demo test test-slow lint studies notebooks docs bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv and install the package with its development tools
 
-demo: $(STAMP) ## Simulate a logistic mixture, estimate it, print a table, write a figure
-	@$(BIN)/python case_studies/logistic_mixture/run.py
+demo: $(STAMP) ## Fit a mixture with rare components in four ways; ends with a table and a page
+	@$(BIN)/python case_studies/rare_components/run.py
 
 # The doctests of models/ are collected through the symlink moment_init/models.
+PAGES := README.md docs/guide
 test: $(STAMP) ## Run the tests and doctests; fails under 95 % coverage
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --doctest-modules --doctest-glob='README.md' README.md moment_init tests --cov
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --doctest-modules --doctest-glob='*.md' $(PAGES) moment_init tests --cov
 
 test-slow: $(STAMP) ## Run the tests marked slow
 	@$(BIN)/python -m pytest -q -m slow
@@ -33,11 +34,20 @@ lint: $(STAMP) ## Check style, types and docstrings
 	@$(BIN)/python scripts/check_docstrings.py
 	@echo "lint: all checks passed"
 
+studies: $(STAMP) ## Run every case study at its small size; figures are thrown away
+	@$(BIN)/python -m scripts.run_studies --quick $(STUDIES)
+
+notebooks: $(STAMP) ## Execute the notebooks at full size (STUDIES="patents ..." for some)
+	@$(BIN)/python -m scripts.run_notebooks $(STUDIES)
+
+docs: $(STAMP) ## Build the site in docs/build/html; a warning is an error
+	@$(BIN)/python -m scripts.build_docs
+
 bench: $(STAMP) ## Run the benchmarks
 	@$(BIN)/python -m benchmarks
 
 clean: ## Remove .venv, caches and build products
-	@rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) build dist docs/build *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A pyenv shim can exist and still not run, so each candidate is tried, not looked up.

@@ -1,6 +1,6 @@
-"""Whether posteriors are calibrated: ranks of the truth under the prior, and coverage of intervals.
+"""Whether posteriors are calibrated: ranks of the truth among draws.
 
-Ranks: parameters and responses are drawn from the model itself, with anchors that are given, so
+Parameters and responses are drawn from the model itself, with anchors that are given, so
 that the data are used once. In draws of the posterior of such responses the parameters have a
 uniform rank, if model, gradient and sampler are right (Talts et al. 2018). The model is compiled
 once and is given each set of responses as data. The log-likelihood is ranked as well, which depends
@@ -9,10 +9,7 @@ on the responses and shows errors that no parameter shows (Modrak et al. 2023).
 Chains start at the anchors, as a user's do. The same posteriors are sampled again from the true
 parameters, which are a draw of the posterior: chains that start there need not find its modes.
 Ranks that are uniform from the truth and not from the anchors tell of chains that stay in one mode;
-ranks that are uniform from neither tell of an error.
-
-Coverage: intervals of `sample`, whose anchors come from the same data.
-"""
+ranks that are uniform from neither tell of an error."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chisquare, kstest
 
-from benchmarks.posterior_runs import diagnostics, quiet_sampler, sample_from
+from benchmarks.posterior_runs import diagnostics, quiet_sampler
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row, format_table
-from moment_init import MixtureData, fit_em, match_components, simulate_mixture
+from moment_init import simulate_mixture
 from moment_init.data import RegressionData, validate_data
 
 if TYPE_CHECKING:
@@ -52,12 +49,6 @@ N_CHAINS, N_TUNE, N_DRAWS = 2, 500, 1_000
 LENGTHENING, MAX_LENGTHENINGS = 4, 2
 LEVEL = 0.05
 
-COVERAGE_DATA_SETS, QUICK_DATA_SETS = 40, 1
-COVERAGE_OBS, COVERAGE_FEATURES, QUICK_OBS = 2_000, 4, 500
-PROBABILITY = 0.9
-COVERAGE_RANGE = (0.85, 0.95)
-PARAMETERS = ("scale", "bias", "weight", "coefficient")
-
 
 @dataclass(frozen=True, slots=True)
 class Replications:
@@ -82,33 +73,27 @@ class Replications:
 
 
 def run(options: Options) -> Outcome:
-    """Rank the truth in posteriors, then count intervals that hold it.
+    """Rank the truth in posteriors.
 
     Parameters
     ----------
     options : Options
-        Size and seed; the number of data sets is that of the coverage.
+        Size and seed.
 
     Returns
     -------
     Outcome
-        p-values of uniformity by variable, and coverage by parameter.
+        p-values of uniformity by variable.
     """
     n_replications = QUICK_REPLICATIONS if options.is_quick else N_REPLICATIONS
-    n_data_sets = options.data_sets(COVERAGE_DATA_SETS, QUICK_DATA_SETS)
     with quiet_sampler():
         rows, figures = _rank_families(n_replications, options)
-        covered = _cover_data_sets(n_data_sets, options)
-    rows += covered
-    figures += _coverage_figures(covered, is_judged=not options.is_quick)
     settings = {
         "replications": n_replications,
         "n": N_OBS,
         "anchor_angle": ANCHOR_ANGLE,
         "ranked draws": N_RANKED,
         "p": f"chi-square of {N_BINS} bins of ranks; Kolmogorov-Smirnov beside it",
-        "coverage data sets": n_data_sets,
-        "coverage": f"equal-tailed {PROBABILITY:.0%} intervals, components matched to the truth",
     }
     return Outcome(tuple(rows), tuple(figures), settings)
 
@@ -333,85 +318,4 @@ def _rank_figures(
     ]
 
 
-def _cover_data_sets(n_data_sets: int, options: Options) -> list[Row]:
-    """Coverage of each parameter by directions, in turn so that a run can be cut."""
-    hits: dict[tuple[str, str], list[float]] = {
-        (directions, name): [] for directions in ("anchored", "fixed") for name in PARAMETERS
-    }
-    for index in range(n_data_sets):
-        data = simulate_mixture(
-            QUICK_OBS if options.is_quick else COVERAGE_OBS,
-            COVERAGE_FEATURES,
-            N_COMPONENTS,
-            random_seed=[options.seed, index],
-        )
-        fit = fit_em(
-            data.X, data.y, N_COMPONENTS, progressbar=False, random_seed=[options.seed, index]
-        )
-        for directions in ("anchored", "fixed"):
-            tree = sample_from(fit, data, directions=directions, random_seed=options.seed + index)
-            for name, share in _coverage(tree["posterior"].to_dataset(), data).items():
-                hits[directions, name].append(share)
-        shares = {d: np.mean([hits[d, name] for name in PARAMETERS]) for d in ("anchored", "fixed")}
-        print(
-            f"coverage after {index + 1} data sets: anchored {shares['anchored']:.3f}, fixed "
-            f"{shares['fixed']:.3f}",
-            flush=True,
-        )
-    return [_coverage_row(*key, shares) for key, shares in hits.items()]
-
-
-def _coverage(posterior: "xarray.Dataset", data: MixtureData) -> dict[str, float]:
-    """Share of each parameter's entries that lie in their intervals."""
-    mean = posterior["coefficient"].mean(("chain", "draw")).transpose("feature", "component")
-    index = match_components(mean.to_numpy(), data.coefficients, signed=True)
-    truth = {
-        "scale": data.scales,
-        "bias": data.biases,
-        "weight": data.weights,
-        "coefficient": data.coefficients,
-    }
-    tail = (1.0 - PROBABILITY) / 2.0
-    result = {}
-    for name, value in truth.items():
-        draws = posterior[name].transpose("chain", "draw", ..., "component").to_numpy()[..., index]
-        low, high = np.quantile(draws, [tail, 1.0 - tail], axis=(0, 1))
-        result[name] = float(np.mean((low <= value) & (value <= high)))
-    return result
-
-
-def _coverage_row(directions: str, name: str, shares: list[float]) -> Row:
-    error = float(np.std(shares, ddof=1) / np.sqrt(len(shares))) if len(shares) > 1 else None
-    return {
-        "directions": directions,
-        "parameter": name,
-        "data sets": len(shares),
-        "coverage": float(np.mean(shares)),
-        # Between data sets: entries of one data set go together.
-        "standard error": error,
-    }
-
-
-def _coverage_figures(rows: list[Row], *, is_judged: bool) -> list[Figure]:
-    """Coverage over all scalars: coefficients count as often as there are features."""
-    lowest, highest = COVERAGE_RANGE
-    figures = []
-    for directions in ("anchored", "fixed"):
-        own = [row for row in rows if row["directions"] == directions]
-        counts = [COVERAGE_FEATURES if row["parameter"] == "coefficient" else 1 for row in own]
-        share = float(np.average([float(str(row["coverage"])) for row in own], weights=counts))
-        has_bar = directions == "anchored"
-        figures.append(
-            Figure(
-                f"coverage of {PROBABILITY:.0%} intervals, directions {directions}",
-                share,
-                f"between {lowest:g} and {highest:g}" if has_bar else None,
-                lowest <= share <= highest if has_bar and is_judged else None,
-            )
-        )
-    return figures
-
-
-BENCHMARK = Benchmark(
-    "calibration", "ranks of the truth in posteriors, and coverage of intervals", run
-)
+BENCHMARK = Benchmark("calibration", "ranks of the truth in posteriors", run)

@@ -14,12 +14,15 @@ from benchmarks import (
     flexmix_speed,
     gauntlet,
     gradient_cost,
+    honest_map,
     import_time,
+    interval_coverage,
     large_fit,
     moments_alone,
     overcomplete,
     portfolio_ablation,
     posterior_quality,
+    posterior_reference,
     published_fits,
     stacked_accuracy,
     stacked_cost,
@@ -46,6 +49,7 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             overcomplete.BENCHMARK,
             published_fits.BENCHMARK,
             gauntlet.BENCHMARK,
+            honest_map.BENCHMARK,
             portfolio_ablation.BENCHMARK,
             flexmix_speed.BENCHMARK,
             large_fit.BENCHMARK,
@@ -53,6 +57,8 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             first_draw.BENCHMARK,
             posterior_quality.BENCHMARK,
             calibration.BENCHMARK,
+            interval_coverage.BENCHMARK,
+            posterior_reference.BENCHMARK,
         )
     }
 )

@@ -1,6 +1,7 @@
 """Sampling from the start: `sample`'s engine, which needs PyMC."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -81,7 +82,7 @@ def sample_specification(
     model = build_model(specification, priors, projects_once=True)
     arguments = _arguments(specification, model, options)
     header = header_tree(specification)
-    with single_threaded_blas():
+    with single_threaded_blas(), _compiling(model, arguments):
         if options.store is None:
             tree = pm.sample(model=model, **arguments)
         else:
@@ -101,6 +102,15 @@ def sample_specification(
         seed=options.seeds[2],
         raw_names=[variable.name for variable in model.free_RVs],
     )
+
+
+def _compiling(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """A context in which nutpie compiles the model so that the next process need not."""
+    if arguments["nuts_sampler"] != "nutpie" or find_spec("nutpie") is None:
+        return nullcontext()
+    from moment_init.models.nutpie_compiling import compiling_once
+
+    return compiling_once(model)
 
 
 def _arguments(

@@ -5,9 +5,11 @@ of many functions of the response), `polish` (the likelihood), `estimation`, whi
 paper's own way goes through `moments`, `whitening`, `power_iteration` and `decomposition`. `em`
 fits by maximum likelihood, from these moments and from other starts. `sampling` gives the
 posterior, through the PyMC models of `moment_init.models`, which are imported when asked for.
+`comparison` sets these side by side with fits from random starts.
 """
 
 from moment_init.alignment import align_components
+from moment_init.comparison import Comparison, compare
 from moment_init.draw_store import open_store
 from moment_init.em import EMFit, fit_em, select_components
 from moment_init.estimation import estimate
@@ -20,6 +22,7 @@ from moment_init.sampling import sample
 from moment_init.simulation import MixtureData, simulate_mixture
 
 __all__ = [
+    "Comparison",
     "ConvergenceWarning",
     "EMFit",
     "IdentifiabilityError",
@@ -29,6 +32,7 @@ __all__ = [
     "WeakSignalWarning",
     "align_components",
     "angles_in_degrees",
+    "compare",
     "estimate",
     "fit_em",
     "initial_values",

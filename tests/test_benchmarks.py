@@ -36,7 +36,14 @@ NAMES = (
 )
 # They compile PyMC models, for minutes: tests/test_posterior_benchmarks.py and
 # tests/models/test_gradient_cost.py have their quick forms.
-COMPILED_NAMES = ("gradient_cost", "first_draw", "posterior_quality", "calibration")
+COMPILED_NAMES = (
+    "gradient_cost",
+    "first_draw",
+    "posterior_quality",
+    "calibration",
+    "interval_coverage",
+    "posterior_reference",
+)
 RECORD_FIELDS = {
     "benchmark",
     "commit",

@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray
+from numpy.typing import NDArray
+from pytensor.configdefaults import config
+from scipy.linalg import null_space
 
-from moment_init import MixtureData, simulate_mixture
+from moment_init import MixtureData, fit_em, simulate_mixture
+from moment_init.models import mixture_glm
+from moment_init.models.frames import anchor_bases
+from tests.bayesian_models import MODE
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -106,7 +112,7 @@ def test_coverage_is_counted_after_matching(
     monkeypatch: pytest.MonkeyPatch, seed: int, rng: np.random.Generator
 ) -> None:
     """Draws centred at the truth cover it, in any order of components; far ones do not."""
-    benchmark = load("calibration", monkeypatch)
+    benchmark = load("interval_coverage", monkeypatch)
     data = simulate_mixture(50, 3, 2, directions=np.eye(3, 2), random_seed=seed)
     covered = benchmark._coverage(posterior_about(data, rng, (1, 0)), data)
     assert set(covered.values()) == {1.0}
@@ -116,7 +122,7 @@ def test_coverage_is_counted_after_matching(
 
 def test_overall_coverage_weighs_scalars_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scale, bias, weight and four coefficients of a component: 1, 1, 1, 0.5 give 5 of 7."""
-    benchmark = load("calibration", monkeypatch)
+    benchmark = load("interval_coverage", monkeypatch)
     shares = {"scale": 1.0, "bias": 1.0, "weight": 1.0, "coefficient": 0.5}
     rows = [
         benchmark._coverage_row(directions, name, [share, share])
@@ -253,8 +259,106 @@ def test_first_draw_shares_caches_between_two_processes_only(
     assert [figure.is_met for figure in outcome.figures] == [True, False, None]
 
 
+@pytest.mark.parametrize("directions", ["anchored", "free"])
+@pytest.mark.parametrize("family", ["bernoulli", "gaussian"])
+def test_reference_is_the_model_up_to_a_constant(
+    monkeypatch: pytest.MonkeyPatch, family: str, directions: Any, rng: np.random.Generator
+) -> None:
+    """The transforms differ by linear maps only: so do the log densities, by a constant."""
+    benchmark = load("posterior_reference", monkeypatch)
+    data = benchmark._simulate(family, 5)
+    options: dict[str, Any] = {"family": family, "progressbar": False, "random_seed": 5}
+    fit = fit_em(data.X, data.y, 2, init="random", n_starts=1, **options)
+    reference, to_user = benchmark._reference(data, fit, directions)
+    model = mixture_glm(data.X, data.y, 2, family=family, init=fit, directions=directions)
+    vectors = reference.start + 0.3 * rng.standard_normal((4, reference.start.size))
+    with config.change_flags(cxx=""):
+        logp = model.compile_logp(mode=MODE)
+        found = [float(logp(_as_point(reference, vector))) for vector in vectors]
+        own = model.replace_rvs_by_values([model[name] for name in ("coefficient", "bias")])
+        mapped = model.compile_fn(own, inputs=model.value_vars, mode=MODE, on_unused_input="ignore")
+        expected = mapped(_as_point(reference, vectors[0]))
+    # Log densities are sums over 300 rows: rounding is relative to them, not to their differences.
+    rounding = 1e-12 * np.max(np.abs(found))
+    np.testing.assert_allclose(
+        np.diff(found), np.diff(reference.log_density(vectors)), rtol=0.0, atol=rounding
+    )
+    draws = to_user(vectors[None, :1])
+    order = np.argsort(draws["bias"].to_numpy()[0, 0])
+    matched = np.argsort(expected[1])
+    for name, value in zip(("coefficient", "bias"), expected, strict=True):
+        np.testing.assert_allclose(
+            draws[name].to_numpy()[0, 0][..., order], value[..., matched], rtol=1e-9, atol=1e-12
+        )
+
+
+def _as_point(reference: Any, vector: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """A vector of the reference as unconstrained values of the model."""
+    n_features = reference.anchors.shape[0]
+    # PyMC's logits sum to zero: half the reference's logit, which is their difference.
+    point = {"weight_simplex__": vector[:1] / 2.0}
+    if reference.directions == "free":
+        point["standardised_coefficient"] = vector[1 : 1 + 2 * n_features].reshape(n_features, 2)
+        rest = vector[1 + 2 * n_features :]
+    else:
+        point["standardised_scale_log__"] = vector[1:3]
+        tilts = vector[3 : 1 + 2 * n_features].reshape(2, n_features - 1)
+        bases = anchor_bases(reference.anchors)
+        # The same tangent vector in two orthonormal bases.
+        point["tilt"] = np.stack(
+            [
+                bases[j].T @ null_space(reference.anchors[:, j : j + 1].T) @ tilts[j]
+                for j in range(2)
+            ]
+        )
+        rest = vector[1 + 2 * n_features :]
+    point["standardised_bias"] = rest[:2]
+    if reference.family == "gaussian":
+        point["standardised_dispersion_log__"] = rest[2:]
+    return point
+
+
+def test_ensemble_of_walkers_samples_a_known_posterior(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Correlated normals: means and variances within five standard errors of chains' means."""
+    benchmark = load("posterior_reference", monkeypatch)
+    covariance = np.array([[1.0, 0.8], [0.8, 4.0]])
+    precision = np.linalg.inv(covariance)
+    normal = SimpleNamespace(
+        start=np.zeros(2),
+        log_density=lambda x: -0.5 * np.einsum("...i,ij,...j", x, precision, x),
+    )
+    chains = benchmark._sample_with_ensembles(normal, 2_000, seed)
+    for power, expected in ((1, np.zeros(2)), (2, np.diag(covariance))):
+        means = (chains**power).mean(axis=1)
+        error = means.std(axis=0, ddof=1) / np.sqrt(len(means))
+        # Student's t with three degrees of freedom: beyond ten with a probability of 0.2 %.
+        assert np.all(np.abs(means.mean(axis=0) - expected) < 10.0 * error)
+
+
+def test_comparison_sees_a_shift_and_a_wider_spread(
+    monkeypatch: pytest.MonkeyPatch, seed: int, rng: np.random.Generator
+) -> None:
+    """Same distribution: z below five; a tenth of a deviation or of the spread: far above."""
+    benchmark = load("posterior_reference", monkeypatch)
+    data = simulate_mixture(50, 3, 2, random_seed=seed)
+    pair = [posterior_about(data, rng, n_draws=5_000)[["bias"]] for _ in range(2)]
+    shifted = pair[1] + 0.01
+    wider = pair[1].mean() + 1.1 * (pair[1] - pair[1].mean())
+    others = (pair[1], shifted, wider)
+    same, moved, spread = (benchmark._compare(pair[0], other, {})[0] for other in others)
+    assert max(same["max |z| mean"], same["max |z| sd"]) < 5.0
+    assert moved["max |z| mean"] > 5.0
+    assert spread["max |z| sd"] > 5.0
+    figure = benchmark._figures([same, moved], is_judged=True)[0]
+    assert (figure.value, figure.is_met) == (moved["max |z| mean"], False)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["posterior_quality", "calibration", "first_draw"])
+@pytest.mark.parametrize(
+    "name", ["posterior_quality", "calibration", "posterior_reference", "first_draw"]
+)
 def test_quick_run_leaves_a_complete_record(
     monkeypatch: pytest.MonkeyPatch, name: str, tmp_path: Path, seed: int
 ) -> None:

@@ -15,7 +15,7 @@
 
 # %%
 SEED = 7
-N_OBS = 200_000
+QUICK = False  # True for a smaller run
 
 # %% [markdown]
 # # A logistic mixture from its moments
@@ -26,16 +26,17 @@ N_OBS = 200_000
 # recovers scales, biases and weights, and climbs the likelihood from there.
 
 # %%
+# %matplotlib inline
 import sys
 from pathlib import Path
-
-import matplotlib.pyplot  # noqa: F401 - tells the notebook how to show a figure
 
 # A kernel starts in the notebook's folder; what is imported lies under the root of the repository.
 FOLDER = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
 sys.path.insert(0, str(FOLDER.parents[1]))
 
 from case_studies.logistic_mixture.run import (
+    N_OBS,
+    QUICK_OBS,
     describe,
     describe_environment,
     draw_directions,
@@ -46,7 +47,7 @@ from case_studies.logistic_mixture.run import (
 # Simulate, estimate, and match the components to the truth.
 
 # %%
-study = run_study(N_OBS, seed=SEED)
+study = run_study(QUICK_OBS if QUICK else N_OBS, seed=SEED)
 print(describe(study))
 
 # %% [markdown]

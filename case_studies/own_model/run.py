@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,12 +24,22 @@ from moment_init import (
 if TYPE_CHECKING:
     import pymc
     import xarray
+    from matplotlib.figure import Figure
 
-__all__ = ["Study", "describe", "describe_environment", "hand_written_model", "main", "run_study"]
+__all__ = [
+    "Study",
+    "describe",
+    "describe_environment",
+    "draw_labels",
+    "hand_written_model",
+    "main",
+    "run_study",
+]
 
 SEED = 11
 N_OBS, QUICK_OBS = 5_000, 1_000
 DRAWS, QUICK_DRAWS = 500, 100
+CHAINS = 4  # PyMC's default depends on the machine
 N_FEATURES = 5
 WEIGHTS = (0.4, 0.35, 0.25)
 SCALES = (4.0, 3.5, 4.5)
@@ -36,6 +47,10 @@ BIASES = (0.3, -0.5, 0.8)
 
 MAPPING = {"slopes": "coefficient", "alpha": "bias", "w": "weight"}
 """Variables of the hand-written model -> parameters of the fit."""
+
+OUTPUT = Path(__file__).resolve().parent / "output"
+COLOURS = ("#0072b2", "#d55e00", "#009e73")  # told apart by colour-blind readers
+MARKERS = ("o", "s", "^")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,10 +142,16 @@ def run_study(
     # PyMC's jitter, of U(-1, 1) on the unconstrained scale, would undo the start.
     ours: dict[str, Any] = {"initvals": start, "compile_kwargs": {"jitter_rvs": set()}}
     trees, seconds = {}, {}
-    for name, options in {"default start": {}, "initial_values": ours}.items():
+    for name, options in {"PyMC's default": {}, "initial_values": ours}.items():
         began = time.perf_counter()
         trees[name] = pm.sample(
-            draws, model=model, random_seed=seed, progressbar=progressbar, quiet=True, **options
+            draws,
+            chains=CHAINS,
+            model=model,
+            random_seed=seed,
+            progressbar=progressbar,
+            quiet=True,
+            **options,
         )
         seconds[name] = time.perf_counter() - began
     return Study(data, fit, trees, seconds)
@@ -168,6 +189,50 @@ def describe(study: Study) -> str:
     return "\n".join([*lines, "", "seconds include compilation"])
 
 
+def draw_labels(study: Study) -> "Figure":
+    """Draw what each chain takes for component 1, 2 and 3, a panel a start.
+
+    Parameters
+    ----------
+    study : Study
+        What `run_study` returned.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, attached to no window.
+    """
+    from matplotlib.figure import Figure
+
+    coefficients = study.data.directions * study.data.scales
+    # The column whose slopes tell the components apart best.
+    feature = int(np.diff(np.sort(coefficients, axis=1), axis=1).min(axis=1).argmax())
+    figure = Figure(figsize=(9.0, 4.0), layout="constrained")
+    panels = figure.subplots(1, len(study.trees), sharey=True)
+    for panel, (name, tree) in zip(panels, study.trees.items(), strict=True):
+        slopes = tree["posterior"]["slopes"].isel(feature=feature)
+        means, errors = slopes.mean("draw").to_numpy(), slopes.std("draw").to_numpy()
+        chains = np.arange(len(means))
+        for j, (colour, marker) in enumerate(zip(COLOURS, MARKERS, strict=True)):
+            panel.errorbar(
+                chains + 0.15 * (j - 1),
+                means[:, j],
+                2.0 * errors[:, j],
+                color=colour,
+                fmt=marker,
+                label=f"component {j + 1}",
+            )
+        for truth in coefficients[feature]:
+            panel.axhline(truth, color="#9aa5b1", linewidth=0.8, zorder=0)
+        panel.set_title(f"Start: {name}")
+        panel.set_xticks(chains, [f"chain {chain + 1}" for chain in chains])
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel(f"slope of column {feature}: mean ± 2 sd\n(lines: true slopes)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
 def describe_environment() -> str:
     """Name the versions a run was made with.
 
@@ -182,7 +247,7 @@ def describe_environment() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study and print the table.
+    """Run the study, print the table, write the figure.
 
     Parameters
     ----------
@@ -196,11 +261,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_OBS:,} rows, fewer draws")
-    quick = parser.parse_args(arguments).quick
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the figure")
+    parsed = parser.parse_args(arguments)
+    quick = parsed.quick
     study = run_study(
         QUICK_OBS if quick else N_OBS, draws=QUICK_DRAWS if quick else DRAWS, progressbar=True
     )
     print(describe(study))
+    parsed.output.mkdir(parents=True, exist_ok=True)
+    path = parsed.output / "labels.png"
+    draw_labels(study).savefig(path, dpi=150)
+    print(f"figure: {path}")
     print(describe_environment())
     return 0
 

@@ -119,6 +119,7 @@ def _sample_rows(weights: FloatArray, rng: np.random.Generator) -> NDArray[np.in
 def _fit_sample(sample: FloatArray, number: int, rng: np.random.Generator) -> Any:
     """Fit one number of parts by scikit-learn's EM."""
     from sklearn.mixture import GaussianMixture
+
     estimator = GaussianMixture(
         number,
         reg_covar=SMALLEST_VARIANCE,

@@ -1,0 +1,132 @@
+"""Whether intervals of `sample` hold the truth as often as they say.
+
+Anchors come from the same data as the posterior. With fixed directions their error is ignored, so
+that intervals must be too short.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.posterior_runs import quiet_sampler, sample_from
+from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
+from moment_init import MixtureData, fit_em, match_components, simulate_mixture
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["BENCHMARK", "run"]
+
+DATA_SETS, QUICK_DATA_SETS = 40, 1
+N_OBS, N_FEATURES, N_COMPONENTS = 2_000, 4, 2
+QUICK_OBS = 500
+PROBABILITY = 0.9
+COVERAGE_RANGE = (0.85, 0.95)
+PARAMETERS = ("scale", "bias", "weight", "coefficient")
+
+
+def run(options: Options) -> Outcome:
+    """Count intervals that hold the truth.
+
+    Parameters
+    ----------
+    options : Options
+        Size, seed and number of data sets.
+
+    Returns
+    -------
+    Outcome
+        Coverage by directions and parameter.
+    """
+    n_data_sets = options.data_sets(DATA_SETS, QUICK_DATA_SETS)
+    with quiet_sampler():
+        rows = _cover_data_sets(n_data_sets, options)
+    settings = {
+        "data sets": n_data_sets,
+        "n": QUICK_OBS if options.is_quick else N_OBS,
+        "coverage": f"equal-tailed {PROBABILITY:.0%} intervals, components matched to the truth",
+    }
+    figures = _coverage_figures(rows, is_judged=not options.is_quick)
+    return Outcome(tuple(rows), tuple(figures), settings)
+
+
+def _cover_data_sets(n_data_sets: int, options: Options) -> list[Row]:
+    """Coverage of each parameter by directions, in turn so that a run can be cut."""
+    hits: dict[tuple[str, str], list[float]] = {
+        (directions, name): [] for directions in ("anchored", "fixed") for name in PARAMETERS
+    }
+    for index in range(n_data_sets):
+        data = simulate_mixture(
+            QUICK_OBS if options.is_quick else N_OBS,
+            N_FEATURES,
+            N_COMPONENTS,
+            random_seed=[options.seed, index],
+        )
+        fit = fit_em(
+            data.X, data.y, N_COMPONENTS, progressbar=False, random_seed=[options.seed, index]
+        )
+        for directions in ("anchored", "fixed"):
+            tree = sample_from(fit, data, directions=directions, random_seed=options.seed + index)
+            for name, share in _coverage(tree["posterior"].to_dataset(), data).items():
+                hits[directions, name].append(share)
+        shares = {d: np.mean([hits[d, name] for name in PARAMETERS]) for d in ("anchored", "fixed")}
+        print(
+            f"coverage after {index + 1} data sets: anchored {shares['anchored']:.3f}, fixed "
+            f"{shares['fixed']:.3f}",
+            flush=True,
+        )
+    return [_coverage_row(*key, shares) for key, shares in hits.items()]
+
+
+def _coverage(posterior: "xarray.Dataset", data: MixtureData) -> dict[str, float]:
+    """Share of each parameter's entries that lie in their intervals."""
+    mean = posterior["coefficient"].mean(("chain", "draw")).transpose("feature", "component")
+    index = match_components(mean.to_numpy(), data.coefficients, signed=True)
+    truth = {
+        "scale": data.scales,
+        "bias": data.biases,
+        "weight": data.weights,
+        "coefficient": data.coefficients,
+    }
+    tail = (1.0 - PROBABILITY) / 2.0
+    result = {}
+    for name, value in truth.items():
+        draws = posterior[name].transpose("chain", "draw", ..., "component").to_numpy()[..., index]
+        low, high = np.quantile(draws, [tail, 1.0 - tail], axis=(0, 1))
+        result[name] = float(np.mean((low <= value) & (value <= high)))
+    return result
+
+
+def _coverage_row(directions: str, name: str, shares: list[float]) -> Row:
+    error = float(np.std(shares, ddof=1) / np.sqrt(len(shares))) if len(shares) > 1 else None
+    return {
+        "directions": directions,
+        "parameter": name,
+        "data sets": len(shares),
+        "coverage": float(np.mean(shares)),
+        # Between data sets: entries of one data set go together.
+        "standard error": error,
+    }
+
+
+def _coverage_figures(rows: list[Row], *, is_judged: bool) -> list[Figure]:
+    """Coverage over all scalars: coefficients count as often as there are features."""
+    lowest, highest = COVERAGE_RANGE
+    figures = []
+    for directions in ("anchored", "fixed"):
+        own = [row for row in rows if row["directions"] == directions]
+        counts = [N_FEATURES if row["parameter"] == "coefficient" else 1 for row in own]
+        share = float(np.average([float(str(row["coverage"])) for row in own], weights=counts))
+        has_bar = directions == "anchored"
+        figures.append(
+            Figure(
+                f"coverage of {PROBABILITY:.0%} intervals, directions {directions}",
+                share,
+                f"between {lowest:g} and {highest:g}" if has_bar else None,
+                lowest <= share <= highest if has_bar and is_judged else None,
+            )
+        )
+    return figures
+
+
+BENCHMARK = Benchmark("interval_coverage", "coverage of intervals of `sample`", run)

@@ -1,0 +1,1 @@
+"""Binary choice: what six kinds of train travellers would pay for."""

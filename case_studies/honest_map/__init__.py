@@ -1,0 +1,1 @@
+"""Where the default start wins, ties and loses against random starts."""

@@ -1,0 +1,1 @@
+"""Logistic mixtures on inputs that are not Gaussian."""

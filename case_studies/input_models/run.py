@@ -1,0 +1,366 @@
+"""Inputs that are not Gaussian: what a wrong, a right and a chosen input model make of them."""
+
+import argparse
+import platform
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from moment_init import MomentEstimate, angles_in_degrees, estimate
+from moment_init.scores import Gaussian, GaussianMixture, InputModel, StudentT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Fit", "Input", "describe", "describe_environment", "draw_study", "main", "run_study"]
+
+FloatArray = NDArray[np.float64]
+
+SEED = 11
+N_OBS, QUICK_OBS = 50_000, 10_000
+N_DATA_SETS, QUICK_DATA_SETS = 6, 1
+N_FEATURES, N_COMPONENTS = 4, 2
+SCALE = 3.0  # standard deviation of a linear predictor
+
+OUTPUT = Path(__file__).resolve().parent / "output"
+# Okabe and Ito's palette: safe for the colour-blind.
+COLOURS = {"gaussian": "#D55E00", "right": "#0072B2", "auto": "#009E73"}
+LABELS = {"gaussian": "Gaussian assumed", "right": "the right density", "auto": "chosen (auto)"}
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A kind of input, with the density that it has.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    draw : callable
+        Draws rows, and returns them with their density.
+    """
+
+    name: str
+    draw: Callable[[int, np.random.Generator], tuple[FloatArray, InputModel]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What one input model made of one data set.
+
+    Parameters
+    ----------
+    kind : str
+        The input.
+    data_set : int
+        Which data set.
+    input_model : str
+        "gaussian", "right" or "auto".
+    chosen : str
+        What it is in fact: for "auto" the density that was chosen.
+    moments_angle, angle : float
+        Largest angle between a true direction and its estimate in degrees, from moments alone and
+        after the polish.
+    status : str
+        Status of the polished estimate.
+    """
+
+    kind: str
+    data_set: int
+    input_model: str
+    chosen: str
+    moments_angle: float
+    angle: float
+    status: str
+
+
+def draw_clusters(n_obs: int, rng: np.random.Generator) -> tuple[FloatArray, InputModel]:
+    """Three Gaussian clusters, four deviations from the origin.
+
+    Parameters
+    ----------
+    n_obs : int
+        Number of rows.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        The rows.
+    density : InputModel
+        Their density.
+    """
+    centres = rng.standard_normal((3, N_FEATURES))
+    centres *= 4.0 / np.linalg.norm(centres, axis=1, keepdims=True)
+    weights = np.array([0.5, 0.3, 0.2])
+    covariances = np.broadcast_to(np.eye(N_FEATURES), (3, N_FEATURES, N_FEATURES))
+    rows = centres[rng.choice(3, n_obs, p=weights)] + rng.standard_normal((n_obs, N_FEATURES))
+    return rows, GaussianMixture(weights=weights, means=centres, covariances=covariances)
+
+
+def draw_heavy_tails(n_obs: int, rng: np.random.Generator) -> tuple[FloatArray, InputModel]:
+    """Student's t with five degrees of freedom.
+
+    Parameters
+    ----------
+    n_obs : int
+        Number of rows.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        The rows.
+    density : InputModel
+        Their density, fitted.
+    """
+    rows = rng.standard_normal((n_obs, N_FEATURES))
+    rows /= np.sqrt(rng.chisquare(5.0, (n_obs, 1)) / 5.0)
+    return rows, StudentT()
+
+
+def draw_gaussian(n_obs: int, rng: np.random.Generator) -> tuple[FloatArray, InputModel]:
+    """A Gaussian, to compare with.
+
+    Parameters
+    ----------
+    n_obs : int
+        Number of rows.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        The rows.
+    density : InputModel
+        Their density.
+    """
+    rows = rng.standard_normal((n_obs, N_FEATURES))
+    return rows, Gaussian(np.zeros(N_FEATURES), np.eye(N_FEATURES))
+
+
+INPUTS = (
+    Input("Gaussian", draw_gaussian),
+    Input("three clusters", draw_clusters),
+    Input("Student's t, 5 d.f.", draw_heavy_tails),
+)
+
+
+def run_study(n_obs: int = N_OBS, n_data_sets: int = N_DATA_SETS, *, seed: int = SEED) -> list[Fit]:
+    """Estimate logistic mixtures on every kind of input under every input model.
+
+    Parameters
+    ----------
+    n_obs : int
+        Rows of a data set.
+    n_data_sets : int
+        Data sets of each kind.
+    seed : int
+        Seed of data and estimates.
+
+    Returns
+    -------
+    list of Fit
+        What came out, data set by data set.
+    """
+    fits = []
+    for kind in INPUTS:
+        for index in range(n_data_sets):
+            rng = np.random.default_rng([seed, index])
+            rows, density = kind.draw(n_obs, rng)
+            directions, response = _respond(rows, rng)
+            models: dict[str, str | InputModel] = {
+                "gaussian": "gaussian",
+                "right": density,
+                "auto": "auto",
+            }
+            for name, model in models.items():
+                fits.append(_fit(kind.name, index, name, model, rows, response, directions))
+    return fits
+
+
+def _respond(rows: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Directions of two logistic regressions, and responses of rows that belong to either."""
+    centred = rows - rows.mean(axis=0)
+    directions = rng.standard_normal((N_FEATURES, N_COMPONENTS))
+    directions /= np.std(centred @ directions, axis=0)
+    predictors = SCALE * centred @ directions + rng.uniform(-0.5, 0.5, N_COMPONENTS)
+    labels = rng.integers(N_COMPONENTS, size=len(rows))
+    chances = expit(predictors[np.arange(len(rows)), labels])
+    return directions, (rng.random(len(rows)) < chances).astype(np.float64)
+
+
+def _fit(
+    kind: str,
+    index: int,
+    name: str,
+    model: str | InputModel,
+    rows: FloatArray,
+    response: FloatArray,
+    directions: FloatArray,
+) -> Fit:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the status is in the table
+        alone, polished = (
+            estimate(
+                rows,
+                response,
+                N_COMPONENTS,
+                input_model=model,  # type: ignore[arg-type]
+                polish=is_polished,
+                random_seed=index,
+            )
+            for is_polished in (False, True)
+        )
+    return Fit(
+        kind=kind,
+        data_set=index,
+        input_model=name,
+        chosen=_chosen(polished, model),
+        moments_angle=_largest_angle(alone, directions),
+        angle=_largest_angle(polished, directions),
+        status=str(polished.status),
+    )
+
+
+def _chosen(result: MomentEstimate, model: str | InputModel) -> str:
+    if result.input_choice is not None:
+        return result.input_choice.chosen.name
+    return model if isinstance(model, str) else type(model).__name__
+
+
+def _largest_angle(result: MomentEstimate, directions: FloatArray) -> float:
+    return float(angles_in_degrees(result.directions, directions).max())
+
+
+def describe(fits: Sequence[Fit]) -> str:
+    """Lay out angles by input and input model.
+
+    Parameters
+    ----------
+    fits : sequence of Fit
+        What `run_study` returned.
+
+    Returns
+    -------
+    str
+        A table of medians and worst cases, and which densities were chosen.
+    """
+    n_data_sets = len({fit.data_set for fit in fits})
+    lines = [
+        f"Largest angle between a direction and its estimate, degrees; {n_data_sets} data sets",
+        "",
+        f"{'input':<22}{'input model':<20}{'moments alone':>20}{'after the polish':>20}",
+        f"{'':<42}{'median':>10}{'worst':>10}{'median':>10}{'worst':>10}",
+    ]
+    for kind in dict.fromkeys(fit.kind for fit in fits):
+        for name, label in LABELS.items():
+            own = [fit for fit in fits if (fit.kind, fit.input_model) == (kind, name)]
+            alone = np.array([fit.moments_angle for fit in own])
+            polished = np.array([fit.angle for fit in own])
+            cells = (np.median(alone), alone.max(), np.median(polished), polished.max())
+            lines.append(f"{kind:<22}{label:<20}" + "".join(f"{cell:>10.1f}" for cell in cells))
+        chosen = [fit.chosen for fit in fits if (fit.kind, fit.input_model) == (kind, "auto")]
+        counts = ", ".join(f"{name} {chosen.count(name)}" for name in sorted(set(chosen)))
+        lines.append(f"{'':<22}chosen: {counts}")
+    return "\n".join(lines)
+
+
+def draw_study(fits: Sequence[Fit]) -> "Figure":
+    """Draw the angles of every data set, moments alone on the left and polished on the right.
+
+    Parameters
+    ----------
+    fits : sequence of Fit
+        What `run_study` returned.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, attached to no window.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    _draw_angles(left, fits, "moments_angle", "Moments alone")
+    _draw_angles(right, fits, "angle", "After the polish by likelihood")
+    left.set_ylabel("largest angle to the truth (degrees)")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    return figure
+
+
+def _draw_angles(panel: "Axes", fits: Sequence[Fit], attribute: str, title: str) -> None:
+    kinds = list(dict.fromkeys(fit.kind for fit in fits))
+    for place, (name, label) in enumerate(LABELS.items()):
+        own = [fit for fit in fits if fit.input_model == name]
+        positions = np.array([kinds.index(fit.kind) for fit in own]) + 0.22 * (place - 1)
+        jitter = np.linspace(-0.06, 0.06, max(2, len({fit.data_set for fit in own})))
+        positions = positions + jitter[[fit.data_set for fit in own]]
+        angles = [getattr(fit, attribute) for fit in own]
+        panel.plot(positions, angles, "o", color=COLOURS[name], alpha=0.75, label=label)
+    panel.set_yscale("log")
+    panel.set_yticks([0.5, 1, 2, 5, 10, 20, 45, 90], ["0.5", "1", "2", "5", "10", "20", "45", "90"])
+    panel.set_xticks(range(len(kinds)), kinds)
+    panel.set_xlabel("distribution of the input")
+    panel.set_title(title)
+    panel.grid(axis="y", color="#dddddd")
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def describe_environment() -> str:
+    """Name the versions a run was made with.
+
+    Returns
+    -------
+    str
+        One line.
+    """
+    packages = ("moment-init", "numpy", "scipy", "scikit-learn", "matplotlib")
+    versions = ", ".join(f"{package} {version(package)}" for package in packages)
+    return f"Python {platform.python_version()}, {versions}; {platform.system()}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the study, print the table, write the figure.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Command line; that of the process by default.
+
+    Returns
+    -------
+    int
+        Exit status.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one small data set of each kind")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the figure")
+    parsed = parser.parse_args(arguments)
+    sizes = (QUICK_OBS, QUICK_DATA_SETS) if parsed.quick else (N_OBS, N_DATA_SETS)
+    fits = run_study(*sizes)
+    print(describe(fits))
+    parsed.output.mkdir(parents=True, exist_ok=True)
+    path = parsed.output / "angles.png"
+    draw_study(fits).savefig(path, dpi=150)
+    print(f"figure: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Rare components: what the tensor start, random starts and NUTS make of a poisson mixture."""
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from moment_init import Comparison, MixtureData, compare, simulate_mixture
+
+__all__ = ["describe", "describe_environment", "main", "run_study", "simulate"]
+
+SEED = 7
+N_OBS, QUICK_OBS = 3_000, 800
+N_FEATURES = 10
+WEIGHTS = (0.80, 0.10, 0.06, 0.04)
+SCALE, BIAS = 1.0, 1.5
+N_STARTS, QUICK_STARTS = 20, 6
+DRAWS, QUICK_DRAWS = 500, 100
+
+HEADLINE_PANELS = ("landscape", "rhat")
+
+OUTPUT = Path(__file__).resolve().parent / "output"
+
+
+def simulate(n_obs: int = N_OBS, *, seed: int = SEED) -> MixtureData:
+    """Draw counts of four groups, of which the smallest holds one row in twenty-five.
+
+    Parameters
+    ----------
+    n_obs : int
+        Number of rows.
+    seed : int
+        Seed of the data.
+
+    Returns
+    -------
+    MixtureData
+        The data with their truth.
+    """
+    return simulate_mixture(
+        n_obs,
+        N_FEATURES,
+        len(WEIGHTS),
+        family="poisson",
+        weights=WEIGHTS,
+        scales=SCALE,
+        biases=BIAS,
+        random_seed=seed,
+    )
+
+
+def run_study(
+    data: MixtureData,
+    *,
+    n_starts: int = N_STARTS,
+    draws: int = DRAWS,
+    seed: int = SEED,
+    progressbar: bool = True,
+) -> Comparison:
+    """Compare the ways to fit the mixture.
+
+    Parameters
+    ----------
+    data : MixtureData
+        What `simulate` returned.
+    n_starts : int
+        Number of random starts.
+    draws : int
+        Draws of each of four chains.
+    seed : int
+        Seed of starts and chains.
+    progressbar : bool
+        Whether to show progress.
+
+    Returns
+    -------
+    Comparison
+        The comparison.
+    """
+    return compare(
+        data.X,
+        data.y,
+        len(WEIGHTS),
+        family="poisson",
+        truth=data,
+        n_starts=n_starts,
+        draws=draws,
+        random_seed=seed,
+        progressbar=progressbar,
+    )
+
+
+def describe(data: MixtureData, comparison: Comparison) -> str:
+    """Say what was compared and how it came out.
+
+    Parameters
+    ----------
+    data : MixtureData
+        The data.
+    comparison : Comparison
+        What `run_study` returned.
+
+    Returns
+    -------
+    str
+        A line on the data, then verdict and table.
+    """
+    n_obs, n_features = data.X.shape
+    weights = ", ".join(f"{weight:.0%}" for weight in data.weights)
+    head = f"Poisson mixture: {n_obs:,} rows, {n_features} features, components of {weights}"
+    return f"{head}\n\n{comparison}"
+
+
+def describe_environment() -> str:
+    """Name the versions a run was made with.
+
+    Returns
+    -------
+    str
+        One line.
+    """
+    packages = ("moment-init", "pymc", "arviz", "nutpie", "numpy", "matplotlib")
+    versions = ", ".join(f"{package} {version(package)}" for package in packages)
+    return f"Python {platform.python_version()}, {versions}; {platform.system()}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the study, print the table, write the page.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Command line; that of the process by default.
+
+    Returns
+    -------
+    int
+        Exit status.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few rows, starts and draws")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of page and figure")
+    parsed = parser.parse_args(arguments)
+    began = time.perf_counter()
+    data = simulate(QUICK_OBS if parsed.quick else N_OBS)
+    comparison = run_study(
+        data,
+        n_starts=QUICK_STARTS if parsed.quick else N_STARTS,
+        draws=QUICK_DRAWS if parsed.quick else DRAWS,
+    )
+    print(describe(data, comparison))
+    parsed.output.mkdir(parents=True, exist_ok=True)
+    figure = parsed.output / "landscape.png"
+    comparison.figure(HEADLINE_PANELS).savefig(figure, dpi=150)
+    comparison.figure().savefig(parsed.output / "comparison.png", dpi=150)
+    page = comparison.to_html(parsed.output / "comparison.html")
+    print(f"\n{time.perf_counter() - began:.0f} seconds; figure: {figure}")
+    print(f"open the page in a browser: {page}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

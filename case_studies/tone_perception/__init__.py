@@ -1,0 +1,1 @@
+"""Tone perception: two lines in one covariate, where moments cannot help."""

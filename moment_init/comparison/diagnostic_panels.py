@@ -1,0 +1,171 @@
+"""Panels of R-hat and of leave-one-out scores."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.comparison.convergence import LARGEST_RHAT, find_rhat
+from moment_init.comparison.measures import with_minus
+from moment_init.comparison.method_styles import method_style
+from moment_init.comparison.panel_drawing import GREY, INK, finish, label_rows, say
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from moment_init.comparison.result import Comparison
+
+__all__ = ["compute_rhat", "draw_loo", "draw_rhat", "loo_height", "rhat_height"]
+
+FloatArray = NDArray[np.float64]
+
+_LEAST_EXCESS = 1e-4
+"""R-hat less one is drawn from here on; what is below cannot be told from one."""
+
+_RHAT_TICKS = (1.0001, 1.001, 1.01, 1.1, 2.0, 11.0, 101.0, 1001.0)
+
+
+def compute_rhat(comparison: "Comparison") -> dict[str, FloatArray]:
+    """Compute the R-hat of every parameter.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray, shape (n_parameters,)
+        Ascending, by method; without methods of a single chain and parameters that are constant.
+    """
+    result = {}
+    for method, tree in comparison.trees.items():
+        if tree["posterior"].sizes["chain"] > 1:
+            values = find_rhat(tree)
+            result[method] = np.sort(values[np.isfinite(values)])
+    return result
+
+
+def rhat_height(comparison: "Comparison") -> float:
+    """Height that the panel of R-hat needs.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    float
+        Inches.
+    """
+    return 1.2 + 0.6 * len(comparison.trees)
+
+
+def draw_rhat(comparison: "Comparison", axes: "Axes") -> None:
+    """Draw a dot a parameter by method, with the limit of 1.01.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+    axes : matplotlib.axes.Axes
+        Where to draw.
+    """
+    found = compute_rhat(comparison)
+    if not any(values.size for values in found.values()):
+        say(axes, "No method has more than one chain")
+        finish(axes, "R-hat of the parameters")
+        return
+    axes.axvline(LARGEST_RHAT - 1, color=INK, linewidth=1.0, linestyle="--")
+    for row, (method, values) in enumerate(found.items()):
+        style = method_style(method)
+        at = row + np.linspace(-0.3, 0.3, values.size) if values.size > 1 else np.full(1, row)
+        excess = np.maximum(values - 1, _LEAST_EXCESS)
+        axes.scatter(excess, at, s=16, color=style.colour, marker=style.marker, alpha=0.8)
+    label_rows(axes, range(len(found)), [_rhat_label(*item) for item in found.items()])
+    axes.set_ylim(len(found) - 0.5, -0.6)
+    _scale_rhat(axes, max(values.max(initial=1.0) for values in found.values()))
+    finish(axes, "R-hat of the parameters", xlabel=f"R-hat (dashed: the limit, {LARGEST_RHAT})")
+
+
+def _rhat_label(method: str, values: FloatArray) -> str:
+    return f"{method}\nlargest {values.max():.4g}" if values.size else f"{method}\nnone"
+
+
+def _scale_rhat(axes: "Axes", largest: float) -> None:
+    """Distances from one on a logarithmic scale, labelled by R-hat itself."""
+    right = max(2 * (largest - 1), 0.15)
+    axes.set_xscale("log")
+    axes.set_xlim(0.7 * _LEAST_EXCESS, right)
+    ticks = [tick for tick in _RHAT_TICKS if tick - 1 <= right]
+    axes.set_xticks([tick - 1 for tick in ticks], [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+
+
+def loo_height(comparison: "Comparison") -> float:
+    """Height that the panel of leave-one-out scores needs.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    float
+        Inches.
+    """
+    return 1.2 + 0.6 * len(comparison.loo)
+
+
+def draw_loo(comparison: "Comparison", axes: "Axes") -> None:
+    """Draw differences of leave-one-out scores from the best, with two standard errors.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+    axes : matplotlib.axes.Axes
+        Where to draw.
+    """
+    loo = comparison.loo
+    if loo.empty:
+        say(axes, "No leave-one-out scores")
+        finish(axes, "Predictive score")
+        return
+    axes.axvline(0.0, color=GREY, linewidth=1.0)
+    difference = loo["elpd_diff"].to_numpy(dtype=np.float64)
+    error = loo["dse"].to_numpy(dtype=np.float64)
+    reliable = loo["is_reliable"].astype(bool)
+    for row, method in enumerate(loo.index):
+        style = method_style(str(method))
+        ends = difference[row] - 2 * error[row], difference[row] + 2 * error[row]
+        axes.hlines(row, *ends, color=style.colour, linewidth=2.0)
+        axes.scatter(
+            difference[row],
+            row,
+            s=42,
+            facecolor=style.colour if reliable.iloc[row] else "white",
+            edgecolor=style.colour,
+            marker=style.marker,
+            linewidth=1.5,
+            zorder=3,
+        )
+    notes = [str(note) for note in loo.get("diag_elpd", [""] * len(loo))]
+    # Scores that are not reliable may be above the first.
+    best = "highest" if difference.max() <= 0.0 else "highest reliable"
+    rows = zip(map(str, loo.index), difference, error, notes, strict=True)
+    labels = [_loo_label(*row, best) for row in rows]
+    label_rows(axes, range(len(loo)), labels)
+    axes.set_ylim(len(loo) - 0.5, -0.5)
+    finish(axes, "Predictive score (LOO)", xlabel=f"log score less the {best}, ± 2 se")
+
+
+def _loo_label(method: str, difference: float, error: float, note: str, best: str) -> str:
+    """Name, difference, and how many of the Pareto shapes are too large."""
+    written = with_minus(f"{difference:z,.1f}")
+    score = f"{written} ± {error:,.1f} se" if difference else best
+    # The hat is a combining character, which matplotlib does not place.
+    lines = (method, score, note.replace("k\u0302", "k"))
+    return "\n".join(line for line in lines if line)

@@ -1,0 +1,163 @@
+"""The figure set of a comparison: panels by name, and all of them on one figure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.comparison.diagnostic_panels import draw_loo, draw_rhat, loo_height, rhat_height
+from moment_init.comparison.landscape_panel import draw_landscape, landscape_height
+from moment_init.comparison.membership_panel import draw_membership, membership_height
+from moment_init.comparison.parameter_panels import (
+    draw_forest,
+    draw_weights,
+    forest_height,
+    weights_height,
+)
+from moment_init.comparison.predictive_panel import draw_predictive, predictive_height
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from moment_init.comparison.result import Comparison
+
+__all__ = ["HEIGHTS", "PANELS", "PANEL_WIDTH", "comparison_figure", "plot_comparison"]
+
+PANELS: Mapping[str, "Callable[[Comparison, Axes], None]"] = MappingProxyType(
+    {
+        "landscape": draw_landscape,
+        "loo": draw_loo,
+        "rhat": draw_rhat,
+        "weights": draw_weights,
+        "membership": draw_membership,
+        "predictive": draw_predictive,
+        "forest": draw_forest,
+    }
+)
+"""What draws each panel on given axes, in the order in which they are shown."""
+
+HEIGHTS: Mapping[str, "Callable[[Comparison], float]"] = MappingProxyType(
+    {
+        "landscape": landscape_height,
+        "loo": loo_height,
+        "rhat": rhat_height,
+        "weights": weights_height,
+        "membership": membership_height,
+        "predictive": predictive_height,
+        "forest": forest_height,
+    }
+)
+"""Inches that each panel needs for the rows it has."""
+
+PANEL_WIDTH = 4.8
+"""Inches: 461 pixels on a page, 0.8 of which is what a telephone shows."""
+
+_COLUMNS = 2
+
+_NOTHING = 1e-3
+"""Inches of an empty row: matplotlib's layout needs a positive height."""
+
+
+def plot_comparison(
+    comparison: "Comparison",
+    panels: Sequence[str] | None = None,
+    *,
+    figsize: tuple[float, float] | None = None,
+) -> NDArray[np.object_]:
+    """Draw panels on one figure.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+    panels : sequence of str, optional
+        Names in `PANELS`; all by default.
+    figsize : tuple of float, optional
+        Width and height of the figure in inches; what the panels need by default.
+
+    Returns
+    -------
+    numpy.ndarray of matplotlib.axes.Axes, shape (n_panels,)
+        The panels, in the order of their names. ``axes[0].figure`` is the figure, which belongs to
+        no window.
+
+    Raises
+    ------
+    ValueError
+        For an unknown panel, or none.
+    ImportError
+        If matplotlib is not installed.
+    """
+    names = _checked_panels(panels)
+    make_figure = _figure_maker()
+    n_columns = min(_COLUMNS, len(names))
+    columns = _arranged([HEIGHTS[name](comparison) for name in names], n_columns)
+    total = max(sum(height for _, height in column) for column in columns)
+    figure = make_figure(figsize or (PANEL_WIDTH * n_columns, total))
+    axes = np.empty(len(names), dtype=object)
+    parts = figure.add_gridspec(1, n_columns)
+    for place, column in enumerate(columns):
+        ratios = [height for _, height in column]
+        rest = max(total - sum(ratios), _NOTHING)  # so that a short column is not stretched
+        grid = parts[place].subgridspec(len(column) + 1, 1, height_ratios=[*ratios, rest])
+        for row, (index, _) in enumerate(column):
+            axes[index] = figure.add_subplot(grid[row])
+            PANELS[names[index]](comparison, axes[index])
+    return axes
+
+
+def comparison_figure(
+    comparison: "Comparison",
+    panels: Sequence[str] | None = None,
+    *,
+    figsize: tuple[float, float] | None = None,
+) -> "Figure":
+    """Draw panels on one figure, and return the figure in the place of its axes.
+
+    Parameters
+    ----------
+    comparison, panels, figsize : object
+        As for `plot_comparison`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, which a notebook shows.
+    """
+    figure: Figure = plot_comparison(comparison, panels, figsize=figsize)[0].figure
+    return figure
+
+
+def _checked_panels(panels: Sequence[str] | None) -> list[str]:
+    if panels is None:
+        return list(PANELS)
+    names = [panels] if isinstance(panels, str) else list(panels)
+    unknown = [name for name in names if name not in PANELS]
+    if unknown or not names:
+        raise ValueError(
+            f"`panels` must be names among {', '.join(map(repr, PANELS))}; got "
+            f"{', '.join(map(repr, unknown)) or 'none'}. Leave it out for all of them."
+        )
+    return names
+
+
+def _figure_maker() -> "Callable[[tuple[float, float]], Figure]":
+    try:
+        from moment_init.comparison.notebook_figure import make_figure
+    except ImportError as error:
+        raise ImportError(
+            "Figures need matplotlib, which is not installed. Install moment-init[plot]."
+        ) from error
+    return make_figure
+
+
+def _arranged(heights: Sequence[float], n_columns: int) -> list[list[tuple[int, float]]]:
+    """Put each panel below the shortest column, as pairs of its index and height."""
+    columns: list[list[tuple[int, float]]] = [[] for _ in range(n_columns)]
+    for index, height in enumerate(heights):
+        shortest = min(columns, key=lambda column: sum(own for _, own in column))
+        shortest.append((index, height))
+    return columns

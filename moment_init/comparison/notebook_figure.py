@@ -1,0 +1,35 @@
+"""A figure that a notebook shows whether or not pyplot is in use.
+
+Imported where figures are drawn: the package does not import matplotlib.
+"""
+
+from io import BytesIO
+
+from matplotlib.figure import Figure
+
+__all__ = ["make_figure"]
+
+
+def make_figure(size: tuple[float, float]) -> Figure:
+    """Make an empty figure that belongs to no window and no list of pyplot's.
+
+    Parameters
+    ----------
+    size : tuple of float
+        Width and height in inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure. Notebooks show figures as pictures only once pyplot has set up its backend for
+        them; this one brings the picture itself.
+    """
+    return _NotebookFigure(figsize=size, layout="constrained")
+
+
+class _NotebookFigure(Figure):
+    def _repr_png_(self) -> bytes:
+        """The figure as a picture."""
+        buffer = BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()

@@ -1,0 +1,1 @@
+"""Checks, pages and notebooks: what the Makefile runs."""
