@@ -61,8 +61,8 @@ INK = "#222222"
 UNSHOWN = ("default s", "start s", "all s")
 
 NOTE = (
-    "Columns: shares (of cells: numbers) of data sets at the optimum, by the default call, by\n"
-    "random starts in the same and in half the time, by the best of 1, 3 and 10 random starts, by\n"
+    "Columns: shares (in the last table, numbers) of data sets at the optimum, by the default call,\n"
+    "by random starts in the same and in half the time, by the best of 1, 3 and 10 random starts, by\n"
     "EM from the truth and from moments alone (where features are no fewer than components); data\n"
     "sets for and against the default call where only one is, all and those where EM from the\n"
     "truth is too; p of the sign test; the default call's time in random starts, median over cells."
@@ -187,8 +187,7 @@ def describe(study: Study) -> str:
     Returns
     -------
     str
-        The findings; verdicts and shares at the optimum, pooled in several ways; the cells that
-        win, and those that lose by more than time.
+        The findings; verdicts and shares at the optimum, pooled in several ways; every cell.
     """
     cells = study.cells
     n_data_sets = sum(_number(cell["data sets"]) for cell in cells)
@@ -199,10 +198,7 @@ def describe(study: Study) -> str:
         "\n".join(findings(study)),
         _table("All cells", pool(cells, ())),
         *(_table("By " + ", ".join(names), pool(cells, names)) for names in MARGINS),
-        *(
-            _table(f"Cells: {kind}", [_short(cell) for cell in cells if _kind(cell) == kind])
-            for kind in ("win", "lose, worse")
-        ),
+        _table("Every cell", [_short(cell) for cell in cells]),
         NOTE,
     ]
     return "\n\n".join(parts)
@@ -361,7 +357,8 @@ def _shares_in_words(row: Row) -> str:
 
 
 def _short(cell: Row) -> Row:
-    return {name: value for name, value in cell.items() if name not in UNSHOWN}
+    shown = {name: value for name, value in cell.items() if name not in UNSHOWN}
+    return shown | {"verdict": _kind(cell)}
 
 
 def _table(title: str, rows: list[Row]) -> str:
