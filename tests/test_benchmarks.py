@@ -30,6 +30,7 @@ NAMES = (
     "overcomplete",
     "published_fits",
     "gauntlet",
+    "honest_map",
     "portfolio_ablation",
     "flexmix_speed",
     "large_fit",

@@ -61,9 +61,9 @@ INK = "#222222"
 UNSHOWN = ("default s", "start s", "all s")
 
 NOTE = (
-    "Columns: shares (in the last table, numbers) of data sets at the optimum, by the default call,\n"
-    "by random starts in the same and in half the time, by the best of 1, 3 and 10 random starts, by\n"
-    "EM from the truth and from moments alone (where features are no fewer than components); data\n"
+    "Columns: shares (last table: numbers) of data sets at the optimum by the default call,\n"
+    "by random starts in the same and in half the time, by the best of 1, 3 and 10 of them, by EM\n"
+    "from the truth and from moments alone (where features are no fewer than components); data\n"
     "sets for and against the default call where only one is, all and those where EM from the\n"
     "truth is too; p of the sign test; the default call's time in random starts, median over cells."
 )
