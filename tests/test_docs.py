@@ -66,6 +66,7 @@ def repository(tmp_path: Path) -> Path:
             {"cells": [{"source": source} for source in ("SEED = 1", "# One", "f()")]}
         ),
         "case_studies/one/thumbnail.png": "png",
+        "benchmarks/README.md": "# Measured\n",
         "benchmarks/results/a.json": "{}",
     }
     for name, text in files.items():
