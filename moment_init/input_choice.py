@@ -122,8 +122,8 @@ def choose_input_model(
         The choice. Where the Gaussian passes all of Stein's identities nothing else is tried.
     """
     n_obs, n_features = features.shape
-    drawn = sample_rows(n_obs, 2 * SAMPLED_ROWS, rng)
-    rows, own = np.asarray(features[drawn], dtype=np.float64), weights[drawn]
+    drawn = _draw_rows(weights, rng)
+    rows, own = np.asarray(features[drawn], dtype=np.float64), np.ones(len(drawn))
     if n_obs < FEWEST_ROWS_PER_FEATURE * n_features:
         judgement = _judge("gaussian", frame, rows, n_obs, rng)
         return InputChoice(
@@ -151,6 +151,16 @@ def choose_input_model(
     judgements.sort(key=lambda each: each.error)
     chosen = judgements[0].model if judgements[0].name != "gaussian" else frame
     return InputChoice(chosen, tuple(judgements), _explain(judgements))
+
+
+def _draw_rows(weights: FloatArray, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Rows to look at, each as often as its weight asks for: the check knows no weights."""
+    size = min(2 * SAMPLED_ROWS, len(weights))
+    if np.all(weights == weights[0]):
+        return sample_rows(len(weights), size, rng)
+    points = (np.arange(size) + rng.uniform()) / size  # systematic resampling
+    ends = np.cumsum(weights) / weights.sum()
+    return np.minimum(np.searchsorted(ends, points), len(weights) - 1)
 
 
 def _candidates(rng: np.random.Generator) -> dict[str, Callable[[], InputModel]]:

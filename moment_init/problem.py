@@ -32,7 +32,8 @@ class EstimationProblem:
     coordinates : Coordinates
         The way between standardised coordinates and the user's units.
     densities : tuple of InputModel
-        Densities with whose scores moments are formed, the preferred one first.
+        Densities with whose scores moments are formed, the preferred one first; `input_model`
+        alone if there are none.
     choice : InputChoice or None
         How they were chosen, where they were.
     block : BlockProblem or None
@@ -43,7 +44,7 @@ class EstimationProblem:
     input_model: InputModel
     response: FloatArray
     coordinates: Coordinates
-    densities: tuple[InputModel, ...]
+    densities: tuple[InputModel, ...] = ()
     choice: InputChoice | None = None
     block: "BlockProblem | None" = None
 
@@ -107,7 +108,7 @@ def pose_problem(
     input_model: InputModel,
     *,
     choice: InputChoice | None = None,
-    densities: tuple[InputModel, ...] | None = None,
+    densities: tuple[InputModel, ...] = (),
     block: BlockProblem | None = None,
 ) -> EstimationProblem:
     """Standardise the response and settle the coordinates.
@@ -140,6 +141,4 @@ def pose_problem(
         scale = float(np.sqrt(weights @ np.square(response - shift)))
         response = (response - shift) / scale
     coordinates = Coordinates(input_model.mean_, input_model.standardising_basis, shift, scale)
-    return EstimationProblem(
-        data, input_model, response, coordinates, densities or (input_model,), choice, block
-    )
+    return EstimationProblem(data, input_model, response, coordinates, densities, choice, block)

@@ -170,7 +170,7 @@ def _usable_densities(source: EstimationProblem, n_components: int) -> tuple[Inp
     n_features = source.data.n_features
     if n_features == 1 or n_components > n_features:
         return (source.input_model,)
-    return source.densities
+    return source.densities or (source.input_model,)
 
 
 def _fit_moments(

@@ -276,7 +276,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
         ValueError,
         "`input_model` must be 'auto', 'gaussian' or .*; got 'uniform'",
     ),
-    ({"input_model": None}, ValueError, "`input_model` must be 'gaussian' or .*; got None"),
+    ({"input_model": None}, ValueError, "`input_model` must be 'auto', 'gaussian' or .*; got None"),
     ({"input_model": Gaussian(np.zeros(2))}, ValueError, r"`mean` must have shape \(3,\)"),
     ({"random_seed": "x"}, ValueError, "`random_seed` must be a non-negative integer"),
     ({"random_seed": -1}, ValueError, "`random_seed` must be a non-negative integer.*; got -1"),

@@ -70,6 +70,17 @@ def test_a_better_density_is_chosen(kind: str, rng: np.random.Generator) -> None
     assert {"gaussian", "student_t", "gaussian_mixture"} <= {e.name for e in choice.judgements}
 
 
+def test_weights_say_how_often_rows_count(rng: np.random.Generator) -> None:
+    """Gaussian rows of weight one among clusters of weight nearly zero are a Gaussian input."""
+    X = np.concatenate([rng.standard_normal((10_000, 3)), clusters(10_000, rng)])
+    weights = np.repeat([1.0, 1e-9], 10_000)
+    frame = Gaussian().fit(X, sample_weight=weights)
+    rng_of_choice = np.random.default_rng(1)
+    choice = choose_input_model(X, weights, NAMES, frame, rng_of_choice)
+    assert choice.chosen.name == "gaussian"
+    assert "hold on rows held out" in choice.explanation
+
+
 def test_few_rows_are_taken_as_gaussian(rng: np.random.Generator) -> None:
     choice = choose(np.exp(rng.standard_normal((100, 3))), 1)
     assert choice.chosen.name == "gaussian"

@@ -125,7 +125,14 @@ def test_results_are_frozen() -> None:
 
 
 def test_status_is_a_string() -> None:
-    expected = ["ok", "weak_signal", "not_identified", "misfit", "not_converged"]
+    expected = [
+        "ok",
+        "weak_signal",
+        "not_identified",
+        "misfit",
+        "not_converged",
+        "input_assumption",
+    ]
     assert [str(status) for status in Status] == expected
     assert fitted().status == "ok"
 

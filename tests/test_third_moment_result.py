@@ -84,6 +84,7 @@ def quiet_estimate(rows: WeightedRows, n_components: int, **options: Any) -> Mom
             n_components,
             sample_weight=rows.sample_weight,
             n_trials=rows.n_trials,
+            input_model="gaussian",  # the nodes of a quadrature are no sample to judge it by
             random_seed=1,
             **options,
         )
