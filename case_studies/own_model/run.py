@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 SEED = 11
-N_OBS, QUICK_OBS = 5_000, 1_000
+N_OBS, QUICK_OBS = 5_000, 2_000
 DRAWS, QUICK_DRAWS = 500, 100
 CHAINS = 4  # PyMC's default depends on the machine
 N_FEATURES = 5
