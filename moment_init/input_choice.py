@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.row_samples import sample_rows
+from moment_init.row_samples import resample_rows
 from moment_init.scores import (
     Gaussian,
     GaussianMixture,
@@ -122,7 +122,7 @@ def choose_input_model(
         The choice. Where the Gaussian passes all of Stein's identities nothing else is tried.
     """
     n_obs, n_features = features.shape
-    drawn = _draw_rows(weights, rng)
+    drawn = resample_rows(weights, 2 * SAMPLED_ROWS, rng)
     rows, own = np.asarray(features[drawn], dtype=np.float64), np.ones(len(drawn))
     if n_obs < FEWEST_ROWS_PER_FEATURE * n_features:
         judgement = _judge("gaussian", frame, rows, n_obs, rng)
@@ -151,16 +151,6 @@ def choose_input_model(
     judgements.sort(key=lambda each: each.error)
     chosen = judgements[0].model if judgements[0].name != "gaussian" else frame
     return InputChoice(chosen, tuple(judgements), _explain(judgements))
-
-
-def _draw_rows(weights: FloatArray, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Rows to look at, each as often as its weight asks for: the check knows no weights."""
-    size = min(2 * SAMPLED_ROWS, len(weights))
-    if np.all(weights == weights[0]):
-        return sample_rows(len(weights), size, rng)
-    points = (np.arange(size) + rng.uniform()) / size  # systematic resampling
-    ends = np.cumsum(weights) / weights.sum()
-    return np.minimum(np.searchsorted(ends, points), len(weights) - 1)
 
 
 def _candidates(rng: np.random.Generator) -> dict[str, Callable[[], InputModel]]:

@@ -5,7 +5,9 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["sample_rows", "spread_order"]
+__all__ = ["resample_rows", "sample_rows", "spread_order"]
+
+FloatArray = NDArray[np.float64]
 
 # Multiples of the golden ratio, modulo one, are the most evenly spread of all such sequences.
 GOLDEN_SHARE = (np.sqrt(5.0) - 1.0) / 2.0
@@ -36,6 +38,32 @@ def sample_rows(n_obs: int, size: int, rng: np.random.Generator) -> NDArray[np.i
         return np.arange(n_obs)
     bounds = np.arange(size + 1) * n_obs // size
     return np.asarray(rng.integers(bounds[:-1], bounds[1:]), dtype=np.intp)
+
+
+def resample_rows(weights: FloatArray, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Draw rows in proportion to their weights, for what knows no weights.
+
+    Parameters
+    ----------
+    weights : numpy.ndarray, shape (n_obs,)
+        Weight of each row.
+    size : int
+        Number of rows to draw, at most `n_obs` of them.
+    rng : numpy.random.Generator
+        Source of the draws.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (min(size, n_obs),)
+        Rows in ascending order: distinct ones if all weights are equal, otherwise each as often as
+        its weight asks for, up to one (systematic resampling).
+    """
+    size = min(size, len(weights))
+    if np.all(weights == weights[0]):
+        return sample_rows(len(weights), size, rng)
+    ends = np.cumsum(weights) / weights.sum()
+    points = (np.arange(size) + rng.uniform()) / size
+    return np.minimum(np.searchsorted(ends, points), len(weights) - 1)
 
 
 def spread_order(n_obs: int) -> NDArray[np.intp]:

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.continuous_block import find_discrete_columns
 from moment_init.data import RegressionData
 from moment_init.em.problem import EMProblem
 from moment_init.exceptions import IdentifiabilityError
@@ -17,12 +18,6 @@ FloatArray = NDArray[np.float64]
 
 MIN_ROWS_PER_FEATURE = 20
 """With fewer rows the second moments of the input alone take up what the data say."""
-
-MIN_DISTINCT_VALUES = 10
-"""A column with fewer values is discrete: it has no density, and so no score function."""
-
-SAMPLED_ROWS = 1000
-"""Rows on which distinct values are counted."""
 
 
 def has_moments(data: RegressionData, n_components: int) -> bool:
@@ -43,8 +38,7 @@ def has_moments(data: RegressionData, n_components: int) -> bool:
     n_obs, n_features = data.X.shape
     if n_components > n_features or n_obs < MIN_ROWS_PER_FEATURE * n_features:
         return False
-    sample = np.asarray(data.X[:: max(1, n_obs // SAMPLED_ROWS)])
-    return all(len(np.unique(column)) > MIN_DISTINCT_VALUES for column in sample.T)
+    return not find_discrete_columns(data.X).any()
 
 
 def tensor_starts(

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.scores.contraction import HookedContraction
+from moment_init.scores.contraction import Contraction
 from moment_init.scores.symmetric import (
     packed_cubes,
     symmetrise_first,
@@ -72,7 +72,7 @@ class DirectionalDerivatives(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DirectionalContraction(HookedContraction):
+class DirectionalContraction(Contraction):
     r"""Score tensors of any log-density, :math:`S_3 = z^3 + \mathrm{sym}_3(z \otimes H) - K`.
 
     Parameters

@@ -36,21 +36,7 @@ class HermiteContraction(Contraction):
     whitening: FloatArray
     inner: FloatArray
 
-    def score(self, X: FloatArray, order: int) -> FloatArray:
-        """Contracted Hermite tensor of each row.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            A block of inputs.
-        order : {1, 2, 3}
-            Order m of the score.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, k, ..., k)
-            The tensors.
-        """
+    def _score(self, X: FloatArray, order: int) -> FloatArray:
         z = self._rows(X)
         if order == 1:
             return z
@@ -59,100 +45,26 @@ class HermiteContraction(Contraction):
         cubes = z[:, :, None, None] * z[:, None, :, None] * z[:, None, None, :]
         return np.asarray(cubes - symmetrise_rows(z, self.inner))
 
-    def sum_score(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
-        """Weighted sum of contracted Hermite tensors over a block of rows.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            A block of inputs.
-        weights : numpy.ndarray, shape (n_obs,)
-            Weight of each row.
-        order : {1, 2, 3}
-            Order m of the score.
-
-        Returns
-        -------
-        numpy.ndarray, shape (k, ..., k)
-            The sum.
-        """
+    def _sum(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
         if order == 1:
             return np.asarray(weights @ self._rows(X))
         if order == 2:
             return self._sum_squares(self._rows(X), weights)
-        return self.assemble_third_order(self.sum_third_order(X, weights))
+        return self._assemble(self._third_order(X, weights))
 
-    def sum_low_orders(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weighted sums of the first and second order, the rows being contracted once.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            A block of inputs.
-        weights : numpy.ndarray, shape (n_obs,)
-            Weight of each row.
-
-        Returns
-        -------
-        first : numpy.ndarray, shape (k,)
-            Sum of the first order.
-        second : numpy.ndarray, shape (k, k)
-            Sum of the second order.
-        """
+    def _low_orders(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         z = self._rows(X)
         return np.asarray(weights @ z), self._sum_squares(z, weights)
 
-    def sum_third_order(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, ...]:
-        """Sums over a block of rows from which the third order is assembled.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            A block of inputs.
-        weights : numpy.ndarray, shape (n_obs,)
-            Weight of each row.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            Packed sums of cubes, and sums of the rows.
-        """
+    def _third_order(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, ...]:
         columns = self.whitening.T @ (X - self.mean).T  # (k, n_obs)
         return packed_cubes(columns, weights), np.asarray(columns @ weights)
 
-    def assemble_third_order(self, sums: tuple[FloatArray, ...]) -> FloatArray:
-        """Assemble the sum of the third order.
-
-        Parameters
-        ----------
-        sums : tuple of numpy.ndarray
-            Sums over all rows of what `sum_third_order` returns.
-
-        Returns
-        -------
-        numpy.ndarray, shape (k, k, k)
-            The sum of the contracted Hermite tensors.
-        """
+    def _assemble(self, sums: tuple[FloatArray, ...]) -> FloatArray:
         packed, first = sums
         return unpack_cubes(packed) - symmetrise(first, self.inner)
 
-    def sum_slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
-        """Weighted sums of slices S_3(B, B, B theta_l) over a block of rows.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            A block of inputs.
-        weights : numpy.ndarray, shape (n_obs,)
-            Weight of each row.
-        thetas : numpy.ndarray, shape (k, n_slices)
-            Contracted with the third mode.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_slices, k, k)
-            The slices.
-        """
+    def _slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
         z = self._rows(X)
         slice_weights = (z @ thetas) * weights[:, None]  # (n_obs, n_slices)
         cross = self.inner @ thetas  # (k, n_slices)
@@ -164,23 +76,7 @@ class HermiteContraction(Contraction):
             slices[index] -= slice_weights[:, index].sum() * self.inner + mixed + mixed.T
         return slices
 
-    def sum_fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
-        """Weighted sums of fibres S_3(B, B v_l, B v_l) over a block of rows.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            A block of inputs.
-        weights : numpy.ndarray, shape (n_obs,)
-            Weight of each row.
-        vectors : numpy.ndarray, shape (k, n_vectors)
-            Contracted with the second and third mode.
-
-        Returns
-        -------
-        numpy.ndarray, shape (k, n_vectors)
-            The fibres.
-        """
+    def _fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
         z = self._rows(X)
         along = z @ vectors  # (n_obs, n_vectors)
         cross = self.inner @ vectors  # (k, n_vectors)
@@ -189,21 +85,7 @@ class HermiteContraction(Contraction):
         fibres -= np.outer(weights @ z, lengths) + 2.0 * cross * (weights @ along)
         return np.asarray(fibres)
 
-    def powers(self, X: FloatArray, order: int) -> FloatArray:
-        """Hermite polynomials along each column of the basis.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            A block of inputs.
-        order : {1, 2, 3}
-            Order m of the score.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, k)
-            The values S_m(b_l, ..., b_l).
-        """
+    def _powers(self, X: FloatArray, order: int) -> FloatArray:
         z = self._rows(X)
         if order == 1:
             return z

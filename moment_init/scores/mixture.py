@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
 from moment_init.scores.base import InputModel
-from moment_init.scores.contraction import HookedContraction
+from moment_init.scores.contraction import Contraction
 from moment_init.scores.gaussian import Gaussian
 from moment_init.scores.mixture_fit import MixtureParameters, choose_mixture
 
@@ -21,7 +21,7 @@ LARGEST_DEFAULT = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MixtureContraction(HookedContraction):
+class MixtureContraction(Contraction):
     r"""Score tensors of a mixture, contracted with a basis.
 
     .. math:: S_m(x) = \sum_k \gamma_k(x) S_m^{(k)}(x)

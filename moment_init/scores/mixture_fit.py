@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 
 from moment_init.blocks import read_block, sum_over_blocks
 from moment_init.covariance import CorrelationFit
+from moment_init.row_samples import resample_rows
 
 __all__ = ["MixtureParameters", "choose_mixture"]
 
@@ -87,7 +88,7 @@ def choose_mixture(
             f"`X` must have more rows than the mixture has parts ({numbers[0]}); got "
             f"{features.shape[0]}. Ask for fewer parts."
         )
-    index = _sample_rows(weights, rng)
+    index = resample_rows(weights, START_ROWS, rng)
     sample = (read_block(features, index) - units.mean) / units.scales
     best: Any = None
     criteria: list[float] = []
@@ -104,16 +105,6 @@ def choose_mixture(
     for _ in range(FULL_STEPS):
         parameters = _em_step(features, weights, units, parameters)
     return _in_input_units(parameters, units), tuple(criteria)
-
-
-def _sample_rows(weights: FloatArray, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Rows in proportion to their weights: all of them if these are equal and few."""
-    size = min(len(weights), START_ROWS)
-    if np.all(weights == weights[0]):
-        return np.asarray(np.sort(rng.permutation(len(weights))[:size]))
-    edges = np.cumsum(weights) / weights.sum()
-    points = (np.arange(size) + rng.uniform()) / size  # systematic resampling
-    return np.minimum(np.searchsorted(edges, points), len(weights) - 1)
 
 
 def _fit_sample(sample: FloatArray, number: int, rng: np.random.Generator) -> Any:

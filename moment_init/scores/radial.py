@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.scores.contraction import HookedContraction
+from moment_init.scores.contraction import Contraction
 from moment_init.scores.symmetric import packed_cubes, symmetrise, symmetrise_rows, unpack_cubes
 
 __all__ = ["RadialContraction"]
@@ -15,7 +15,7 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RadialContraction(HookedContraction):
+class RadialContraction(Contraction):
     r"""Score tensors of a density of :math:`q = (x - \mu)' \Sigma^{-1} (x - \mu)`.
 
     With :math:`z = B' \Sigma^{-1} (x - \mu)`, :math:`A = B' \Sigma^{-1} B` and the factors

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.scores.contraction import HookedContraction
+from moment_init.scores.contraction import Contraction
 from moment_init.scores.symmetric import (
     packed_cubes,
     symmetrise,
@@ -23,7 +23,7 @@ type RidgeDerivatives = Callable[[FloatArray], tuple[FloatArray, FloatArray, Flo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RidgeContraction(HookedContraction):
+class RidgeContraction(Contraction):
     r"""Score tensors of a log-density :math:`l(x) = Q(x) + \sum_q f_q(w_q' x)`, Q quadratic.
 
     Its derivatives are :math:`H = H_0 + \sum_q h_q(x) w_q w_q'` and

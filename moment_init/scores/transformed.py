@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from moment_init.data import validate_features
 from moment_init.scores.base import InputModel
-from moment_init.scores.contraction import Contraction, HookedContraction
+from moment_init.scores.contraction import Contraction
 from moment_init.scores.gaussian import Gaussian
 from moment_init.scores.log_density import LogDensity
 
@@ -241,7 +241,7 @@ class Transformed(InputModel):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TransformedContraction(HookedContraction):
+class TransformedContraction(Contraction):
     """Contracted score tensors of t = phi(x) as functions of rows x.
 
     Parameters

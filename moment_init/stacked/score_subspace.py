@@ -135,9 +135,7 @@ def score_moments(score_rows: ScoreRows, n_components: int) -> ScoreMoments:
         rough = _leading_subspace(_unit_noise(first, second, None, None), size)
         quadratic = fit_control_variates(rows, rough)
         n_sliced = min(SLICED_FUNCTIONS, rows.n_functions)
-        third = score_rows.slices(
-            everything, rough, lambda block: quadratic.residuals(block)[:, :n_sliced]
-        )
+        third = score_rows.slices(rough, lambda block: quadratic.residuals(block)[:, :n_sliced])
         span = _leading_subspace(_unit_noise(first, second, third, None), size)
         quadratic = fit_control_variates(rows, span)
         inner = score_rows.moments(span, 3, quadratic.residuals)

@@ -194,24 +194,24 @@ class ScoreRows:
         """
         contraction = self.density.contract(self.rows.factor @ basis)
 
-        def sums(block: slice) -> BlockSums:
-            return (self._weighted_scores(contraction, order, functions(block), block),)
-
         entries = basis.shape[1] ** order
+
+        def sums(block: slice) -> BlockSums:
+            values = functions(block)
+            forms_tensors = values.shape[1] > 1 and entries <= MOST_ENTRIES
+            sums_up = self._sum_tensors if forms_tensors else self._sum_functions
+            return (sums_up(contraction, order, values, block),)
+
         doubles = 4 * basis.shape[1] + min(entries, MOST_ENTRIES) + 2 * self.rows.n_functions
         return self._by_part(sums, doubles)
 
-    def slices(
-        self, basis: FloatArray, thetas: FloatArray, functions: Callable[[slice], FloatArray]
-    ) -> PartSums:
-        r"""Slices :math:`E[T_k S_3](B, B, \theta_l)` of the third order.
+    def slices(self, thetas: FloatArray, functions: Callable[[slice], FloatArray]) -> PartSums:
+        r"""Slices :math:`E[T_k S_3](I, I, \theta_l)` of the third order, in all dimensions.
 
         Parameters
         ----------
-        basis : numpy.ndarray, shape (n_features, n_features)
-            Whitened vectors B that span all dimensions.
         thetas : numpy.ndarray, shape (n_features, n_slices)
-            Vectors in the coordinates of B.
+            Whitened vectors.
         functions : callable
             Maps a slice of rows to the functions, (n_rows, n_functions).
 
@@ -220,7 +220,7 @@ class ScoreRows:
         PartSums
             Sums of shape (n_parts, n_functions * n_slices, n_features, n_features).
         """
-        contraction = self.density.contract(self.rows.factor @ basis)
+        contraction = self.density.contract(self.rows.factor)
 
         def sums(block: slice) -> BlockSums:
             inputs = read_block(self.rows.X, block)
@@ -233,17 +233,20 @@ class ScoreRows:
 
         return self._by_part(sums, (3 + thetas.shape[1]) * self.rows.n_features)
 
-    def _weighted_scores(
+    def _sum_tensors(
         self, contraction: Contraction, order: int, functions: FloatArray, block: slice
     ) -> FloatArray:
-        """Sums of functions times score tensors, (n_functions, k, ..., k)."""
+        """Sums of functions times score tensors, (n_functions, k, ..., k): tensors formed."""
+        weighted = (functions * self.rows.weights[block, None]).T
+        tensors = contraction.score(read_block(self.rows.X, block), order)
+        return np.asarray(np.tensordot(weighted, tensors, axes=1))
+
+    def _sum_functions(
+        self, contraction: Contraction, order: int, functions: FloatArray, block: slice
+    ) -> FloatArray:
+        """The same sums, one function after another and without tensors of rows."""
         inputs = read_block(self.rows.X, block)
         weighted = np.ascontiguousarray((functions * self.rows.weights[block, None]).T)
-        size = contraction.score(inputs[:1], 1).shape[1]
-        if len(weighted) > 1 and size**order <= MOST_ENTRIES:
-            tensors = contraction.score(inputs, order)
-            sums = weighted @ tensors.reshape(len(inputs), -1)
-            return np.asarray(sums.reshape(len(weighted), *tensors.shape[1:]))
         return np.stack([contraction.sum_score(inputs, each, order) for each in weighted])
 
     def _by_part(self, sums: Callable[[slice], BlockSums], doubles: int) -> PartSums:

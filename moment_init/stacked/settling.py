@@ -5,8 +5,6 @@ projections of the rows on the directions enter, and the climb is over 2 r + (r 
 r of dispersion). No density of the input is assumed.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -77,8 +75,7 @@ def settle(
                 constraint=_held_directions(start),
             )
         )
-    best = max(ends, key=lambda end: end.log_likelihood)
-    return replace(best, parameters=replace(best.parameters, gate=None))
+    return max(ends, key=lambda end: end.log_likelihood)
 
 
 def _held_directions(parameters: MixtureParameters) -> LinearConstraint:

@@ -50,11 +50,8 @@ def test_directions_under_the_true_density(rng: np.random.Generator) -> None:
         weights=SHARES, means=MEANS, covariances=np.broadcast_to(np.eye(3), (3, 3, 3))
     )
     problem, fit = fit_under(X, y, density, "gaussian")
-    slopes, biases = problem.coordinates.coefficients_to_user(
-        fit.candidates[0].coefficients, fit.candidates[0].biases
-    )
-    order = match_components(slopes, COEFFICIENTS, signed=True)
-    truth, _ = problem.coordinates.coefficients_to_standardised(COEFFICIENTS, BIASES)
+    truth, true_biases = problem.coordinates.coefficients_to_standardised(COEFFICIENTS, BIASES)
+    order = match_components(fit.candidates[0].coefficients, truth, signed=True)
     own = fit.candidates[0].coefficients[:, order]
     angles = np.radians(angles_in_degrees(own, truth, signed=True))
     spread = fit.replicates[:, :, order]
@@ -65,7 +62,8 @@ def test_directions_under_the_true_density(rng: np.random.Generator) -> None:
     # Scales and weights come from the likelihood along directions that are off by the angles.
     assert_allclose(np.linalg.norm(own, axis=0), np.linalg.norm(truth, axis=0), rtol=0.1)
     assert_allclose(fit.candidates[0].weights[order], [0.6, 0.4], atol=0.05)
-    assert_allclose(biases[order], BIASES, atol=1.0)
+    # Settled on 5,000 rows, some 2,000 a component with Fisher information near .1: s.e. about .07.
+    assert_allclose(fit.candidates[0].biases[order], true_biases, atol=0.2)
 
 
 def test_a_gaussian_density_takes_this_way_too(rng: np.random.Generator) -> None:

@@ -65,7 +65,7 @@ def test_moments_of_a_gaussian_are_hermite_tensors(problem: EstimationProblem) -
         cubes -= np.einsum(term, first, identity)
     third = rows.moments(identity, 3, rows.rows.function_values)
     assert_allclose(third.mean(), cubes, atol=1e-12)
-    slices = rows.slices(identity, identity[:, 1:], rows.rows.function_values)
+    slices = rows.slices(identity[:, 1:], rows.rows.function_values)
     assert_allclose(slices.mean(), np.moveaxis(cubes[0], 2, 0)[1:], atol=1e-12)
 
 
