@@ -10,8 +10,9 @@ from moment_init.components import components_along, weigh_components
 from moment_init.diagnostics import weight_sum_warning
 from moment_init.families.quadrature import moment_coefficient
 from moment_init.likelihood.parameters import MixtureParameters, parameter_count
+from moment_init.likelihood.posterior import unit_log_likelihood
 from moment_init.matching import angles_in_degrees, match_components
-from moment_init.polish import polish
+from moment_init.polish import all_rows, polish
 from moment_init.problem import BlockProblem, EstimationProblem
 from moment_init.results import MomentEstimate, StackedDiagnostics, Status
 from moment_init.scores import InputModel
@@ -39,6 +40,13 @@ FloatArray = NDArray[np.float64]
 # components begins with the largest of these, since it counts the directions that stand out.
 MOMENT_ROWS = 60_000
 SEARCH_ROWS = 4 * MOMENT_ROWS
+
+# The same under a density other than the Gaussian, whose scores cost many times as much: the
+# Gaussian's estimate is there as well, and the likelihood decides.
+SCORE_ROWS = 20_000
+
+# Rows whose likelihood decides between densities where no polish follows.
+DECIDING_ROWS = 5_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,13 +160,25 @@ def solve_stacked(
     """
     densities = _usable_densities(problem.source, n_components)
     if not is_polished:
-        return StackedSolution(_fit_moments(problem, densities[0], n_components, rng, None), None)
+        fits = [_fit_moments(problem, each, n_components, rng, None) for each in densities]
+        return StackedSolution(_likeliest(problem, fits, rng), None)
     solutions = []
     for density in densities:
         fit = _fit_clear_moments(problem, density, n_components, rng, moments)
         solutions.append(StackedSolution(fit, polish(problem, fit.candidates, fit.subspace, rng)))
     # The likelihood assumes nothing about the input: it decides between densities.
     return max(solutions, key=_polished_log_likelihood)
+
+
+def _likeliest(
+    problem: EstimationProblem, fits: list[StackedFit], rng: np.random.Generator
+) -> StackedFit:
+    """The fit whose first candidate makes some rows most likely, whatever their inputs."""
+    if len(fits) == 1:
+        return fits[0]
+    rows = all_rows(problem).sample(DECIDING_ROWS, rng)
+    family = problem.data.family
+    return max(fits, key=lambda fit: unit_log_likelihood(family, rows, fit.candidates[0]).sum())
 
 
 def _polished_log_likelihood(solution: StackedSolution) -> float:
@@ -214,14 +234,16 @@ def _fit_clear_moments(
 ) -> StackedFit:
     """Estimate from as many rows as it takes for the directions to stand out clearly."""
     source = problem.source
+    if density is not source.input_model:
+        few = low_order_moments(source, n_rows=SCORE_ROWS)
+        return _fit_moments(problem, density, n_components, rng, few)
     last = min(n_components, source.data.n_features) - 1
     n_rows = MOMENT_ROWS if moments is None else SEARCH_ROWS
     moments = moments or low_order_moments(source, n_rows=n_rows)
     while True:
         subspace = find_subspace(moments.low_orders, n_components)
         is_clear = subspace.spectrum[last] >= CLEAR_EIGENVALUE
-        # A spectrum under the wrong density says nothing: other densities take the rows they get.
-        if is_clear or not moments.is_thinned or density is not source.input_model:
+        if is_clear or not moments.is_thinned:
             return _fit_moments(problem, density, n_components, rng, moments, subspace=subspace)
         n_rows *= 2
         moments = low_order_moments(source, n_rows=n_rows if n_rows <= SEARCH_ROWS else None)

@@ -67,7 +67,10 @@ def test_a_better_density_is_chosen(kind: str, rng: np.random.Generator) -> None
     assert choice.explanation.startswith(f"{choice.chosen.name}: smallest expected error")
     errors = [each.error for each in choice.judgements]
     assert errors == sorted(errors)
-    assert {"gaussian", "student_t", "gaussian_mixture"} <= {e.name for e in choice.judgements}
+    # A t is right for heavy tails and hardly noisier: what takes longer is not tried then.
+    tried = {each.name for each in choice.judgements}
+    assert tried >= {"gaussian", "student_t"}
+    assert ("gaussian_mixture" in tried) == (kind == "clusters")
 
 
 def test_weights_say_how_often_rows_count(rng: np.random.Generator) -> None:

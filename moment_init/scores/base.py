@@ -107,6 +107,26 @@ class InputModel(ABC):
         return 3
 
     @property
+    def pieces(self) -> tuple["InputModel", ...]:
+        """Densities whose mixture this one is, where it is one; itself otherwise."""
+        return (self,)
+
+    def piece_shares(self, X: FloatArray) -> FloatArray:
+        """Posterior probability of each of the `pieces` at each row.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            The inputs.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_pieces)
+            The probabilities.
+        """
+        return np.ones((len(X), 1))
+
+    @property
     def standardising_basis(self) -> FloatArray:
         """Lower triangular L, (n_features, n_features), with L L' the covariance of the input."""
         self._require_fitted()

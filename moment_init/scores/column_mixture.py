@@ -150,7 +150,9 @@ def _em(values: FloatArray, weights: FloatArray, number: int) -> ColumnMixture:
     )
     for _ in range(STEPS):
         joint = fitted._joint(values)
-        shares = np.exp(joint - logsumexp(joint, axis=1, keepdims=True)) * weights[:, None]
+        # Written out: on some hundred values most of SciPy's time would go into its preparations.
+        shares = np.exp(joint - joint.max(axis=1, keepdims=True))
+        shares *= (weights / shares.sum(axis=1))[:, None]
         totals = np.maximum(shares.sum(axis=0), 1e-12)  # an empty normal stays where it is
         means = shares.T @ values / totals
         variances = np.sum(shares * np.square(values[:, None] - means), axis=0) / totals

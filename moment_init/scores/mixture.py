@@ -211,6 +211,27 @@ class GaussianMixture(InputModel):
             raise ValueError(f"`covariances` must have shape {shape}; got {covariances.shape}.")
         self._set_parts(MixtureParameters(weights, means, covariances))
 
+    @property
+    def pieces(self) -> tuple[InputModel, ...]:
+        """The Gaussians."""
+        self._require_fitted()
+        return self._parts
+
+    def piece_shares(self, X: FloatArray) -> FloatArray:
+        """Posterior probability of each of the `pieces` at each row, as `responsibilities`.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            The inputs.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_pieces)
+            The probabilities.
+        """
+        return self.responsibilities(X)
+
     def responsibilities(self, X: ArrayLike) -> FloatArray:
         """Posterior probability of each part at each row.
 

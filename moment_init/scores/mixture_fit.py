@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 from scipy.special import logsumexp
+from threadpoolctl import threadpool_limits
 
 from moment_init.blocks import read_block, sum_over_blocks
 from moment_init.covariance import CorrelationFit
@@ -117,7 +118,9 @@ def _fit_sample(sample: FloatArray, number: int, rng: np.random.Generator) -> An
         max_iter=START_STEPS,
         random_state=int(rng.integers(2**31)),
     )
-    with warnings.catch_warnings():
+    # Threads of k-means wait actively for each other, which takes ten times as long on a busy
+    # machine.
+    with threadpool_limits(1, user_api="openmp"), warnings.catch_warnings():
         # An EM that is still climbing has its density right already; steps on all rows follow.
         warnings.filterwarnings("ignore", message="Best performing initialization did not")
         warnings.filterwarnings("ignore", message="Number of distinct clusters")

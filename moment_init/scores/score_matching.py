@@ -154,12 +154,12 @@ class ScoreMatching(InputModel):
         The score is -z + D theta with D_q = -sin(.) w_q; the Laplacian of a feature is
         -|w_q|^2 cos(.).
         """
-        angles = z @ self._frequencies + self._phases
-        slopes = -np.sin(angles)
+        sines, cosines = self._sines_and_cosines(z)
+        slopes = -sines
         gram = (slopes * weights[:, None]).T @ slopes
         gram *= self._frequencies.T @ self._frequencies
         along = weights @ (slopes * (z @ self._frequencies))
-        laplacian = weights @ np.cos(angles) * np.square(self._frequencies).sum(axis=0)
+        laplacian = weights @ cosines * np.square(self._frequencies).sum(axis=0)
         return float(weights.sum()), gram, np.asarray(-along - laplacian)
 
     def _solve(self, folds: list[tuple[float, FloatArray, FloatArray]]) -> None:
@@ -193,8 +193,23 @@ class ScoreMatching(InputModel):
         shrunk = np.maximum(values, 0.0) + penalties[:, None] * values[-1] + 1e-12 * values[-1]
         return np.asarray(-(inside / shrunk) @ vectors.T / sizes)
 
+    def _sines_and_cosines(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Sine and cosine of the argument of each feature, (n_obs, n_functions).
+
+        Along columns a feature and its neighbour are cosine and sine of one angle, so that half of
+        these need not be computed.
+        """
+        n_along = z.shape[1] * len(COLUMN_FREQUENCIES)
+        along = z @ self._frequencies[:, :n_along]
+        random = z @ self._frequencies[:, 2 * n_along :] + self._phases[2 * n_along :]
+        sine, cosine = np.sin(along), np.cos(along)
+        return (
+            np.concatenate([sine, -cosine, np.sin(random)], axis=1),
+            np.concatenate([cosine, sine, np.cos(random)], axis=1),
+        )
+
     def _waves(self, z: FloatArray) -> FloatArray:
-        return np.asarray(np.cos(z @ self._frequencies + self._phases))
+        return self._sines_and_cosines(z)[1]
 
     def log_density(self, X: ArrayLike) -> FloatArray:
         """Log-density of each row, the constant by quasi-Monte Carlo.
@@ -236,6 +251,7 @@ class ScoreMatching(InputModel):
     def _derivatives(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Gradient in z, and second and third derivatives of the features in their argument."""
         z = self.whiten(X)
-        angles = z @ self._frequencies + self._phases
-        sines, cosines = np.sin(angles) * self.coefficients_, np.cos(angles) * self.coefficients_
-        return -z - sines @ self._frequencies.T, -cosines, sines
+        sines, cosines = self._sines_and_cosines(z)
+        sines *= self.coefficients_
+        cosines *= -self.coefficients_
+        return -z - sines @ self._frequencies.T, cosines, sines

@@ -5,11 +5,11 @@ coefficients are expectations under that density, not known functions of scales 
 are settled by the likelihood of the projected rows instead.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from moment_init.blocks import N_PARTS
 from moment_init.likelihood.parameters import MixtureParameters
@@ -19,7 +19,7 @@ from moment_init.problem import EstimationProblem
 from moment_init.scores import InputModel
 from moment_init.stacked.estimator import StackedFit
 from moment_init.stacked.score_subspace import ScoreMoments, score_moments
-from moment_init.stacked.score_sums import ScoreRows
+from moment_init.stacked.score_sums import ScoreRows, score_pieces
 from moment_init.stacked.settling import settle
 from moment_init.stacked.sums import LowOrders
 from moment_init.stacked.tensor import Candidate, alternating_least_squares, cp_candidates
@@ -64,13 +64,12 @@ def score_estimate(
     -----
     Six or seven passes over the rows, in each of which the density's scores are evaluated.
     """
-    score_rows = ScoreRows(low_orders.rows, density, low_orders.part_weights)
-    moments = score_moments(score_rows, n_components)
+    pieces = score_pieces(low_orders.rows, density, low_orders.part_weights)
+    moments = score_moments(pieces, n_components)
     stack = moments.stack()
     found = cp_candidates(stack, n_components, rng)
-    oriented = _orient(score_rows, moments.subspace, found)
-    candidates = _settled(problem, moments.subspace, oriented, rng)
-    best = found[0]
+    view = _View(*np.linalg.qr(pieces[0].to_whitened(moments.subspace)))
+    candidates = _settled(problem, view, _orient(moments, found), rng)
     # The two triangles of a symmetric slice are one set of moments.
     size = moments.subspace.shape[1]
     n_moments = stack.shape[2] * size * (size + 1) // 2
@@ -79,28 +78,52 @@ def score_estimate(
         candidates=candidates,
         misfits=np.array(misfits) * n_moments / stack.size,
         n_moments=n_moments,
-        subspace=moments.subspace,
+        subspace=view.subspace,
         spectrum=moments.spectrum,
         uses_third_order=True,
         max_order=3,
-        cp_directions=moments.subspace @ best.directions,
-        cp_residual=best.residual,
-        replicates=_replicates(moments, candidates[0]),
+        cp_directions=view.subspace @ view.turn(found[0].directions),
+        cp_residual=found[0].residual,
+        replicates=_replicates(pieces, moments, view, candidates[0]),
         low_orders=low_orders,
     )
 
 
-def _orient(
-    score_rows: ScoreRows, subspace: FloatArray, candidates: tuple[Candidate, ...]
-) -> list[FloatArray]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _View:
+    """The subspace in whitened coordinates.
+
+    Parameters
+    ----------
+    subspace : numpy.ndarray, shape (d, k)
+        Orthonormal basis.
+    triangle : numpy.ndarray, shape (k, k)
+        Takes coordinates of moments, in which noise is even, to those of the basis.
+    """
+
+    subspace: FloatArray
+    triangle: FloatArray
+
+    def turn(self, directions: FloatArray) -> FloatArray:
+        """Unit directions in coordinates of the basis."""
+        turned = self.triangle @ directions
+        return np.asarray(turned / np.linalg.norm(turned, axis=0))
+
+    def turn_back(self, directions: FloatArray) -> FloatArray:
+        """Unit directions in coordinates of moments."""
+        turned = np.linalg.solve(self.triangle, directions)
+        lengths = np.linalg.norm(turned, axis=0)
+        return np.asarray(turned / np.maximum(lengths, np.finfo(float).tiny))
+
+
+def _orient(moments: ScoreMoments, candidates: tuple[Candidate, ...]) -> list[FloatArray]:
     r"""Turn directions so that the response rises along them.
 
     The mean of a rising function of the response rises with every linear predictor: in
     :math:`E[T S_1] = \sum_j a_j u_j` all :math:`a_j` are then positive. T is the rank, which is
     bounded.
     """
-    ranks = rankdata(score_rows.rows.response) / score_rows.rows.n_obs - 0.5
-    slope = score_rows.moments(subspace, 1, lambda block: ranks[block, None]).mean()[0]
+    slope = moments.subspace.T @ moments.slope
     oriented = []
     for candidate in candidates:
         loads = np.linalg.lstsq(candidate.directions, slope, rcond=None)[0]
@@ -110,38 +133,39 @@ def _orient(
 
 def _settled(
     problem: EstimationProblem,
-    subspace: FloatArray,
+    view: _View,
     directions: list[FloatArray],
     rng: np.random.Generator,
 ) -> tuple[MixtureParameters, ...]:
     """Complete mixtures along the directions, best likelihood first."""
     family, data = problem.data.family, problem.data
     rows = all_rows(problem).sample(SETTLING_ROWS, rng)
-    projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ subspace))
+    projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ view.subspace))
     mean = float(data.sample_weight @ problem.response / data.sample_weight.sum())
-    ends = [settle(family, projected, each, mean) for each in directions]
+    ends = [settle(family, projected, view.turn(each), mean) for each in directions]
     ends.sort(key=lambda end: -end.log_likelihood)
-    return tuple(end.parameters.lift(subspace) for end in ends)
+    return tuple(end.parameters.lift(view.subspace) for end in ends)
 
 
-def _replicates(moments: ScoreMoments, best: MixtureParameters) -> FloatArray:
+def _replicates(
+    pieces: Sequence[ScoreRows], moments: ScoreMoments, view: _View, best: MixtureParameters
+) -> FloatArray:
     """Coefficients with each part of the rows left out, (n_parts, d, r).
 
     The span and the directions inside it move; scales, on which directions do not depend, stay.
     """
-    basis = moments.subspace
-    inside = basis.T @ best.coefficients
-    scales = np.linalg.norm(inside, axis=0)
-    start = inside / np.maximum(scales, np.finfo(float).tiny)
+    scales = np.linalg.norm(best.coefficients, axis=0)
+    start = view.turn_back(view.subspace.T @ best.coefficients)
     replicates = []
     for part in range(N_PARTS):
         span = moments.span(left_out=part)
-        left, _, right = np.linalg.svd(span.T @ basis)
+        left, _, right = np.linalg.svd(span.T @ moments.subspace)
         aligned = span @ (left @ right)  # the basis of the span that is nearest to ours
         stack = moments.stack(left_out=part)
         found = alternating_least_squares(stack, start) if len(start) > 1 else None
         turned = start if found is None else _matched(found.directions, start)
-        replicates.append(aligned @ turned * scales)
+        whitened = pieces[0].to_whitened(aligned @ turned)
+        replicates.append(whitened * scales / np.linalg.norm(whitened, axis=0))
     return np.stack(replicates)
 
 

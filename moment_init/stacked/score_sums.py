@@ -7,11 +7,20 @@ contracted by the input model itself, and polynomials are not orthogonal. What c
 take out of the functions, :math:`E[q S_2] = 0` for linear and :math:`E[q S_3] = 0` for quadratic q,
 is found by regression.
 
-All moments are in whitened coordinates :math:`z = L^{-1}(x - \mu)`.
+A density that is a mixture, :math:`p = \sum_k \pi_k p_k`, has as many moments as it has pieces,
+
+.. math:: E[\gamma_k T S_m^{(k)}] = \pi_k E_k[\nabla^m E[T \mid x]], \quad \gamma_k = \pi_k p_k / p,
+
+each with the directions as its components: what a cluster says of them is not averaged with what
+another one says, and the control variates of a cluster are its own.
+
+In whitened coordinates :math:`z = L^{-1}(x - \mu)` the noise of moments is as large in a direction
+as the score is there, :math:`J = E[S_1 S_1'] \ge I`. Moments are contracted with
+:math:`J^{-1/2}`, the frame, in which it is the same in all of them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -21,7 +30,13 @@ from moment_init.blocks import read_block, sum_over_blocks, sums_by_part
 from moment_init.scores import Contraction, InputModel
 from moment_init.stacked.rows import StackedRows
 
-__all__ = ["ControlVariates", "PartSums", "ScoreRows", "fit_control_variates"]
+__all__ = [
+    "ControlVariates",
+    "PartSums",
+    "ScoreRows",
+    "fit_control_variates",
+    "score_pieces",
+]
 
 FloatArray = NDArray[np.float64]
 BlockSums = tuple[FloatArray, ...]
@@ -29,6 +44,16 @@ BlockSums = tuple[FloatArray, ...]
 MOST_ENTRIES = 512
 """Entries of a row's score tensor up to which it is formed, so that one evaluation serves all
 functions of the response; beyond, each function sums its own, which forms no tensors."""
+
+SMALLEST_PIECE = 0.01
+"""Share of the rows below which a piece of a density is left out: its moments would be noise, and
+cost as much as others."""
+
+SHARED_ROWS = 2**14
+"""Rows of a block in which probabilities of pieces are computed."""
+
+FRAME_ROWS = 5_000
+"""Rows from which the frame is found; it need not be exact."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,31 +172,24 @@ def _polynomials(rows: StackedRows, in_units: FloatArray, block: slice) -> Float
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreRows:
-    """Rows with functions of their response and a density of their input.
+    """Rows with functions of their response and a piece of the density of their input.
 
     Parameters
     ----------
     rows : StackedRows
-        Rows in the frame of their mean and covariance.
+        Rows in the frame of their mean and covariance; their weights are divided among the pieces.
     density : InputModel
-        Density of the input, fitted.
+        The piece.
     part_weights : numpy.ndarray, shape (n_parts,)
-        Sum of the weights in each part of the rows.
+        Sum of all weights in each part of the rows.
+    frame : numpy.ndarray, shape (n_features, n_features)
+        Whitened vectors with which moments are contracted.
     """
 
     rows: StackedRows
     density: InputModel
     part_weights: FloatArray
-
-    def first_order(self) -> PartSums:
-        """Moments E[T_k S_1] in all dimensions.
-
-        Returns
-        -------
-        PartSums
-            Sums of shape (n_parts, n_functions, n_features).
-        """
-        return self.moments(np.eye(self.rows.n_features), 1, self.rows.function_values)
+    frame: FloatArray
 
     def moments(
         self, basis: FloatArray, order: int, functions: Callable[[slice], FloatArray]
@@ -181,7 +199,7 @@ class ScoreRows:
         Parameters
         ----------
         basis : numpy.ndarray, shape (n_features, k)
-            Whitened vectors B.
+            Vectors B in coordinates of the frame.
         order : int
             The order m.
         functions : callable
@@ -192,8 +210,7 @@ class ScoreRows:
         PartSums
             Sums of shape (n_parts, n_functions, k, ..., k).
         """
-        contraction = self.density.contract(self.rows.factor @ basis)
-
+        contraction = self.density.contract(self.rows.factor @ self.frame @ basis)
         entries = basis.shape[1] ** order
 
         def sums(block: slice) -> BlockSums:
@@ -211,7 +228,7 @@ class ScoreRows:
         Parameters
         ----------
         thetas : numpy.ndarray, shape (n_features, n_slices)
-            Whitened vectors.
+            Vectors in coordinates of the frame.
         functions : callable
             Maps a slice of rows to the functions, (n_rows, n_functions).
 
@@ -220,7 +237,7 @@ class ScoreRows:
         PartSums
             Sums of shape (n_parts, n_functions * n_slices, n_features, n_features).
         """
-        contraction = self.density.contract(self.rows.factor)
+        contraction = self.density.contract(self.rows.factor @ self.frame)
 
         def sums(block: slice) -> BlockSums:
             inputs = read_block(self.rows.X, block)
@@ -232,6 +249,21 @@ class ScoreRows:
             return (np.concatenate(found),)
 
         return self._by_part(sums, (3 + thetas.shape[1]) * self.rows.n_features)
+
+    def to_whitened(self, columns: FloatArray) -> FloatArray:
+        """Turn components of moments, which are seen in the frame, into whitened vectors.
+
+        Parameters
+        ----------
+        columns : numpy.ndarray, shape (n_features, k)
+            Vectors B'u for whitened u.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_features, k)
+            The vectors u.
+        """
+        return np.asarray(np.linalg.solve(self.frame.T, columns))
 
     def _sum_tensors(
         self, contraction: Contraction, order: int, functions: FloatArray, block: slice
@@ -253,3 +285,59 @@ class ScoreRows:
         rows = self.rows
         (found,) = sums_by_part(sums, rows.n_obs, doubles, is_shuffled=rows.is_shuffled)
         return PartSums(found, self.part_weights)
+
+
+def score_pieces(
+    rows: StackedRows, density: InputModel, part_weights: FloatArray
+) -> tuple[ScoreRows, ...]:
+    """Divide the rows among the pieces of a density, and find the frame that they share.
+
+    Parameters
+    ----------
+    rows : StackedRows
+        Rows in the frame of their mean and covariance.
+    density : InputModel
+        Density of the input, fitted.
+    part_weights : numpy.ndarray, shape (n_parts,)
+        Sum of the weights in each part of the rows.
+
+    Returns
+    -------
+    tuple of ScoreRows
+        A piece each. Those that hold hardly any rows are left out.
+    """
+    shares = _piece_shares(rows, density)
+    kept = [
+        (piece, np.ascontiguousarray(share * rows.weights))
+        for piece, share in zip(density.pieces, shares.T, strict=True)
+    ]
+    total = float(rows.weights.sum())
+    kept = [(piece, own) for piece, own in kept if own.sum() > SMALLEST_PIECE * total]
+    frame = _even_frame(rows, kept)
+    return tuple(
+        ScoreRows(replace(rows, weights=own), piece, part_weights, frame) for piece, own in kept
+    )
+
+
+def _piece_shares(rows: StackedRows, density: InputModel) -> FloatArray:
+    """Posterior probabilities of the pieces, (n_obs, n_pieces), by blocks of rows."""
+    if len(density.pieces) == 1:
+        return np.ones((rows.n_obs, 1))
+    return np.concatenate(
+        [
+            density.piece_shares(read_block(rows.X, slice(start, start + SHARED_ROWS)))
+            for start in range(0, rows.n_obs, SHARED_ROWS)
+        ]
+    )
+
+
+def _even_frame(rows: StackedRows, pieces: list[tuple[InputModel, FloatArray]]) -> FloatArray:
+    """J^(-1/2), J the variance of the first score in whitened coordinates, from some rows."""
+    index = np.arange(0, rows.n_obs, max(1, rows.n_obs // FRAME_ROWS))
+    inputs = read_block(rows.X, index)
+    variance = np.zeros((rows.n_features, rows.n_features))
+    for piece, weights in pieces:
+        scores = piece.contract(rows.factor).score(inputs, 1)
+        variance += (scores.T * weights[index]) @ scores
+    values, vectors = np.linalg.eigh(variance / sum(own[index].sum() for _, own in pieces))
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)

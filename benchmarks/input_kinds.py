@@ -1,0 +1,153 @@
+"""Kinds of inputs that are not Gaussian, each with the density that it was drawn from."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from moment_init.scores import (
+    RBM,
+    ColumnDensity,
+    GaussianMixture,
+    Independent,
+    InputModel,
+    StudentT,
+)
+
+__all__ = ["INPUT_KINDS", "Inputs", "standardised_inputs"]
+
+FloatArray = NDArray[np.float64]
+
+CLUSTER_WEIGHTS = np.array([0.5, 0.3, 0.2])
+CLUSTER_DISTANCE = 5.0
+"""Smallest distance of two centres, in deviations within a cluster: a row in a hundred lies nearer
+to another centre than to its own."""
+
+DEGREES = 5.0
+LOG_DEVIATION = 0.5
+LARGE_SHAPE, SMALL_SHAPE = 8.0, 2.0
+
+N_HIDDEN = 4
+HIDDEN_LENGTH = 2.0
+"""Length of a hidden unit's weights: two modes that touch along each."""
+
+GIBBS_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """Rows and where they come from.
+
+    Parameters
+    ----------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        The rows.
+    density : InputModel or None
+        Their density; None where it has no score of the third order.
+    """
+
+    X: FloatArray
+    density: InputModel | None
+
+
+def _gaussian(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
+    return Inputs(rng.standard_normal((n_obs, n_features)), None)
+
+
+def _clusters(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
+    """Three clusters about random centres, each with the identity as covariance."""
+    centres = rng.standard_normal((len(CLUSTER_WEIGHTS), n_features))
+    sides = np.linalg.norm(centres - np.roll(centres, 1, axis=0), axis=1)
+    centres *= CLUSTER_DISTANCE / sides.min()
+    labels = rng.choice(len(CLUSTER_WEIGHTS), n_obs, p=CLUSTER_WEIGHTS)
+    X = centres[labels] + rng.standard_normal((n_obs, n_features))
+    covariances = np.broadcast_to(np.eye(n_features), (3, n_features, n_features))
+    return Inputs(
+        X, GaussianMixture(weights=CLUSTER_WEIGHTS, means=centres, covariances=covariances)
+    )
+
+
+def _student_t(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
+    radii = np.sqrt(DEGREES / rng.chisquare(DEGREES, (n_obs, 1)))
+    density = StudentT(np.zeros(n_features), np.eye(n_features), DEGREES)
+    return Inputs(radii * rng.standard_normal((n_obs, n_features)), density)
+
+
+def _gamma(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
+    X = rng.standard_gamma(LARGE_SHAPE, (n_obs, n_features))
+    return Inputs(X, Independent([ColumnDensity("gamma", shapes=(LARGE_SHAPE,))] * n_features))
+
+
+def _lognormal(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
+    X = rng.lognormal(0.0, LOG_DEVIATION, (n_obs, n_features))
+    return Inputs(
+        X, Independent([ColumnDensity("lognormal", shapes=(LOG_DEVIATION,))] * n_features)
+    )
+
+
+def _rbm(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
+    """A restricted Boltzmann machine with unit variances, by Gibbs sampling from many chains."""
+    weights = rng.standard_normal((n_features, N_HIDDEN))
+    weights *= HIDDEN_LENGTH / np.linalg.norm(weights, axis=0)
+    # Units are on as often as off where x is at its own centre.
+    bias = rng.standard_normal(N_HIDDEN) * 0.3 - 0.5 * np.square(weights).sum(axis=0)
+    hidden = (rng.random((n_obs, N_HIDDEN)) < 0.5).astype(np.float64)
+    for _ in range(GIBBS_STEPS):
+        X = hidden @ weights.T + rng.standard_normal((n_obs, n_features))
+        hidden = (rng.random((n_obs, N_HIDDEN)) < expit(X @ weights + bias)).astype(np.float64)
+    density = RBM(
+        weights=weights,
+        visible_bias=np.zeros(n_features),
+        hidden_bias=bias,
+        precision=np.ones(n_features),
+    )
+    return Inputs(X, density)
+
+
+def _short_gamma(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
+    return Inputs(rng.standard_gamma(SMALL_SHAPE, (n_obs, n_features)), None)
+
+
+def _uniform(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
+    return Inputs(rng.uniform(-1.0, 1.0, (n_obs, n_features)), None)
+
+
+INPUT_KINDS: Mapping[str, Callable[[np.random.Generator, int, int], Inputs]] = MappingProxyType(
+    {
+        "gaussian": _gaussian,
+        "clusters": _clusters,
+        "t5": _student_t,
+        "gamma(8)": _gamma,
+        "lognormal": _lognormal,
+        "rbm": _rbm,
+        "gamma(2)": _short_gamma,
+        "uniform": _uniform,
+    }
+)
+"""From (rng, n_obs, n_features), by name."""
+
+
+def standardised_inputs(
+    name: str,
+) -> Callable[[np.random.Generator, int, int], FloatArray]:
+    """Draw a kind of inputs with columns of mean zero and variance one.
+
+    Parameters
+    ----------
+    name : str
+        One of `INPUT_KINDS`.
+
+    Returns
+    -------
+    callable
+        Rows from (rng, n_obs, n_features).
+    """
+
+    def draw(rng: np.random.Generator, n_obs: int, n_features: int) -> FloatArray:
+        X = INPUT_KINDS[name](rng, n_obs, n_features).X
+        return np.asarray((X - X.mean(axis=0)) / X.std(axis=0))
+
+    return draw

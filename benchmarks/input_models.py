@@ -1,0 +1,182 @@
+"""Inputs that are not Gaussian: the density that is chosen against the true one and the Gaussian.
+
+A bernoulli mixture of two components with four features, random coefficients whose predictors have
+a given standard deviation, and inputs of every kind. "auto" is the default call; beside it stand
+the true density and the Gaussian as `input_model`, each polished and as moments alone. Uniform and
+Gamma(2) columns have no score of the third order: the status must say so.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from benchmarks.input_kinds import INPUT_KINDS
+from benchmarks.mixtures import timed, worst_cosine
+from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
+from moment_init import MixtureData, Status, simulate_mixture
+from moment_init.results import MomentEstimate
+from moment_init.scores import InputModel
+
+__all__ = ["BENCHMARK", "run"]
+
+N_DATA_SETS, QUICK_DATA_SETS = 20, 1
+N_OBS, QUICK_OBS = 50_000, 3_000
+N_FEATURES, N_COMPONENTS = 4, 2
+
+# Standard deviation of a linear predictor, and how far its centre may be from zero.
+PREDICTOR_SD, LARGEST_CENTRE = 3.0, 0.5
+
+SHARE_BAR, ABSOLUTE_BAR = 0.95, 0.9
+NO_SCORE = ("gamma(2)", "uniform")
+
+Measurement = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _DataSet:
+    data: MixtureData
+    density: InputModel | None
+
+
+def run(options: Options) -> Outcome:
+    """Estimate mixtures with every kind of inputs under every density.
+
+    Parameters
+    ----------
+    options : Options
+        Size and seed.
+
+    Returns
+    -------
+    Outcome
+        Mean over data sets of the worst |cos|, by kind and density.
+    """
+    n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
+    rows: list[Row] = []
+    figures: list[Figure] = []
+    for number, kind in enumerate(INPUT_KINDS):
+        measured = [
+            _measure(
+                _draw(kind, QUICK_OBS if options.is_quick else N_OBS, [options.seed, number, i]),
+                options.seed + i,
+            )
+            for i in range(n_data_sets)
+        ]
+        rows.append(_row(kind, measured))
+        figures += _figures(kind, measured, is_judged=not options.is_quick)
+    settings = {
+        "data_sets": n_data_sets,
+        "cosine": "mean over data sets of the worst |cos| of a direction, after matching",
+        "alone": "moments without the polish by likelihood",
+    }
+    return Outcome(tuple(rows), tuple(figures), settings)
+
+
+def _draw(kind: str, n_obs: int, seed: Sequence[int]) -> _DataSet:
+    """Draw inputs, and a mixture whose predictors have one standard deviation."""
+    rng = np.random.default_rng(seed)
+    inputs = INPUT_KINDS[kind](rng, n_obs, N_FEATURES)
+    mean, covariance = inputs.X.mean(axis=0), np.cov(inputs.X.T)
+    coefficients = rng.standard_normal((N_FEATURES, N_COMPONENTS))
+    variances = np.einsum("ij,ik,kj->j", coefficients, covariance, coefficients)
+    coefficients *= PREDICTOR_SD / np.sqrt(variances)
+    scales = np.linalg.norm(coefficients, axis=0)
+    centres = rng.uniform(-LARGEST_CENTRE, LARGEST_CENTRE, N_COMPONENTS)
+    data = simulate_mixture(
+        *(n_obs, N_FEATURES, N_COMPONENTS),
+        family="bernoulli",
+        directions=coefficients / scales,
+        scales=scales,
+        biases=centres - mean @ coefficients,
+        inputs=inputs.X,
+        random_seed=rng,
+    )
+    return _DataSet(data, inputs.density)
+
+
+def _measure(drawn: _DataSet, seed: int) -> Measurement:
+    """Worst cosines under each density, polished and not; status and choice of the default call."""
+    models: dict[str, Any] = {"auto": "auto", "gaussian": "gaussian"}
+    if drawn.density is not None:
+        models["true"] = drawn.density
+    measured: Measurement = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the status is reported
+        for name, model in models.items():
+            for suffix, polish in (("", True), (" alone", False)):
+                result, seconds = timed(drawn.data, seed, input_model=model, polish=polish)
+                measured[name + suffix] = worst_cosine(result, drawn.data)
+                measured[name + suffix + " s"] = seconds
+                if name == "auto" and polish:
+                    measured["status"] = result.status
+                    measured["chosen"] = _chosen(result)
+    return measured
+
+
+def _row(kind: str, measured: Sequence[Measurement]) -> Row:
+    names = ("auto", "true", "gaussian")
+    row: Row = {"inputs": kind}
+    for suffix in ("", " alone"):
+        row |= {name + suffix: _mean(measured, name + suffix) for name in names}
+    worst = min(each["auto"] for each in measured)
+    chosen = Counter(each["chosen"] for each in measured)
+    return row | {
+        "auto min": worst,
+        "chosen": ", ".join(f"{name} {count}" for name, count in chosen.most_common()),
+        "input_assumption": _share_of_status(measured),
+        "auto s / gaussian s": fmean(each["auto s"] for each in measured)
+        / fmean(each["gaussian s"] for each in measured),
+    }
+
+
+def _figures(kind: str, measured: Sequence[Measurement], *, is_judged: bool) -> list[Figure]:
+    if kind in NO_SCORE:
+        found = {
+            "mean worst |cos| of the default call": fmean(each["auto"] for each in measured),
+            "share of data sets whose status names the assumption": _share_of_status(measured),
+        }
+        return [
+            Figure(
+                f"{kind}: {name}",
+                value,
+                f">= {ABSOLUTE_BAR:g}",
+                value >= ABSOLUTE_BAR if is_judged else None,
+            )
+            for name, value in found.items()
+        ]
+    figures = []
+    for suffix, words in (("", "default call"), (" alone", "moments alone")):
+        given = [_mean(measured, name + suffix) for name in ("true", "gaussian")]
+        best = max(value for value in given if value is not None)
+        share = fmean(each["auto" + suffix] for each in measured) / best
+        figures.append(
+            Figure(
+                f"{kind}: |cos| of the {words} over the better of true density and Gaussian",
+                share,
+                f">= {SHARE_BAR:g}",
+                share >= SHARE_BAR if is_judged else None,
+            )
+        )
+    return figures
+
+
+def _chosen(result: MomentEstimate) -> str:
+    return "" if result.input_choice is None else result.input_choice.chosen.name
+
+
+def _share_of_status(measured: Sequence[Measurement]) -> float:
+    return fmean(each["status"] is Status.INPUT_ASSUMPTION for each in measured)
+
+
+def _mean(measured: Sequence[Measurement], name: str) -> float | None:
+    return fmean(each[name] for each in measured) if name in measured[0] else None
+
+
+BENCHMARK = Benchmark(
+    "input_models", "worst |cos| for inputs that are not Gaussian, by density assumed", run
+)
