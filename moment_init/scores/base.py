@@ -11,9 +11,13 @@ from moment_init.covariance import CorrelationFit, fit_correlation
 from moment_init.data import validate_features, validate_sample_weight
 from moment_init.scores.contraction import Contraction
 
-__all__ = ["InputModel"]
+__all__ = ["SMALLEST_PIECE", "InputModel"]
 
 FloatArray = NDArray[np.float64]
+
+SMALLEST_PIECE = 0.01
+"""Share of the rows below which a piece of a density is left out: its moments would be noise, and
+cost as much as others."""
 
 
 class InputModel(ABC):

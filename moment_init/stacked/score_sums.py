@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from moment_init.blocks import read_block, sum_over_blocks, sums_by_part
 from moment_init.scores import Contraction, InputModel
+from moment_init.scores.base import SMALLEST_PIECE
 from moment_init.stacked.rows import StackedRows
 
 __all__ = [
@@ -44,10 +45,6 @@ BlockSums = tuple[FloatArray, ...]
 MOST_ENTRIES = 512
 """Entries of a row's score tensor up to which it is formed, so that one evaluation serves all
 functions of the response; beyond, each function sums its own, which forms no tensors."""
-
-SMALLEST_PIECE = 0.01
-"""Share of the rows below which a piece of a density is left out: its moments would be noise, and
-cost as much as others."""
 
 SHARED_ROWS = 2**14
 """Rows of a block in which probabilities of pieces are computed."""
