@@ -7,6 +7,7 @@ with :math:`a_j` the anchor and :math:`K_j = \kappa Q_j` the basis of its comple
 the user's units; and the predictor at the mean input, :math:`\langle \mu, \beta_j \rangle`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -117,12 +118,13 @@ class AnchoredCoefficient(FusedOperation):
         def forward(anchor: Any, basis: Any, mean: Any, tilt: Any, scale: Any) -> Any:
             n_features, n_components, n_tilts = basis.shape
             coefficient = np.empty((n_features, n_components))
-            at_mean = np.zeros(n_components)
+            at_mean = np.empty(n_components)
             for j in range(n_components):
+                at_mean[j] = 0.0
                 squared = 1.0
                 for t in range(n_tilts):
                     squared += squared_kappa * tilt[j, t] * tilt[j, t]
-                factor = scale[j] / np.sqrt(squared)
+                factor = scale[j] / math.sqrt(squared)
                 for k in range(n_features):
                     total = anchor[k, j]
                     for t in range(n_tilts):
@@ -156,13 +158,14 @@ class AnchoredCoefficient(FusedOperation):
             of_mean: Any,
         ) -> Any:
             n_features, n_components, n_tilts = basis.shape
-            of_tilt = np.zeros((n_components, n_tilts))
+            of_tilt = np.empty((n_components, n_tilts))
             of_scale = np.empty(n_components)
             for j in range(n_components):
                 squared = 1.0
                 for t in range(n_tilts):
                     squared += squared_kappa * tilt[j, t] * tilt[j, t]
-                length = np.sqrt(squared)
+                    of_tilt[j, t] = 0.0
+                length = math.sqrt(squared)
                 along = 0.0
                 for k in range(n_features):
                     cotangent = of_coefficient[k, j] + mean[k] * of_mean[j]

@@ -18,6 +18,8 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
+from moment_init.models.kernels import jit_options
+
 __all__ = ["FusedGradient", "FusedOperation"]
 
 
@@ -37,7 +39,7 @@ class FusedOperation(Op):
     __props__: ClassVar[tuple[str, ...]] = ()
     n_data: ClassVar[int] = 0
     n_outputs: ClassVar[int] = 1
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     @abstractmethod
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
@@ -293,12 +295,12 @@ def _store(results: Any, output_storage: Any) -> None:
 
 @register_funcify_default_op_cache_key(FusedOperation)
 def _compile_value(op: Any, node: Any = None, **unused: Any) -> tuple[Any, int]:
-    return numba_njit(op.value_loop()), op.version
+    return numba_njit(op.value_loop(), **jit_options()), op.version
 
 
 @register_funcify_default_op_cache_key(FusedGradient)
 def _compile_gradient(op: Any, node: Any = None, **unused: Any) -> tuple[Any, int]:
-    return numba_njit(op.operation.gradient_loop()), op.operation.version
+    return numba_njit(op.operation.gradient_loop(), **jit_options()), op.operation.version
 
 
 @node_rewriter([FusedOperation, FusedGradient])

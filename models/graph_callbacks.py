@@ -30,6 +30,8 @@ from pytensor.link.numba.dispatch.basic import (
 )
 from pytensor.link.utils import fgraph_to_python
 
+from moment_init.models.kernels import jit_options
+
 __all__ = ["DataTable", "FlatPoint", "GraphCompiler"]
 
 _DOUBLES = types.CPointer(types.double)
@@ -309,8 +311,9 @@ class GraphCompiler:
             fgraph, op_conversion_fn=convert, type_conversion_fn=numba_typify, fgraph_name="graph"
         )
         # Not inlined, though that compiles faster: an error that inlined code raises within the
-        # callback's `try` can end the process (numba 0.68).
-        return numba_njit(python)
+        # callback's `try` can end the process (numba 0.68). With the options of our own loops: what
+        # numba brings itself is then compiled for both at once.
+        return numba_njit(python, **jit_options())
 
 
 def _cache_key(fgraph: Any, source: str, dtypes: Mapping[str, Any]) -> str | None:

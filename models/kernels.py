@@ -21,7 +21,7 @@ from scipy import special
 from moment_init.families.dispersion import STIRLING_FROM
 from moment_init.families.links import LARGEST_LOG_MEAN
 
-__all__ = ["JIT_OPTIONS", "KERNELS", "Kernel", "jitable"]
+__all__ = ["JIT_OPTIONS", "KERNELS", "Kernel", "jit_options", "jitable"]
 
 JIT_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
@@ -29,9 +29,13 @@ JIT_OPTIONS: Mapping[str, Any] = MappingProxyType(
         "fastmath": frozenset({"arcp", "contract", "afn", "reassoc", "nsz"}),
         # A division by zero is an infinity, not an exception with its branch in the loop.
         "error_model": "numpy",
+        # Compiled code alone calls these: no wrapper for Python or C has to be compiled.
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
     }
 )
-"""Options of numba for everything here and for the loops around it."""
+"""Options of numba for everything here and for the loops around it. Where all that a graph calls
+has the same options, numba compiles its own `np.empty` and the like once."""
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)
@@ -78,6 +82,17 @@ class Kernel(NamedTuple):
     mean_and_slope: Callable[[float], tuple[float, float]] | None = None
 
 
+def jit_options() -> dict[str, Any]:
+    """Return `JIT_OPTIONS` in the types that numba asks for.
+
+    Returns
+    -------
+    dict of str to object
+        Keyword arguments of ``numba.njit``.
+    """
+    return {**JIT_OPTIONS, "fastmath": set(JIT_OPTIONS["fastmath"])}
+
+
 def jitable[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Let compiled code call a function that stays an ordinary one for Python.
 
@@ -91,8 +106,7 @@ def jitable[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     callable
         The same function.
     """
-    options = {**JIT_OPTIONS, "fastmath": set(JIT_OPTIONS["fastmath"])}
-    register_jitable(**options)(function)
+    register_jitable(**jit_options())(function)
     return function
 
 
@@ -164,7 +178,8 @@ def _logistic(z: float) -> tuple[float, float, float]:
 
 @jitable
 def _logit_mean_and_slope(z: float) -> tuple[float, float]:
-    odds = math.exp(min(-z, _LARGEST_LOG_ODDS))
+    # Not `min`, which is one more function to compile.
+    odds = math.exp(_LARGEST_LOG_ODDS if -z > _LARGEST_LOG_ODDS else -z)
     mean = 1.0 / (1.0 + odds)
     return mean, odds * mean * mean
 
@@ -212,7 +227,7 @@ def _bernoulli_logit(
 ) -> tuple[float, float, float]:
     z = sign * eta
     _, lower, log_larger = _logistic(z)
-    return log_larger + min(z, 0.0), sign * lower, 0.0
+    return log_larger + (z if z < 0.0 else 0.0), sign * lower, 0.0
 
 
 @jitable

@@ -12,10 +12,19 @@ from typing import Any, ClassVar
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
+from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.rewriting.basic import register_specialize
 
 from moment_init.models.fused_operation import FusedOperation
 
-__all__ = ["ColumnSums", "LinearPredictor", "column_sums", "linear_predictor"]
+__all__ = [
+    "ColumnSums",
+    "LinearPredictor",
+    "column_sums",
+    "linear_predictor",
+    "sum_columns_equally",
+]
 
 
 def linear_predictor(inputs: Any, coefficient: Any, bias: Any) -> Any:
@@ -43,8 +52,8 @@ def column_sums(weight: Any, matrix: Any) -> Any:
 
     Parameters
     ----------
-    weight : tensor_like, shape (n_obs,)
-        Weights.
+    weight : tensor_like, shape (n_obs,) or (1,)
+        Weights; one stands for equal weights.
     matrix : tensor_like, shape (n_obs, n_components)
         The matrix.
 
@@ -150,8 +159,12 @@ class LinearPredictor(FusedOperation):
         def sums(inputs: Any, coefficient: Any, bias: Any, cotangent: Any) -> Any:
             n_obs, n_features = inputs.shape
             n_components = cotangent.shape[1]
-            columns = np.zeros((n_components, n_features))
-            level = np.zeros(n_components)
+            columns = np.empty((n_components, n_features))
+            level = np.empty(n_components)
+            for j in range(n_components):
+                level[j] = 0.0
+                for k in range(n_features):
+                    columns[j, k] = 0.0
             for i in range(n_obs):
                 for j in range(n_components):
                     share = cotangent[i, j]
@@ -217,7 +230,8 @@ class ColumnSums(FusedOperation):
         output_storage : list of list
             Where the sums go.
         """
-        output_storage[0][0] = inputs[0] @ inputs[1]
+        weight, matrix = inputs
+        output_storage[0][0] = np.broadcast_to(weight, matrix.shape[:1]) @ matrix
 
     def value_loop(self) -> Callable[..., Any]:
         """Row by row.
@@ -230,10 +244,13 @@ class ColumnSums(FusedOperation):
 
         def sums(weight: Any, matrix: Any) -> Any:
             n_obs, n_columns = matrix.shape
-            total = np.zeros(n_columns)
+            stride = 0 if weight.shape[0] == 1 else 1
+            total = np.empty(n_columns)
+            for j in range(n_columns):
+                total[j] = 0.0
             for i in range(n_obs):
                 for j in range(n_columns):
-                    total[j] += weight[i] * matrix[i, j]
+                    total[j] += weight[stride * i] * matrix[i, j]
             return total
 
         return sums
@@ -249,12 +266,41 @@ class ColumnSums(FusedOperation):
 
         def products(weight: Any, matrix: Any, cotangent: Any) -> Any:
             n_obs, n_columns = matrix.shape
-            of_weight = np.zeros(n_obs)
+            stride = 0 if weight.shape[0] == 1 else 1
+            of_weight = np.zeros(weight.shape[0])
             of_matrix = np.empty((n_obs, n_columns))
             for i in range(n_obs):
                 for j in range(n_columns):
-                    of_weight[i] += matrix[i, j] * cotangent[j]
-                    of_matrix[i, j] = weight[i] * cotangent[j]
+                    of_weight[stride * i] += matrix[i, j] * cotangent[j]
+                    of_matrix[i, j] = weight[stride * i] * cotangent[j]
             return of_weight, of_matrix
 
         return products
+
+
+@register_specialize
+@node_rewriter([ColumnSums])
+def sum_columns_equally(fgraph: Any, node: Apply[Any]) -> list[Any] | None:
+    """Take one weight for many equal ones, which the derivative of a sum over rows has.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        The graph.
+    node : Apply
+        Where columns are summed.
+
+    Returns
+    -------
+    list of TensorVariable or None
+        The sums; None where weights may differ.
+    """
+    weight, matrix = node.inputs
+    if weight.owner is None or not isinstance(weight.owner.op, Alloc):
+        return None
+    if weight.type.shape == (1,):
+        return None
+    value = weight.owner.inputs[0]
+    if value.type.ndim == 1 and value.type.shape != (1,):
+        return None
+    return [column_sums(value.reshape((1,)) if value.type.ndim == 0 else value, matrix)]

@@ -17,12 +17,14 @@ from numpy.typing import ArrayLike
 
 from moment_init.arguments import RandomSeed
 from moment_init.families import Family
+from moment_init.formulas import takes_formula
 from moment_init.models.model_building import build_model
 from moment_init.models.specification import Directions, specify
 
 __all__ = ["mixture_glm", "mixture_of_experts"]
 
 
+@takes_formula
 def mixture_glm(
     X: Any,
     y: Any,
@@ -48,10 +50,11 @@ def mixture_glm(
 
     Parameters
     ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs; names of a DataFrame's columns become the `feature` coordinate.
-    y : array-like, shape (n_obs,)
-        Response.
+    X : array-like or DataFrame, shape (n_obs, n_features), or str
+        Inputs; names of a DataFrame's columns become the `feature` coordinate. Or a formula, such
+        as ``"y ~ a + b | g"``.
+    y : array-like, shape (n_obs,), or DataFrame
+        Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
@@ -154,6 +157,7 @@ def mixture_glm(
     return build_model(specification, priors)
 
 
+@takes_formula
 def mixture_of_experts(
     X: Any,
     y: Any,
@@ -179,10 +183,10 @@ def mixture_of_experts(
 
     Parameters
     ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs of the experts.
-    y : array-like, shape (n_obs,)
-        Response.
+    X : array-like or DataFrame, shape (n_obs, n_features), or str
+        Inputs of the experts; or a formula, see `mixture_glm`.
+    y : array-like, shape (n_obs,), or DataFrame
+        Response; or the formula's data.
     n_components : int
         Number of experts.
     family : str or Family, default "bernoulli"

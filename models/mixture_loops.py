@@ -1,11 +1,14 @@
 """Loops over the rows of a mixture: value and derivatives in one pass, compiled by numba.
 
-Every loop takes ``(y, eta, log_weight, dispersion, n_trials, sample_weight, group)``, with log
-weights of shape (1, n_components) or (n_obs, n_components) and empty arrays for what the mixture
-has no use for. It returns, row by row, the log density, its derivatives in log weight, eta and
-dispersion, and the first row of each row's group.
+Every loop takes ``(y, eta, log_weight, dispersion, n_trials, sample_weight, group)``, those of them
+that the mixture has. It returns, row by row, the log density, its derivatives in log weight, eta
+and dispersion, and the first row of each row's group; the last two where there are such.
+
+What the layout has no use for is None, and numba drops the branches that would read it before it
+types them. Nothing else of a layout costs time to compile.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from moment_init.models.kernels import JIT_OPTIONS, KERNELS, Kernel, jitable
+from moment_init.models.kernels import KERNELS, Kernel, jit_options, jitable
 
 __all__ = ["MixtureLayout", "compiled_loop", "mixture_loop"]
 
@@ -41,6 +44,18 @@ class MixtureLayout(NamedTuple):
     has_sample_weight: bool
     has_groups: bool
 
+    @property
+    def optional_positions(self) -> tuple[int, int, int, int]:
+        """Where dispersion, trials, sample weight and groups stand among the optional inputs.
+
+        Returns
+        -------
+        tuple of int
+            A position for each; without meaning for those that are not there.
+        """
+        first, second, third = itertools.accumulate(map(int, self[1:-1]))
+        return 0, first, second, third
+
 
 def mixture_loop(family: str, link: str, layout: MixtureLayout) -> Loop:
     """Assemble the loop of one family, link and layout.
@@ -55,7 +70,8 @@ def mixture_loop(family: str, link: str, layout: MixtureLayout) -> Loop:
     Returns
     -------
     callable
-        A Python function within numba's language, as the head of the module describes it.
+        A Python function within numba's language, as the head of the module describes it:
+        ``(y, eta, log_weight, *optional inputs)`` to a tuple of arrays.
     """
     kernel = KERNELS[family, link]
     if layout.has_groups:
@@ -67,7 +83,7 @@ def mixture_loop(family: str, link: str, layout: MixtureLayout) -> Loop:
 
 
 def compiled_loop(family: str, link: str, layout: MixtureLayout) -> Any:
-    """Wrap the loop so that it takes and returns only what the mixture has.
+    """Let numba compile the loop of one family, link and layout.
 
     Parameters
     ----------
@@ -79,54 +95,9 @@ def compiled_loop(family: str, link: str, layout: MixtureLayout) -> Any:
     Returns
     -------
     numba dispatcher
-        From ``(y, eta, log_weight, *optional inputs)`` to a tuple of arrays; to be called from
-        compiled code.
+        As `mixture_loop`; to be called from compiled code.
     """
-    loop = jitable(mixture_loop(family, link, layout))
-    gather = _gathering(layout)
-    options = {**JIT_OPTIONS, "fastmath": set(JIT_OPTIONS["fastmath"])}
-    has_dispersion, has_groups = layout.has_dispersion, layout.has_groups
-
-    def mixture_log_density(*inputs):  # type: ignore[no-untyped-def]
-        value, share, slope, dispersion_slope, first = loop(*gather(inputs))
-        # Only one of these returns is left after numba has pruned the others.
-        if has_dispersion and has_groups:
-            return value, share, slope, dispersion_slope, first
-        if has_dispersion:
-            return value, share, slope, dispersion_slope
-        if has_groups:
-            return value, share, slope, first
-        return value, share, slope
-
-    return numba_njit(mixture_log_density, **options)
-
-
-def _gathering(layout: MixtureLayout) -> Callable[..., Any]:
-    """Put empty arrays where an input is missing, and log weights into two dimensions."""
-    has_row_weights, has_dispersion, has_trials, has_sample_weight, has_groups = layout
-    at_trials = 3 + has_dispersion
-    at_sample_weight = at_trials + has_trials
-    at_groups = at_sample_weight + has_sample_weight
-
-    def gather(inputs):  # type: ignore[no-untyped-def]
-        nothing = np.empty(0)
-        weights = inputs[2] if has_row_weights else _as_row(inputs[2])
-        dispersion = inputs[3] if has_dispersion else nothing
-        n_trials = inputs[at_trials] if has_trials else nothing
-        sample_weight = inputs[at_sample_weight] if has_sample_weight else nothing
-        group = inputs[at_groups] if has_groups else np.empty(0, np.int64)
-        return inputs[0], inputs[1], weights, dispersion, n_trials, sample_weight, group
-
-    return jitable(gather)
-
-
-@jitable
-def _as_row(vector: Any) -> Any:
-    """A copy of shape (1, n); numba reshapes contiguous arrays only."""
-    row = np.empty((1, vector.shape[0]))
-    for j in range(vector.shape[0]):
-        row[0, j] = vector[j]
-    return row
+    return numba_njit(mixture_loop(family, link, layout), **jit_options())
 
 
 def _constants_of(kernel: Kernel) -> Callable[..., Any]:
@@ -134,8 +105,8 @@ def _constants_of(kernel: Kernel) -> Callable[..., Any]:
     prepare_component = kernel.prepare_component
 
     def prepare(dispersion, n_components):  # type: ignore[no-untyped-def]
-        constants = np.zeros((n_components, 4))
-        for j in range(dispersion.shape[0]):
+        constants = np.empty((n_components, 4))
+        for j in range(n_components):
             c0, c1, c2, c3 = prepare_component(dispersion[j])
             constants[j, 0] = c0
             constants[j, 1] = c1
@@ -155,12 +126,11 @@ def _row_evaluation(kernel: Kernel, layout: MixtureLayout) -> Callable[..., Any]
         i, y, eta, log_weight, constants, n_trials, sample_weight, share, slope, dispersion_slope
     ):
         n_components = eta.shape[1]
-        at = i if has_row_weights else 0
         response = float(y[i])
         base, number = prepare_row(response, float(n_trials[i]) if has_trials else 1.0)
         largest = -np.inf
         for j in range(n_components):
-            joint = log_weight[at, j]
+            joint = log_weight[i, j] if has_row_weights else log_weight[j]
             slope[i, j] = 0.0
             if has_dispersion:
                 dispersion_slope[i, j] = 0.0
@@ -169,10 +139,10 @@ def _row_evaluation(kernel: Kernel, layout: MixtureLayout) -> Callable[..., Any]
                     response,
                     number,
                     eta[i, j],
-                    constants[j, 0],
-                    constants[j, 1],
-                    constants[j, 2],
-                    constants[j, 3],
+                    constants[j, 0] if has_dispersion else 0.0,
+                    constants[j, 1] if has_dispersion else 0.0,
+                    constants[j, 2] if has_dispersion else 0.0,
+                    constants[j, 3] if has_dispersion else 0.0,
                 )
                 joint += value
                 slope[i, j] = eta1
@@ -213,17 +183,18 @@ def _shares(joint: Any, i: int, largest: float, factor: float) -> float:
 def _row_loop(kernel: Kernel, layout: MixtureLayout, evaluate_row: Callable[..., Any]) -> Loop:
     """Rows on their own, in the log domain."""
     prepare = _constants_of(kernel)
-    has_dispersion = layout.has_dispersion
+    _, has_dispersion, has_trials, has_sample_weight, _ = layout
+    at_dispersion, at_trials, at_sample_weight, _ = layout.optional_positions
 
-    def loop(  # type: ignore[no-untyped-def]
-        y, eta, log_weight, dispersion, n_trials, sample_weight, group
-    ):
+    def loop(y, eta, log_weight, *optional):  # type: ignore[no-untyped-def]
+        n_trials = optional[at_trials] if has_trials else None
+        sample_weight: Any = optional[at_sample_weight] if has_sample_weight else None
         n_obs, n_components = eta.shape
         value = np.empty(n_obs)
         share = np.empty((n_obs, n_components))
         slope = np.empty((n_obs, n_components))
-        dispersion_slope = np.empty((n_obs if has_dispersion else 0, n_components))
-        constants = prepare(dispersion, n_components)
+        dispersion_slope = np.empty((n_obs, n_components)) if has_dispersion else None
+        constants = prepare(optional[at_dispersion], n_components) if has_dispersion else None
         for i in range(n_obs):
             value[i] = evaluate_row(
                 i,
@@ -237,7 +208,9 @@ def _row_loop(kernel: Kernel, layout: MixtureLayout, evaluate_row: Callable[...,
                 slope,
                 dispersion_slope,
             )
-        return value, share, slope, dispersion_slope, group
+        if has_dispersion:
+            return value, share, slope, dispersion_slope
+        return value, share, slope
 
     return loop
 
@@ -248,20 +221,18 @@ def _probability_loop(
     """Rows on their own, ``P(y) = sum_j w_j g((2 y - 1) eta_j)`` with one logarithm a row."""
     mean_and_slope: Any = kernel.mean_and_slope
     has_row_weights, has_sample_weight = layout.has_row_weights, layout.has_sample_weight
+    at_sample_weight = layout.optional_positions[2]
 
-    def loop(  # type: ignore[no-untyped-def]
-        y, eta, log_weight, dispersion, n_trials, sample_weight, group
-    ):
+    def loop(y, eta, log_weight, *optional):  # type: ignore[no-untyped-def]
+        sample_weight: Any = optional[at_sample_weight] if has_sample_weight else None
         n_obs, n_components = eta.shape
         value = np.empty(n_obs)
         share = np.empty((n_obs, n_components))
         slope = np.empty((n_obs, n_components))
-        nothing = np.empty((0, n_components))
-        constants = np.zeros((n_components, 4))
         weight = np.empty(n_components)
         if not has_row_weights:
             for j in range(n_components):
-                weight[j] = math.exp(log_weight[0, j])
+                weight[j] = math.exp(log_weight[j])
         for i in range(n_obs):
             sign = 2.0 * y[i] - 1.0
             total = 0.0
@@ -273,16 +244,7 @@ def _probability_loop(
                 total += share[i, j]
             if total < _SMALLEST_PROBABILITY:
                 value[i] = evaluate_row(
-                    i,
-                    y,
-                    eta,
-                    log_weight,
-                    constants,
-                    n_trials,
-                    sample_weight,
-                    share,
-                    slope,
-                    nothing,
+                    i, y, eta, log_weight, None, None, sample_weight, share, slope, None
                 )
                 continue
             factor = sample_weight[i] if has_sample_weight else 1.0
@@ -291,7 +253,7 @@ def _probability_loop(
             for j in range(n_components):
                 share[i, j] *= scale
                 slope[i, j] *= scale * sign
-        return value, share, slope, nothing, group
+        return value, share, slope
 
     return loop
 
@@ -299,24 +261,24 @@ def _probability_loop(
 def _group_loop(kernel: Kernel, layout: MixtureLayout) -> Loop:
     """Rows of a group share their component: its value stands on the group's first row."""
     prepare, add_row = _constants_of(kernel), _group_accumulation(kernel, layout)
-    has_dispersion, has_row_weights = layout.has_dispersion, layout.has_row_weights
+    has_row_weights, has_dispersion, has_trials, has_sample_weight, _ = layout
+    at_dispersion, at_trials, at_sample_weight, at_groups = layout.optional_positions
 
-    def loop(  # type: ignore[no-untyped-def]
-        y, eta, log_weight, dispersion, n_trials, sample_weight, group
-    ):
+    def loop(y, eta, log_weight, *optional):  # type: ignore[no-untyped-def]
+        n_trials = optional[at_trials] if has_trials else None
+        sample_weight: Any = optional[at_sample_weight] if has_sample_weight else None
         n_obs, n_components = eta.shape
         value = np.zeros(n_obs)
         share = np.zeros((n_obs, n_components))
         slope = np.zeros((n_obs, n_components))
-        dispersion_slope = np.zeros((n_obs if has_dispersion else 0, n_components))
-        first = _first_rows(group)
-        constants = prepare(dispersion, n_components)
+        dispersion_slope: Any = np.zeros((n_obs, n_components)) if has_dispersion else None
+        first = _first_rows(optional[at_groups])
+        constants = prepare(optional[at_dispersion], n_components) if has_dispersion else None
         for i in range(n_obs):
             head = first[i]
             if head == i:
-                at = i if has_row_weights else 0
                 for j in range(n_components):
-                    share[i, j] = log_weight[at, j]
+                    share[i, j] = log_weight[i, j] if has_row_weights else log_weight[j]
             value[head] += add_row(
                 i, head, y, eta, constants, n_trials, sample_weight, share, slope, dispersion_slope
             )
@@ -331,7 +293,9 @@ def _group_loop(kernel: Kernel, layout: MixtureLayout) -> Loop:
                 slope[i, j] *= share[first[i], j]
                 if has_dispersion:
                     dispersion_slope[i, j] *= share[first[i], j]
-        return value, share, slope, dispersion_slope, first
+        if has_dispersion:
+            return value, share, slope, dispersion_slope, first
+        return value, share, slope, first
 
     return loop
 
@@ -371,10 +335,10 @@ def _group_accumulation(kernel: Kernel, layout: MixtureLayout) -> Callable[..., 
                     response,
                     number,
                     eta[i, j],
-                    constants[j, 0],
-                    constants[j, 1],
-                    constants[j, 2],
-                    constants[j, 3],
+                    constants[j, 0] if has_dispersion else 0.0,
+                    constants[j, 1] if has_dispersion else 0.0,
+                    constants[j, 2] if has_dispersion else 0.0,
+                    constants[j, 3] if has_dispersion else 0.0,
                 )
                 joint[head, j] += factor * value
                 slope[i, j] = factor * eta1

@@ -189,7 +189,7 @@ def _labelled(groups: dict[str, xarray.Dataset], specification: Specification) -
             "`align_components(tree, ...)` matches them to a fit or estimate; a smaller "
             "`anchor_angle` holds them apart.",
             WeakSignalWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
     return finished
 

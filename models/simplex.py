@@ -7,6 +7,7 @@ This is PyMC's own transform, with its name and parametrisation; only the code t
 differs.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -80,16 +81,17 @@ class SimplexWeights(FusedOperation):
             weights[n_free] = last
             largest = weights[0]
             for j in range(1, n_free + 1):
-                largest = max(largest, weights[j])
+                if weights[j] > largest:
+                    largest = weights[j]
             total = 0.0
             logits = 0.0
             for j in range(n_free + 1):
                 logits += weights[j] - largest
-                weights[j] = np.exp(weights[j] - largest)
+                weights[j] = math.exp(weights[j] - largest)
                 total += weights[j]
             for j in range(n_free + 1):
                 weights[j] /= total
-            return weights, np.asarray(logits - (n_free + 1) * np.log(total))
+            return weights, np.asarray(logits - (n_free + 1) * math.log(total))
 
         return forward
 
@@ -108,13 +110,15 @@ class SimplexWeights(FusedOperation):
             largest = -np.inf
             for j in range(n_free):
                 last -= values[j]
-                largest = max(largest, values[j])
-            largest = max(largest, last)
+                if values[j] > largest:
+                    largest = values[j]
+            if last > largest:
+                largest = last
             weights = np.empty(n_free + 1)
             total = 0.0
             for j in range(n_free + 1):
                 logit = values[j] if j < n_free else last
-                weights[j] = np.exp(logit - largest)
+                weights[j] = math.exp(logit - largest)
                 total += weights[j]
             mean = 0.0
             for j in range(n_free + 1):

@@ -65,7 +65,7 @@ def responses(name: str, rng: np.random.Generator) -> NDArray[Any]:
 
 
 class Problem:
-    """Inputs of one mixture: named, as a list, and as the loops take them."""
+    """Inputs of one mixture, in the order of the operation and of its loops."""
 
     def __init__(
         self,
@@ -88,18 +88,17 @@ class Problem:
         if has_row_weights:
             gate = np.exp(rng.normal(size=(N_OBS, N_COMPONENTS)))
             log_weight = np.log(gate / gate.sum(axis=1, keepdims=True))
-        self.loop_inputs = [
-            responses(family.name, rng),
-            eta,
-            np.atleast_2d(log_weight),
-            DISPERSION if family.has_dispersion else np.empty(0),
-            np.full(N_OBS, N_TRIALS) if family.has_trials else np.empty(0),
-            rng.uniform(0.2, 2.0, N_OBS) if has_sample_weight else np.empty(0),
-            GROUPS if has_groups else np.empty(0, np.int64),
+        response = responses(family.name, rng)
+        possible = [
+            DISPERSION,
+            np.full(N_OBS, N_TRIALS),
+            rng.uniform(0.2, 2.0, N_OBS) if has_sample_weight else None,
+            GROUPS,
         ]
-        optional = zip(self.loop_inputs[3:], self.layout[1:], strict=True)
-        self.inputs = [
-            *self.loop_inputs[:2],
+        optional = zip(possible, self.layout[1:], strict=True)
+        self.inputs: list[Any] = [
+            response,
+            eta,
             log_weight,
             *(value for value, is_there in optional if is_there),
         ]
@@ -121,10 +120,7 @@ class Problem:
     def run_loop(self) -> list[NDArray[Any]]:
         """Outputs by the loop, in Python."""
         loop = mixture_loop(self.family.name, self.family.link.name, self.layout)
-        value, share, slope, dispersion_slope, first = loop(*self.loop_inputs)
-        parts = [value, share, slope]
-        parts += [dispersion_slope] if self.layout.has_dispersion else []
-        return [*parts, first] if self.layout.has_groups else parts
+        return list(loop(*self.inputs))
 
     def value_and_gradients(self) -> list[Any]:
         """All outputs, and the derivatives of the rows' sum with unequal coefficients."""
@@ -149,9 +145,9 @@ def test_bernoulli_worked_by_hand() -> None:
     The derivatives in eta are 1/3 * 1/4 and 2/3 * 1/2.
     """
     layout = MixtureLayout(False, False, False, False, False)
-    eta, nothing = np.array([[np.log(3.0), 0.0]]), np.empty(0)
-    value, share, slope, _, _ = mixture_loop("bernoulli", "logit", layout)(
-        np.array([1]), eta, np.log([[0.25, 0.75]]), nothing, nothing, nothing, nothing
+    eta = np.array([[np.log(3.0), 0.0]])
+    value, share, slope = mixture_loop("bernoulli", "logit", layout)(
+        np.array([1]), eta, np.log([0.25, 0.75])
     )
     np.testing.assert_allclose(value, [np.log(9 / 16)])
     np.testing.assert_allclose(share, [[1 / 3, 2 / 3]])
@@ -270,7 +266,7 @@ def test_groups_of_one_row_are_rows(rng: np.random.Generator) -> None:
 
 def test_negative_group_is_refused(rng: np.random.Generator) -> None:
     problem = Problem(get_family("gaussian"), rng, (False, False, True))
-    problem.loop_inputs[6] = GROUPS - 1
+    problem.inputs[-1] = GROUPS - 1
     with pytest.raises(ValueError, match="`group` must hold 0 or more; got a negative index"):
         problem.run_loop()
 
@@ -283,7 +279,6 @@ def test_zero_weight_takes_a_component_out(
     problem = Problem(get_family(name, link), rng, options, is_far_out=True)
     problem.inputs[2] = problem.inputs[2].copy()
     problem.inputs[2][..., 1] = -np.inf
-    problem.loop_inputs[2] = np.atleast_2d(problem.inputs[2])
     outputs = problem.perform()
     assert_all_close(problem.run_loop(), outputs)
     for derivative in outputs[1 : 3 + problem.layout.has_dispersion]:
@@ -298,7 +293,6 @@ def test_nothing_alive_is_impossible_and_has_no_slope(
 ) -> None:
     problem = Problem(get_family(name), rng, options)
     problem.inputs[2] = np.full(N_COMPONENTS, -np.inf)
-    problem.loop_inputs[2] = problem.inputs[2][None]
     for outputs in (problem.perform(), problem.run_loop()):
         assert np.all(np.isneginf(outputs[0][FIRST_ROWS if options[2] else slice(None)]))
         assert all(np.all(part == 0.0) for part in outputs[1:3])
@@ -307,7 +301,7 @@ def test_nothing_alive_is_impossible_and_has_no_slope(
 def test_not_a_number_is_not_hidden(rng: np.random.Generator) -> None:
     for name in ("bernoulli", "gaussian"):
         problem = Problem(get_family(name), rng, LAYOUTS[0])
-        problem.loop_inputs[1][2, 0] = np.nan
+        problem.inputs[1][2, 0] = np.nan
         value = problem.run_loop()[0]
         assert np.isnan(value[2])
         assert np.isfinite(np.delete(value, 2)).all()

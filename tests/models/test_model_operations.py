@@ -16,11 +16,18 @@ from pytensor.configdefaults import config
 from pytensor.gradient import grad
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.shape import Shape_i
 
 from moment_init.models.anchored_coefficient import AnchoredCoefficient, anchored_coefficient
 from moment_init.models.frames import anchor_bases, tilt_per_unit
 from moment_init.models.fused_operation import FusedGradient, FusedOperation, write_out
-from moment_init.models.linear_predictor import ColumnSums, LinearPredictor, linear_predictor
+from moment_init.models.linear_predictor import (
+    ColumnSums,
+    LinearPredictor,
+    column_sums,
+    linear_predictor,
+)
 from moment_init.models.simplex import CompiledSimplex, SimplexWeights
 
 FloatArray = NDArray[np.float64]
@@ -219,3 +226,38 @@ def test_simplex_is_pymcs_own(rng: np.random.Generator) -> None:
     for method in ("backward", "log_jac_det"):
         one, other = getattr(ours, method)(value), getattr(pymcs, method)(value)
         assert_allclose(one.eval(mode=PYTHON_MODE), other.eval(mode=PYTHON_MODE), rtol=1e-12)
+
+
+@pytest.mark.parametrize("is_scalar", [True, False])
+def test_equal_weights_are_one_weight(is_scalar: bool, rng: np.random.Generator) -> None:
+    """The gradient of a plain sum has one weight a row, all equal: they are never written down."""
+    matrix = pt.matrix("matrix")
+    value = pt.as_tensor_variable(2.5 if is_scalar else np.array([2.5]))
+    sums = column_sums(pt.alloc(value, matrix.shape[0]), matrix)
+    evaluate = function([matrix], sums, mode=PYTHON_MODE)
+    nodes = evaluate.maker.fgraph.toposort()
+    assert any(isinstance(node.op, ColumnSums) for node in nodes)
+    assert not any(isinstance(node.op, Alloc | Shape_i) for node in nodes)
+    values = rng.standard_normal((N_OBS, N_COMPONENTS))
+    assert_allclose(evaluate(values), 2.5 * values.sum(axis=0), rtol=1e-12)
+
+
+def test_weights_that_may_differ_are_left(rng: np.random.Generator) -> None:
+    """An allocation of a vector of unknown length is no equal weight."""
+    matrix, weight = pt.matrix("matrix"), pt.vector("weight")
+    sums = column_sums(pt.alloc(weight, matrix.shape[0]), matrix)
+    values = rng.standard_normal((N_OBS, N_COMPONENTS))
+    weights = rng.standard_normal(N_OBS)
+    found = function([matrix, weight], sums, mode=PYTHON_MODE)(values, weights)
+    assert_allclose(found, weights @ values, rtol=1e-12)
+
+
+def test_one_weight_has_a_gradient(rng: np.random.Generator) -> None:
+    """The derivative in the one weight of all rows is the sum of those in each."""
+    matrix = rng.standard_normal((N_OBS, N_COMPONENTS))
+    cotangent = rng.standard_normal(N_COMPONENTS)
+    backward = ColumnSums().gradient_loop()
+    one, on_matrix = backward(np.array([1.5]), matrix, cotangent)
+    each, on_same_matrix = backward(np.full(N_OBS, 1.5), matrix, cotangent)
+    assert_allclose(one, [each.sum()], rtol=1e-12)
+    assert_allclose(on_matrix, on_same_matrix)
