@@ -1,4 +1,4 @@
-"""Other ways to directions from moments: principal Hessian directions, moment regression."""
+"""Another way to directions, by moment regression; and how far a span is from the truth."""
 
 from math import comb
 
@@ -13,9 +13,9 @@ from moment_init.stacked.hermite_basis import hermite_basis
 
 __all__ = [
     "LARGEST_REGRESSION",
-    "hessian_subspace",
     "moment_regression",
     "regression_size",
+    "span_cosine",
     "subspace_cosine",
 ]
 
@@ -27,32 +27,6 @@ LARGEST_REGRESSION = 2_000
 # Ridge of the regression in units of the number of rows, in coordinates where every regressor has
 # variance one; it shrinks all entries of a moment alike and so moves no direction.
 RIDGE = 1e-2
-
-
-def hessian_subspace(problem: EstimationProblem, n_components: int) -> FloatArray:
-    r"""Principal Hessian directions: leading eigenvectors of :math:`E[y (z z' - I)]`.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        The rows; z are the standardised ones, y is centred.
-    n_components : int
-        Number of directions r.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_features, n_components)
-        Basis in standardised coordinates, by the size of the eigenvalue.
-
-    References
-    ----------
-    .. [1] K.-C. Li, "On principal Hessian directions for data visualization and dimension
-       reduction", JASA 87 (1992), doi:10.1080/01621459.1992.10476258.
-    """
-    z = _standardised(problem)
-    y = problem.response - problem.response.mean()
-    values, vectors = np.linalg.eigh(z.T @ (z * y[:, None]) / len(y))
-    return np.asarray(vectors[:, np.argsort(-np.abs(values))[:n_components]])
 
 
 def subspace_cosine(problem: EstimationProblem, basis: FloatArray, data: MixtureData) -> float:
@@ -73,6 +47,24 @@ def subspace_cosine(problem: EstimationProblem, basis: FloatArray, data: Mixture
         Between 0 and 1.
     """
     columns, _ = problem.coordinates.directions_to_user(basis)
+    return span_cosine(columns, data)
+
+
+def span_cosine(columns: FloatArray, data: MixtureData) -> float:
+    """Smallest cosine between a true direction and the span of some columns.
+
+    Parameters
+    ----------
+    columns : numpy.ndarray, shape (n_features, k)
+        Independent columns in the user's units.
+    data : MixtureData
+        The truth.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+    """
     orthonormal, _ = np.linalg.qr(columns)
     return float(np.linalg.norm(orthonormal.T @ data.directions, axis=0).min())
 

@@ -1,0 +1,321 @@
+"""The span of the directions: stacked moments beside cheap methods, and where mirroring serves.
+
+A bernoulli mixture without biases has no second moment. The stacked estimator falls back on the
+first and third, mirroring makes another second one. Besides the span of each method stands what
+the default call of `estimate` makes of its own. Where that misses a direction, EM from the truth
+says whether the data show it, and EM from the estimate inside the mirrored span whether mirroring
+would have found it; EM from one random start is the control, as any second start may.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.mixtures import (
+    MIXTURES,
+    SCALE_RANGE,
+    Mixture,
+    describe,
+    pose,
+    timed,
+    worst_cosine,
+)
+from benchmarks.random_mixtures import fit_timed, truth_of
+from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
+from benchmarks.rivals import span_cosine, subspace_cosine
+from moment_init import MixtureData, WeakSignalWarning, estimate, simulate_mixture
+from moment_init.stacked.subspace import find_subspace
+from moment_init.stacked.sums import sum_low_orders
+from moment_init.subspaces import (
+    SubspaceEstimate,
+    principal_hessian_directions,
+    sliced_inverse_regression,
+    spectral_mirroring,
+)
+
+__all__ = ["BENCHMARK", "run"]
+
+FloatArray = NDArray[np.float64]
+
+N_DATA_SETS, QUICK_DATA_SETS = 20, 1
+QUICK_OBS = 2_000
+QUICK_STRIDE = 2  # every other case: the rest differ in their sizes only
+
+# A direction counts as missed below this cosine, 26 degrees: a span or an estimate that far off is
+# of little use as a start.
+FOUND = 0.9
+
+# Log-likelihoods within this of each other are one optimum, as in `gauntlet`.
+TOLERANCE = 1.0
+
+METHODS = ("stacked", "hessian", "hessian of y^2", "inverse", "mirrored", "mirrored y")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kind of mixture.
+
+    Parameters
+    ----------
+    name : str
+        What is special about it.
+    mixture : Mixture
+        Family, sizes and scale.
+    biases : float or None
+        Common bias; random if None.
+    """
+
+    name: str
+    mixture: Mixture
+    biases: float | None = None
+
+
+GAUSSIAN, POISSON, TWO_CLASSIFIERS, THREE_CLASSIFIERS = MIXTURES[:4]
+CASES = (
+    Case("symmetric", TWO_CLASSIFIERS.resized(5_000), 0.0),
+    Case("symmetric", TWO_CLASSIFIERS.resized(20_000), 0.0),
+    Case("symmetric", THREE_CLASSIFIERS.resized(20_000), 0.0),
+    Case("symmetric", THREE_CLASSIFIERS.resized(100_000), 0.0),
+    Case("biases", TWO_CLASSIFIERS),
+    Case("biases", THREE_CLASSIFIERS),
+    Case("biases", GAUSSIAN),
+    Case("biases", POISSON),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was found on one data set.
+
+    Parameters
+    ----------
+    spans : dict of str to float
+        Cosine of the worst direction to the span, by method.
+    chance : float
+        The same of a random span.
+    estimate : float
+        Worst |cos| of a direction of the default estimate.
+    is_short : bool
+        Whether EM from the truth ends above EM from a default estimate that misses a direction.
+    mended_by : frozenset of str
+        Further starts from which EM does not end below EM from the truth then.
+    """
+
+    spans: dict[str, float]
+    chance: float
+    estimate: float
+    is_short: bool
+    mended_by: frozenset[str]
+
+
+def run(options: Options) -> Outcome:
+    """Find the span of every mixture from data sets of its own.
+
+    Parameters
+    ----------
+    options : Options
+        Size and seed.
+
+    Returns
+    -------
+    Outcome
+        Cosines by method, and how often one finds what another misses.
+    """
+    n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
+    means: list[Row] = []
+    misses: list[Row] = []
+    figures: list[Figure] = []
+    for case in CASES[:: QUICK_STRIDE if options.is_quick else 1]:
+        sized = _sized(case, options)
+        measured = [
+            _measure(_draw(sized, options.seed, index), options.seed)
+            for index in range(n_data_sets)
+        ]
+        means.append(_mean_row(sized, measured))
+        misses.append(_miss_row(sized, measured))
+        figures += _figures(sized, measured)
+    settings = {
+        "data_sets": n_data_sets,
+        "span": "mean over data sets of the cosine of the worst direction to the span",
+        "inverse": "as many directions as slices allow: one for a bernoulli response",
+        "mirrored y": "mirrored without taking out the linear part",
+        "missed": f"worst cosine below {FOUND:g}",
+        "short": f"EM from the truth more than {TOLERANCE:g} above EM from the estimate",
+    }
+    return Outcome((*means, *misses), tuple(figures), settings)
+
+
+def _sized(case: Case, options: Options) -> Case:
+    if not options.is_quick:
+        return case
+    return Case(case.name, case.mixture.resized(QUICK_OBS), case.biases)
+
+
+def _draw(case: Case, seed: int, index: int) -> MixtureData:
+    """Data as those of the other benchmarks of moments, but for the biases."""
+    mixture = case.mixture
+    rng = np.random.default_rng([seed, index])
+    return simulate_mixture(
+        mixture.n_obs,
+        mixture.n_features,
+        mixture.n_components,
+        family=mixture.family,
+        scales=mixture.scale * rng.uniform(*SCALE_RANGE, mixture.n_components),
+        biases=case.biases,
+        weights=mixture.weights,
+        dispersion=mixture.dispersion,
+        random_seed=rng,
+    )
+
+
+def _measure(data: MixtureData, seed: int) -> Measurement:
+    mirrored = _quietly(lambda: spectral_mirroring(data.X, data.y, data.weights.size))
+    spans = _span_cosines(data, mirrored)
+    result, _ = timed(data, seed)
+    cosine = worst_cosine(result, data)
+    is_short, mended_by = False, frozenset[str]()
+    if cosine < FOUND:
+        goal = _log_likelihood(data, init=truth_of(data)) - TOLERANCE
+        is_short = _log_likelihood(data, init=result) < goal
+        mended_by = _menders(data, mirrored, goal, seed) if is_short else mended_by
+    shape = data.directions.shape
+    random_span = np.random.default_rng([seed, *shape]).standard_normal(shape)
+    return Measurement(spans, span_cosine(random_span, data), cosine, is_short, mended_by)
+
+
+def _span_cosines(data: MixtureData, mirrored: SubspaceEstimate) -> dict[str, float]:
+    X, y, number = data.X, data.y, data.weights.size
+    problem = pose(data)
+    low_orders = sum_low_orders(problem.data, problem.input_model, problem.response)
+    stacked = subspace_cosine(problem, find_subspace(low_orders, number).basis, data)
+    squares = np.square(y - y.mean())
+    n_inverse = min(number, len(np.unique(y)) - 1)  # two slices of a binary y show one direction
+    calls: dict[str, Callable[[], SubspaceEstimate]] = {
+        "hessian": lambda: principal_hessian_directions(X, y, number),
+        "inverse": lambda: sliced_inverse_regression(X, y, n_inverse),
+        "mirrored": lambda: mirrored,
+        "mirrored y": lambda: spectral_mirroring(X, y, number, response="response"),
+    }
+    if data.family != "bernoulli":  # the square of a binary y is linear in it
+        calls["hessian of y^2"] = lambda: principal_hessian_directions(X, squares, number)
+    cosines = {name: span_cosine(_quietly(call).basis, data) for name, call in calls.items()}
+    return {"stacked": stacked, **cosines}
+
+
+def _quietly(call: Callable[[], SubspaceEstimate]) -> SubspaceEstimate:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakSignalWarning)  # counted by the cosine instead
+        return call()
+
+
+def _menders(
+    data: MixtureData, mirrored: SubspaceEstimate, goal: float, seed: int
+) -> frozenset[str]:
+    reached = {
+        "mirrored": _log_likelihood(data, init=_start_inside(mirrored, data, seed)),
+        "random": _log_likelihood(data, seed, init="random", n_starts=1),
+    }
+    return frozenset(name for name, value in reached.items() if value >= goal)
+
+
+def _log_likelihood(data: MixtureData, seed: int | None = None, **options: Any) -> float:
+    fit, _ = fit_timed(data, seed, **options)
+    return float(fit.log_likelihood)
+
+
+def _start_inside(span: SubspaceEstimate, data: MixtureData, seed: int) -> tuple[FloatArray, ...]:
+    """Estimate from rows projected on a span, as a start for all columns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakSignalWarning)
+        inside = estimate(
+            span.transform(data.X),
+            data.y,
+            data.weights.size,
+            family=data.family,
+            random_seed=seed,
+        )
+    if inside.biases is None or inside.weights is None or inside.coefficients is None:
+        raise ValueError("`estimate` must give scales, biases and weights; got directions only.")
+    coefficients = span.basis @ inside.coefficients
+    start = coefficients, inside.biases - span.mean @ coefficients, inside.weights
+    return start if inside.dispersion is None else (*start, inside.dispersion)
+
+
+def _mean_row(case: Case, measured: Sequence[Measurement]) -> Row:
+    cosines = {name: _mean_cosine(measured, name) for name in METHODS}
+    best = max(METHODS, key=lambda name: cosines[name] or 0.0)
+    return {
+        "case": case.name,
+        **describe(case.mixture),
+        **cosines,
+        "chance": fmean(each.chance for each in measured),
+        "best": best,
+        "mirrored above stacked": sum(
+            each.spans["mirrored"] > each.spans["stacked"] for each in measured
+        ),
+        "of": len(measured),
+    }
+
+
+def _miss_row(case: Case, measured: Sequence[Measurement]) -> Row:
+    stacked = [each for each in measured if each.spans["stacked"] < FOUND]
+    missed = [each for each in measured if each.estimate < FOUND]
+    return {
+        "case": case.name,
+        **describe(case.mixture),
+        "stacked min": min(each.spans["stacked"] for each in measured),
+        "mirrored min": min(each.spans["mirrored"] for each in measured),
+        "stacked misses": len(stacked),
+        "mirrored holds them": _held(stacked),
+        "mirrored misses": sum(each.spans["mirrored"] < FOUND for each in measured),
+        "estimate": fmean(each.estimate for each in measured),
+        "estimate min": min(each.estimate for each in measured),
+        "estimate misses": len(missed),
+        "of these mirrored holds": _held(missed),
+        "short of the truth": sum(each.is_short for each in missed),
+        "mended by mirrored": _mended(missed, "mirrored"),
+        "mended by random": _mended(missed, "random"),
+    }
+
+
+def _held(measured: Sequence[Measurement]) -> int:
+    return sum(each.spans["mirrored"] >= FOUND for each in measured)
+
+
+def _mended(measured: Sequence[Measurement], start: str) -> int:
+    return sum(start in each.mended_by for each in measured)
+
+
+def _mean_cosine(measured: Sequence[Measurement], name: str) -> float | None:
+    if name not in measured[0].spans:
+        return None
+    return fmean(each.spans[name] for each in measured)
+
+
+def _figures(case: Case, measured: Sequence[Measurement]) -> list[Figure]:
+    mixture = case.mixture
+    name = f"{case.name}, {mixture.family}, n = {mixture.n_obs:,}, r = {mixture.n_components}"
+    difference = fmean(each.spans["mirrored"] - each.spans["stacked"] for each in measured)
+    figures = [Figure(f"{name}: mean cosine of the mirrored span less the stacked", difference)]
+    if case.biases == 0.0:
+        held = _held([each for each in measured if each.spans["stacked"] < FOUND])
+        counts = {
+            "mirroring holds what the stacked span misses": held,
+            "it mends `estimate`": _mended(measured, "mirrored"),
+            "a random start mends `estimate`": _mended(measured, "random"),
+        }
+        figures += [
+            Figure(f"{name}: share of data sets where {what}", count / len(measured))
+            for what, count in counts.items()
+        ]
+    return figures
+
+
+BENCHMARK = Benchmark(
+    "subspace_methods", "span of the directions: stacked, Hessian, sliced inverse, mirrored", run
+)
