@@ -13,6 +13,7 @@ from moment_init.comparison.result import Comparison
 from moment_init.comparison.rows import check_rows, split_rows
 from moment_init.comparison.truth import read_truth
 from moment_init.families import Family
+from moment_init.formulas import takes_formula
 from moment_init.simulation import MixtureData
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 
+@takes_formula
 def compare(
     X: Any,
     y: Any,
@@ -51,10 +53,11 @@ def compare(
 
     Parameters
     ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs; names of a DataFrame's columns become the `feature` coordinate.
-    y : array-like, shape (n_obs,)
-        Response.
+    X : array-like or DataFrame, shape (n_obs, n_features), or str
+        Inputs; names of a DataFrame's columns become the `feature` coordinate. Or a formula, such
+        as ``"y ~ a + b | g"``.
+    y : array-like, shape (n_obs,), or DataFrame
+        Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"

@@ -13,6 +13,7 @@ from moment_init.data import validate_data
 from moment_init.em.fitting import fit_em
 from moment_init.em.prediction import rows_for, unit_scores
 from moment_init.em.result import EMFit
+from moment_init.formulas import takes_formula
 
 if TYPE_CHECKING:
     import pandas
@@ -91,6 +92,7 @@ class ComponentChoice:
         return rows
 
 
+@takes_formula
 def select_components(
     X: Any,
     y: Any,
@@ -112,10 +114,10 @@ def select_components(
 
     Parameters
     ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like, shape (n_obs,)
-        Response.
+    X : array-like or DataFrame, shape (n_obs, n_features), or str
+        Inputs; or a formula, such as ``"y ~ a + b | g"``.
+    y : array-like, shape (n_obs,), or DataFrame
+        Response; or the formula's data.
     candidates : iterable of int
         The numbers to compare.
     family : str or Family, default "bernoulli"
