@@ -30,9 +30,12 @@ def module_names() -> Iterator[str]:
 
 
 def member_names(cls: type) -> Iterator[str]:
-    """Yield the public methods and properties that the class itself defines."""
+    """Yield the public methods and properties that the class itself defines.
+
+    A descriptor of another kind is another library's, such as scikit-learn's `set_fit_request`.
+    """
     for name, member in vars(cls).items():
-        is_documented = inspect.isroutine(member) or isinstance(
+        is_documented = inspect.isfunction(member) or isinstance(
             member, property | classmethod | staticmethod
         )
         if is_documented and not name.startswith("_"):

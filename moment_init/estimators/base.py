@@ -1,0 +1,267 @@
+"""What the regressor and the classifier share: parameters, fitting, membership, projections."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from moment_init.em import EMFit
+from moment_init.estimators.fitting import MixtureOptions, fit_mixture, sample_mixture
+from moment_init.estimators.mixtures import DrawnMixture, FittedMixture, PointMixture
+from moment_init.estimators.rows import EstimatorRows, distinct_rows
+from moment_init.families import Family
+from moment_init.families.links import LINKS
+from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
+
+__all__ = ["Inference", "MixtureGLMBase"]
+
+FloatArray = NDArray[np.float64]
+Inference = Literal["em", "nuts", "laplace", "pathfinder", "advi"]
+
+_FITTING = (
+    "gate",
+    "init",
+    "n_starts",
+    "random_start",
+    "shared",
+    "fixed_weights",
+    "fixed_directions",
+    "min_dispersion_ratio",
+    "max_iter",
+    "tolerance",
+    "n_jobs",
+    "progressbar",
+)
+"""Parameters that go to `fit_em` as they are."""
+
+_SAMPLING = ("directions", "anchor_angle", "priors", "draws", "tune", "chains", "progressbar")
+"""Parameters that go to `sample` as they are."""
+
+
+class MixtureGLMBase(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]  # scikit-learn has no types
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Base of the estimators; see `MixtureGLMRegressor` for what its parameters mean.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        Number of components.
+    link : str, optional
+        Link of the response; the family's own by default.
+    inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
+        Maximum likelihood, draws from the posterior, or an approximation of it.
+    gate, init, n_starts, random_start, shared, fixed_weights, fixed_directions : object
+        As for `moment_init.fit_em`.
+    min_dispersion_ratio, max_iter, tolerance : object
+        As for `moment_init.fit_em`.
+    directions, anchor_angle, priors, draws, tune, chains : object
+        As for `moment_init.sample`.
+    sampler_options : mapping of str to object, optional
+        Further arguments of `moment_init.sample`.
+    transform_link : str, optional
+        What `transform` applies to projections.
+    n_jobs, progressbar : object
+        As for `moment_init.fit_em`.
+    random_state : int, numpy.random.RandomState or None
+        Seed.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        link: str | None = None,
+        inference: Inference = "em",
+        gate: str = "softmax",
+        init: Any = "tensor",
+        n_starts: int | None = None,
+        random_start: str = "assignment",
+        shared: Any = None,
+        fixed_weights: Any = None,
+        fixed_directions: Any = None,
+        min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
+        max_iter: int = 1000,
+        tolerance: float = 1e-6,
+        directions: str = "anchored",
+        anchor_angle: float = 45.0,
+        priors: Mapping[str, Any] | None = None,
+        draws: int = 1000,
+        tune: int | None = None,
+        chains: int = 4,
+        sampler_options: Mapping[str, Any] | None = None,
+        transform_link: str | None = None,
+        n_jobs: int | None = None,
+        progressbar: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.link = link
+        self.inference = inference
+        self.gate = gate
+        self.init = init
+        self.n_starts = n_starts
+        self.random_start = random_start
+        self.shared = shared
+        self.fixed_weights = fixed_weights
+        self.fixed_directions = fixed_directions
+        self.min_dispersion_ratio = min_dispersion_ratio
+        self.max_iter = max_iter
+        self.tolerance = tolerance
+        self.directions = directions
+        self.anchor_angle = anchor_angle
+        self.priors = priors
+        self.draws = draws
+        self.tune = tune
+        self.chains = chains
+        self.sampler_options = sampler_options
+        self.transform_link = transform_link
+        self.n_jobs = n_jobs
+        self.progressbar = progressbar
+        self.random_state = random_state
+
+    def transform(self, X: Any) -> FloatArray:
+        r"""Project rows on the directions of the components.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            Inputs.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_directions)
+            :math:`\langle u_j, x\rangle`, or :math:`g` of it if `transform_link` asks for it; a
+            column a component, those of the first class first if there are several mixtures.
+        """
+        features = np.asarray(self._validated(X), dtype=np.float64)
+        projections = features @ self._side_by_side()
+        link = self._transform_link()
+        return projections if link is None else np.asarray(LINKS[link].mean(projections))
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of columns of `transform`, for scikit-learn's names of them."""
+        return int(self._side_by_side().shape[1])
+
+    def _side_by_side(self) -> FloatArray:
+        """Directions of all mixtures, (n_features, n_directions)."""
+        return self.directions_ if len(self._mixtures) == 1 else np.hstack(self.directions_)
+
+    # --- for the subclasses ----------------------------------------------------------------------
+
+    def _family(self) -> Family:
+        """Family of the response, with its link."""
+        raise NotImplementedError
+
+    def _fit_mixtures(self, rows: EstimatorRows, codes: Sequence[float] | None = None) -> None:
+        """Fit a mixture to the response, or one to the indicator of each of its codes."""
+        options = self._options()
+        targets = _indicated(rows, codes)
+        # Merged before responses are told apart, so that all mixtures have the same rows.
+        merged = distinct_rows(rows) if options.has_own_start and self.inference == "em" else rows
+        seeds = check_random_state(self.random_state).randint(
+            np.iinfo(np.int32).max, size=(len(targets), 2)
+        )
+        fits = tuple(
+            fit_mixture(target, used, options, seed, reduces=self.inference == "em")
+            for target, used, seed in zip(
+                targets, _indicated(merged, codes), seeds[:, 0].tolist(), strict=True
+            )
+        )
+        trees = tuple(
+            sample_mixture(target, options, fit, seed)
+            for target, fit, seed in zip(targets, fits, seeds[:, 1].tolist(), strict=True)
+            if self.inference != "em"
+        )
+        self._record(fits, trees)
+
+    def _record(self, fits: tuple[EMFit, ...], trees: tuple[Any, ...]) -> None:
+        """Set the fitted attributes."""
+        mixtures: list[FittedMixture] = [PointMixture(fit) for fit in fits]
+        if trees:
+            mixtures = [DrawnMixture(tree) for tree in trees]
+        self._mixtures = tuple(mixtures)
+        for name in ("fit_", "fits_", "posterior_", "posteriors_"):
+            if hasattr(self, name):
+                delattr(self, name)  # of an earlier fit
+        is_single = len(fits) == 1
+        for name, values in {"fit": fits, "posterior": trees}.items():
+            if values:
+                setattr(
+                    self,
+                    f"{name}_" if is_single else f"{name}s_",
+                    values[0] if is_single else values,
+                )
+        points = [mixture.point for mixture in mixtures]
+        for name in ("coefficients", "directions", "scales", "biases", "weights", "dispersion"):
+            found = [getattr(point, name) for point in points]
+            setattr(self, f"{name}_", found[0] if is_single else _stacked(found))
+        self.n_components_ = points[0].n_components
+        n_iter = np.array([fit.n_iter for fit in fits])
+        self.n_iter_ = int(n_iter[0]) if is_single else n_iter
+
+    def _options(self) -> MixtureOptions:
+        """Parameters as the functions of the library take them."""
+        self._validate_inference()
+        sampling = {name: getattr(self, name) for name in _SAMPLING}
+        return MixtureOptions(
+            n_components=self.n_components,
+            family=self._family(),
+            fitting={name: getattr(self, name) for name in _FITTING},
+            sampling={**sampling, "method": self.inference, **(self.sampler_options or {})},
+        )
+
+    def _validate_inference(self) -> None:
+        names = get_args(Inference)
+        if self.inference not in names:
+            listed = ", ".join(map(repr, names))
+            raise ValueError(f"`inference` must be one of {listed}; got {self.inference!r}.")
+        if self.inference == "em":
+            return
+        refused: dict[str, Any] = {"shared": None, "fixed_weights": None, "gate": "softmax"}
+        for name, default in refused.items():
+            if not np.array_equal(getattr(self, name), default):  # may be an array
+                raise ValueError(
+                    f"`{name}` must be {default!r} with inference={self.inference!r}, whose model "
+                    f"has no such restriction; got {getattr(self, name)!r}. Use inference='em'."
+                )
+
+    def _transform_link(self) -> str | None:
+        """Name of the link that `transform` inverts."""
+        if self.transform_link == "family":
+            return self._family().link.name
+        if self.transform_link is not None and self.transform_link not in LINKS:
+            raise ValueError(
+                f"`transform_link` must be None, 'family' or one of {', '.join(map(repr, LINKS))}; "
+                f"got {self.transform_link!r}."
+            )
+        return self.transform_link
+
+    def _names(self) -> tuple[str, ...] | None:
+        """Names of the columns that `fit` was given."""
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(map(str, names))
+
+    def _validated(self, X: Any) -> NDArray[np.generic]:
+        """Inputs of new rows, checked against those of the fit."""
+        check_is_fitted(self)
+        return np.asarray(validate_data(self, X, reset=False))
+
+
+def _indicated(rows: EstimatorRows, codes: Sequence[float] | None) -> list[EstimatorRows]:
+    """The rows themselves, or with a response that tells each code from the others."""
+    if codes is None:
+        return [rows]
+    return [replace(rows, y=(rows.y == code).astype(np.float64)) for code in codes]
+
+
+def _stacked(values: list[FloatArray | None]) -> FloatArray | None:
+    return None if values[0] is None else np.stack([np.asarray(value) for value in values])

@@ -1,0 +1,396 @@
+"""The regressor: mean responses of a mixture of generalised linear models."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from moment_init.estimators.base import Inference, MixtureGLMBase
+from moment_init.estimators.deviance import deviance_explained
+from moment_init.estimators.rows import refuses_negative, validate_rows
+from moment_init.families import Family, get_family
+from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
+
+__all__ = ["MixtureGLMRegressor"]
+
+FloatArray = NDArray[np.float64]
+
+
+class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]  # scikit-learn has no types
+    r"""Mixture of generalised linear models as a scikit-learn regressor.
+
+    .. math:: E[y \mid x] = \sum_j \pi_j\, g(s_j \langle u_j, x\rangle + b_j)
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        Number of components.
+    family : str or Family, default "gaussian"
+        Family of the response: "gaussian", "poisson", "negative_binomial", "gamma", "binomial" or
+        "bernoulli".
+    link : str, optional
+        Its link; the family's own by default.
+    inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
+        "em" fits by maximum likelihood, see `moment_init.fit_em`. The others draw from the
+        posterior or an approximation of it, starting at that fit, see `moment_init.sample`;
+        predictions are then averages over the draws.
+    gate : {"softmax", "gaussian"}, default "softmax"
+        How weights depend on `gating` of `fit`.
+    init : {"tensor", "random"}, MomentEstimate, EMFit, tuple or array, default "tensor"
+        Where the search starts.
+    n_starts : int, optional
+        Number of random starts.
+    random_start : {"assignment", "coefficients"}, default "assignment"
+        Kind of random starts.
+    shared : str, int or sequence, optional
+        Columns, "intercept" or "dispersion", common to all components.
+    fixed_weights : array-like, shape (n_components,), optional
+        Weights that are held.
+    fixed_directions : array-like, shape (n_features, n_components), optional
+        Directions that are held.
+    min_dispersion_ratio : float, default 0.05
+        Smallest ratio of two components' standard deviations.
+    max_iter : int, default 1000
+        Most iterations of the run to the maximum.
+    tolerance : float, default 1e-6
+        Predicted gain of log-likelihood below which a run has converged.
+    directions : {"anchored", "fixed", "free"}, default "anchored"
+        Prior of the directions; not for inference="em".
+    anchor_angle : float, default 45
+        Prior angle between a direction and its anchor, in degrees; not for inference="em".
+    priors : mapping of str to prior, optional
+        Other priors, see `moment_init.models.mixture_glm`; not for inference="em".
+    draws : int, default 1000
+        Draws of each chain; not for inference="em".
+    tune : int, optional
+        Draws that tune the sampler; not for inference="em".
+    chains : int, default 4
+        Number of chains; not for inference="em".
+    sampler_options : mapping of str to object, optional
+        Further arguments of `moment_init.sample`, such as ``{"cores": 2}``.
+    transform_link : str, optional
+        `transform` gives projections <u_j, x> by default, and g of them if this is "family" (the g
+        of the model) or the name of a link ("logit", "probit", "log", "identity").
+    n_jobs : int, optional
+        Random starts that run at once.
+    progressbar : bool, default False
+        Whether to show progress.
+    random_state : int, numpy.random.RandomState or None
+        Seed of the search and of the draws; an int gives the same result at every call of `fit`.
+
+    Attributes
+    ----------
+    fit_ : EMFit
+        The maximum-likelihood fit, with every start, standard errors, status and warnings.
+    posterior_ : xarray.DataTree
+        The draws; not for inference="em".
+    coefficients_, directions_ : numpy.ndarray, shape (n_features, n_components)
+        Coefficients, and unit vectors along them.
+    scales_, biases_, weights_ : numpy.ndarray, shape (n_components,)
+        Lengths of the coefficients, intercepts, and probabilities of the components. From draws all
+        of these are posterior means (of directions the unit vectors along them).
+    dispersion_ : numpy.ndarray, shape (n_components,), or None
+        Dispersion, for families that have one.
+    n_components_ : int
+        Number of components; smaller than `n_components` if there are too few rows.
+    n_iter_ : int
+        Iterations of the winning run.
+    n_features_in_ : int
+        Number of columns seen during `fit`.
+    feature_names_in_ : numpy.ndarray of str, shape (n_features,)
+        Their names, where all are strings.
+
+    Notes
+    -----
+    Rows of weight 2 give the same fit as rows that occur twice, to the last bit, and the order of
+    rows does not matter.
+
+    `fit_em` refuses constant and collinear columns, whose coefficients are not identified.
+    Predictions are, so that the estimator takes such columns; of the coefficients that predict the
+    same it reports the shortest. With fewer rows than parameters it fits the leading principal axes
+    of the columns, at last fewer components, and warns. That does not apply if `shared`,
+    `fixed_weights`, `fixed_directions`, a gaussian gate or a start are given, nor to draws.
+
+    Examples
+    --------
+    >>> from moment_init import MixtureGLMRegressor, simulate_mixture
+    >>> data = simulate_mixture(2000, 3, 2, family="poisson", weights=[0.8, 0.2], random_seed=1)
+    >>> model = MixtureGLMRegressor(2, family="poisson", random_state=1).fit(data.X, data.y)
+    >>> model.predict(data.X[:3]).shape, model.transform(data.X[:3]).shape
+    ((3,), (3, 2))
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        family: str | Family = "gaussian",
+        link: str | None = None,
+        inference: Inference = "em",
+        gate: str = "softmax",
+        init: Any = "tensor",
+        n_starts: int | None = None,
+        random_start: str = "assignment",
+        shared: Any = None,
+        fixed_weights: Any = None,
+        fixed_directions: Any = None,
+        min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
+        max_iter: int = 1000,
+        tolerance: float = 1e-6,
+        directions: str = "anchored",
+        anchor_angle: float = 45.0,
+        priors: Mapping[str, Any] | None = None,
+        draws: int = 1000,
+        tune: int | None = None,
+        chains: int = 4,
+        sampler_options: Mapping[str, Any] | None = None,
+        transform_link: str | None = None,
+        n_jobs: int | None = None,
+        progressbar: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            n_components,
+            link=link,
+            inference=inference,
+            gate=gate,
+            init=init,
+            n_starts=n_starts,
+            random_start=random_start,
+            shared=shared,
+            fixed_weights=fixed_weights,
+            fixed_directions=fixed_directions,
+            min_dispersion_ratio=min_dispersion_ratio,
+            max_iter=max_iter,
+            tolerance=tolerance,
+            directions=directions,
+            anchor_angle=anchor_angle,
+            priors=priors,
+            draws=draws,
+            tune=tune,
+            chains=chains,
+            sampler_options=sampler_options,
+            transform_link=transform_link,
+            n_jobs=n_jobs,
+            progressbar=progressbar,
+            random_state=random_state,
+        )
+        self.family = family
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        offset: Any = None,
+        n_trials: Any = None,
+        gating: Any = None,
+    ) -> Self:
+        """Fit the mixture.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            Inputs, without a column of ones.
+        y : array-like, shape (n_obs,)
+            Response.
+        sample_weight : array-like, shape (n_obs,), optional
+            A row of weight 2 counts as two rows.
+        groups : array-like, shape (n_obs,), optional
+            Rows with one value share their component.
+        offset : array-like, shape (n_obs,), optional
+            Known part of the linear predictor, such as the logarithm of an exposure.
+        n_trials : int or array-like, shape (n_obs,), optional
+            Trials behind each binomial response.
+        gating : array-like or DataFrame, shape (n_obs, n_gate), optional
+            Covariates on which the weights depend.
+
+        Returns
+        -------
+        MixtureGLMRegressor
+            The estimator itself.
+
+        Raises
+        ------
+        TypeError
+            For data or parameters of a wrong type.
+        ValueError
+            As `moment_init.fit_em`, but for constant or collinear columns and too few rows.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the search did not converge; of this library's and of scikit-learn's class.
+        WeakSignalWarning
+            If there are fewer rows than parameters.
+        """
+        features, response = validate_data(
+            self, X, y, y_numeric=True, ensure_min_samples=2, dtype="numeric"
+        )
+        rows = validate_rows(
+            features,
+            np.asarray(response, dtype=np.float64),
+            self._family(),
+            feature_names=self._names(),
+            sample_weight=sample_weight,
+            groups=groups,
+            offset=offset,
+            n_trials=n_trials,
+            gating=gating,
+        )
+        self._fit_mixtures(rows)
+        return self
+
+    def predict(
+        self, X: Any, *, offset: Any = None, n_trials: Any = None, gating: Any = None
+    ) -> FloatArray:
+        """Mean response of rows.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            Inputs.
+        offset, n_trials, gating : array-like, optional
+            As in the fit; an offset of zero and one trial by default.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs,)
+            Means of the mixture; from draws the mean over them. Of binomial counts, probability
+            times trials.
+        """
+        features = self._validated(X)
+        data = {"offset": offset, "n_trials": n_trials, "gating": gating}
+        return self._mixtures[0].mean(features, "mean", **data)
+
+    def predict_components(
+        self, X: Any, *, offset: Any = None, n_trials: Any = None, gating: Any = None
+    ) -> FloatArray:
+        """Mean response of rows in every component.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            Inputs.
+        offset, n_trials, gating : array-like, optional
+            As in the fit; an offset of zero and one trial by default.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_components)
+            Means of the components.
+        """
+        features = self._validated(X)
+        data = {"offset": offset, "n_trials": n_trials, "gating": gating}
+        return self._mixtures[0].mean(features, "components", **data)
+
+    def predict_membership(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+        offset: Any = None,
+        n_trials: Any = None,
+        gating: Any = None,
+    ) -> FloatArray:
+        """Probability of every component for rows.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            Inputs.
+        y : array-like, shape (n_obs,), optional
+            Response. Without it the probabilities are those before it is seen: the weights, or what
+            the gate says.
+        sample_weight : array-like, shape (n_obs,), optional
+            Weight of each row within its group; without groups it changes nothing.
+        groups, offset, n_trials, gating : array-like, optional
+            As in the fit.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_components)
+            Probabilities; every row sums to one.
+        """
+        features = self._validated(X)
+        data = {"offset": offset, "n_trials": n_trials, "gating": gating}
+        own = {"groups": groups, "sample_weight": sample_weight}
+        return self._mixtures[0].membership(features, y, **data, **own)
+
+    def log_density(
+        self, X: Any, y: Any, *, offset: Any = None, n_trials: Any = None, gating: Any = None
+    ) -> FloatArray:
+        """Log density of every response under the mixture.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            Inputs.
+        y : array-like, shape (n_obs,)
+            Response.
+        offset, n_trials, gating : array-like, optional
+            As in the fit.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs,)
+            Log densities; from draws the logarithms of their means.
+        """
+        features = self._validated(X)
+        data = {"offset": offset, "n_trials": n_trials, "gating": gating}
+        return self._mixtures[0].log_density(features, y, **data)
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        n_trials: Any = None,
+        gating: Any = None,
+    ) -> float:
+        """Share of the deviance that `predict` explains, D^2; R^2 for a gaussian family.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, shape (n_obs, n_features)
+            Inputs.
+        y : array-like, shape (n_obs,)
+            Response.
+        sample_weight : array-like, shape (n_obs,), optional
+            Weights of the rows.
+        offset, n_trials, gating : array-like, optional
+            As in the fit.
+
+        Returns
+        -------
+        float
+            At most 1; 0 for the prediction of the mean response.
+
+        Notes
+        -----
+        It judges means only, as the scores of scikit-learn's own generalised linear models do. The
+        mean of a mixture of linear models is linear, whatever the number of components: choose that
+        by `log_density`.
+        """
+        mean = self.predict(X, offset=offset, n_trials=n_trials, gating=gating)
+        return deviance_explained(
+            self._family(), y, mean, sample_weight=sample_weight, n_trials=n_trials
+        )
+
+    def _family(self) -> Family:
+        return get_family(self.family, self.link)
+
+    def __sklearn_tags__(self) -> Any:
+        """Say what the family asks of the response."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = refuses_negative(self.family)
+        return tags
