@@ -5,8 +5,12 @@ of many functions of the response), `polish` (the likelihood), `estimation`, whi
 paper's own way goes through `moments`, `whitening`, `power_iteration` and `decomposition`. `em`
 fits by maximum likelihood, from these moments and from other starts. `sampling` gives the
 posterior, through the PyMC models of `moment_init.models`, which are imported when asked for.
-`comparison` sets these side by side with fits from random starts.
+`comparison` sets these side by side with fits from random starts. `estimators` holds scikit-learn
+estimators over these fits; they are imported when asked for, as scikit-learn is.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from moment_init.alignment import align_components
 from moment_init.comparison import Comparison, compare
@@ -21,12 +25,17 @@ from moment_init.results import MomentEstimate, Status
 from moment_init.sampling import sample
 from moment_init.simulation import MixtureData, simulate_mixture
 
+if TYPE_CHECKING:
+    from moment_init.estimators import MixtureGLMClassifier, MixtureGLMRegressor
+
 __all__ = [
     "Comparison",
     "ConvergenceWarning",
     "EMFit",
     "IdentifiabilityError",
     "MixtureData",
+    "MixtureGLMClassifier",
+    "MixtureGLMRegressor",
     "MomentEstimate",
     "Status",
     "WeakSignalWarning",
@@ -43,3 +52,21 @@ __all__ = [
     "select_components",
     "simulate_mixture",
 ]
+
+_ON_DEMAND = {
+    "MixtureGLMClassifier": "moment_init.estimators",
+    "MixtureGLMRegressor": "moment_init.estimators",
+}
+"""Names whose modules import scikit-learn, which the rest of the package imports when called."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for by its name only."""
+    if name in _ON_DEMAND:
+        return getattr(import_module(_ON_DEMAND[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Names of the package, those that are imported on demand included."""
+    return sorted({*globals(), *__all__})

@@ -4,15 +4,19 @@ Every moment is a sum over rows, so nothing larger than a few blocks of transfor
 held. Blocks go to as many threads as there are cores, each with single-threaded BLAS: the products
 are too small for BLAS to divide among cores itself. The partition depends on the shape of the data
 alone, and partial sums are added in order: the same rows give the same bits on any machine size.
+
+Rows that are not in memory come from a `RowSource`, which runs the same functions where they are.
 """
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +24,13 @@ from threadpoolctl import ThreadpoolController
 
 __all__ = [
     "N_PARTS",
+    "BlockSums",
+    "RowSource",
+    "add_sums",
     "read_block",
     "row_blocks",
     "single_threaded_blas",
+    "source_of",
     "sum_over_blocks",
     "sums_by_part",
 ]
@@ -48,6 +56,66 @@ BLOCKS_PER_PART = 8
 SERIAL_DOUBLES = 2**21
 
 
+class RowSource(ABC):
+    """Rows that are not in memory, over which functions are summed where the rows are."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def sum_rows(self, function: Callable[[slice], BlockSums], doubles_per_row: int) -> BlockSums:
+        """Add up what a function returns for slices of rows.
+
+        Parameters
+        ----------
+        function : callable
+            As for `sum_over_blocks`; the columns that it holds are of these rows.
+        doubles_per_row : int
+            How many doubles it derives from one row.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            The sums over all rows.
+        """
+
+    @abstractmethod
+    def sum_parts(self, function: Callable[[slice], BlockSums], n_blocks: int) -> BlockSums:
+        """Add up what a function returns, separately for each part of the rows.
+
+        Parameters
+        ----------
+        function : callable
+            As for `sum_rows`.
+        n_blocks : int
+            Runs of equal length into which all rows are cut; the parts take them in turn.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            The sums, each with a leading axis for the parts.
+        """
+
+
+def source_of(*columns: Any) -> RowSource | None:
+    """Say where the rows of some columns are.
+
+    Parameters
+    ----------
+    *columns : array or None
+        Columns of the same rows.
+
+    Returns
+    -------
+    RowSource or None
+        Their source; None if they are in memory.
+    """
+    for column in columns:
+        source: RowSource | None = getattr(column, "source", None)
+        if source is not None:
+            return source
+    return None
+
+
 def row_blocks(n_obs: int, doubles_per_row: int) -> Iterator[slice]:
     """Cut rows into blocks that fit the cache.
 
@@ -69,7 +137,11 @@ def row_blocks(n_obs: int, doubles_per_row: int) -> Iterator[slice]:
 
 
 def sum_over_blocks(
-    function: Callable[[slice], BlockSums], n_obs: int, doubles_per_row: int
+    function: Callable[[slice], BlockSums],
+    n_obs: int,
+    doubles_per_row: int,
+    *,
+    source: RowSource | None = None,
 ) -> BlockSums:
     """Add up what a function returns for each block of rows.
 
@@ -82,17 +154,21 @@ def sum_over_blocks(
         Number of rows.
     doubles_per_row : int
         How many doubles the function derives from one row; sets the size of the blocks.
+    source : RowSource, optional
+        Where the rows are that the function reads, if not in memory.
 
     Returns
     -------
     tuple of numpy.ndarray
         The sums over all rows.
     """
+    if source is not None:
+        return source.sum_rows(function, doubles_per_row)
     if n_obs * doubles_per_row < SERIAL_DOUBLES:
         with single_threaded_blas():
-            return _add(function(rows) for rows in row_blocks(n_obs, doubles_per_row))
+            return add_sums(function(rows) for rows in row_blocks(n_obs, doubles_per_row))
     blocks = _equal_blocks(n_obs, doubles_per_row, at_least=N_PARTS)
-    return _add(_part_sums(function, blocks, is_threaded=True))
+    return add_sums(_part_sums(function, blocks, is_threaded=True))
 
 
 def sums_by_part(
@@ -101,6 +177,7 @@ def sums_by_part(
     doubles_per_row: int,
     *,
     is_shuffled: bool = False,
+    source: RowSource | None = None,
 ) -> BlockSums:
     """Add up what a function returns, separately for each of 16 parts of the rows.
 
@@ -117,6 +194,8 @@ def sums_by_part(
     is_shuffled : bool
         Whether rows that are next to each other have nothing in common: a part may then be a
         single block. Else every part gets several blocks, as rows may come sorted.
+    source : RowSource, optional
+        Where the rows are that the function reads, if not in memory; the parts are the same.
 
     Returns
     -------
@@ -125,6 +204,8 @@ def sums_by_part(
     """
     at_least = N_PARTS if is_shuffled else min(n_obs, N_PARTS * BLOCKS_PER_PART)
     blocks = _equal_blocks(n_obs, doubles_per_row, at_least=at_least)
+    if source is not None:
+        return source.sum_parts(function, len(blocks))
     is_threaded = n_obs * doubles_per_row >= SERIAL_DOUBLES
     parts = list(_part_sums(function, blocks, is_threaded=is_threaded))
     return tuple(np.stack(terms) for terms in zip(*parts, strict=True))
@@ -136,7 +217,7 @@ def _part_sums(
     """Sums over each part of the blocks in order, a thread a part."""
 
     def sum_part(part: int) -> BlockSums:
-        return _add(function(rows) for rows in blocks[part::N_PARTS])
+        return add_sums(function(rows) for rows in blocks[part::N_PARTS])
 
     n_workers = min(N_PARTS, os.cpu_count() or 1) if is_threaded else 1
     with single_threaded_blas():
@@ -179,8 +260,19 @@ def read_block(X: NDArray[np.generic], rows: slice | NDArray[np.intp]) -> FloatA
     return np.asarray(X[rows], dtype=np.float64)
 
 
-def _add(terms: Iterator[BlockSums]) -> BlockSums:
-    """Add tuples of arrays, in order."""
+def add_sums(terms: Iterator[BlockSums]) -> BlockSums:
+    """Add tuples of arrays, in order.
+
+    Parameters
+    ----------
+    terms : iterator of tuple of numpy.ndarray
+        The terms, at least one.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        The sums.
+    """
     totals = tuple(np.array(term, dtype=np.float64) for term in next(terms))
     for term in terms:
         for total, part in zip(totals, term, strict=True):

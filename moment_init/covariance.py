@@ -1,12 +1,13 @@
 """Mean and covariance of the input on the scale of its columns, so that units do not matter."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from moment_init.blocks import read_block, sum_over_blocks
+from moment_init.blocks import read_block, source_of, sum_over_blocks
 
 __all__ = ["COLLINEAR_TOLERANCE", "CorrelationFit", "fit_correlation"]
 
@@ -91,7 +92,10 @@ def fit_correlation(
     total = weights.sum()
     centre, spread = _rough_units(features, weights)
     has_units = bool(np.any(centre != 0.0) or np.any(spread != 1.0))
-    is_plain = bool(np.all(weights == 1.0))  # spares the product, and BLAS half the arithmetic
+    source = source_of(features)
+    # Weights of one spare the product, and BLAS half the arithmetic.
+    constant = getattr(weights, "constant", None)
+    is_plain = bool(np.all(weights == 1.0)) if source is None else constant == 1.0
 
     def block_sums(rows: slice) -> tuple[FloatArray, ...]:
         z = read_block(features, rows)
@@ -100,7 +104,7 @@ def fit_correlation(
         weighted = z if is_plain else z * weights[rows, None]
         return weights[rows] @ z, weighted.T @ z
 
-    first, second = sum_over_blocks(block_sums, n_obs, 3 * n_features)
+    first, second = sum_over_blocks(block_sums, n_obs, 3 * n_features, source=source)
     shift = first / total
     covariance = second / total - np.outer(shift, shift)
     rough_scales = np.sqrt(np.maximum(np.diag(covariance), 0.0))
@@ -110,7 +114,8 @@ def fit_correlation(
     np.fill_diagonal(correlation, 1.0)
     shrinkage = 0.0
     if n_obs < SHRINK_BELOW_ROWS_PER_FEATURE * n_features:
-        standardised = (read_block(features, slice(None)) - mean) / scales
+        rows: Any = read_block(features, slice(None)) if source is None else features
+        standardised = (rows - mean) / scales
         fourth = weights @ np.square(np.square(standardised).sum(axis=1)) / total
         shrinkage = _ledoit_wolf_shrinkage(correlation, float(fourth), n_obs)
     if n_obs > n_features:
@@ -127,8 +132,11 @@ def _rough_units(
     Sums are taken about it: a large common level would otherwise cancel away the digits of the
     variance.
     """
-    counted = np.flatnonzero(weights)
-    rows = counted[:: max(1, len(counted) // ROUGH_ROWS)]
+    if source_of(features) is None:
+        counted = np.flatnonzero(weights)
+        rows = counted[:: max(1, len(counted) // ROUGH_ROWS)]
+    else:  # all rows count there
+        rows = np.arange(0, len(weights), max(1, len(weights) // ROUGH_ROWS))
     sample = np.asarray(features[rows], dtype=np.float64)
     centre, spread = sample.mean(axis=0), sample.std(axis=0)
     is_safe = (spread > SAFE_SPREADS[0]) & (spread < SAFE_SPREADS[1])

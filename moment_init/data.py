@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.blocks import read_block, row_blocks
+from moment_init.blocks import read_block, row_blocks, source_of
 from moment_init.families import Family, get_family
 from moment_init.groups import validate_groups
+from moment_init.row_sources.columns import take_rows
+from moment_init.row_sources.detection import is_elsewhere
 
 __all__ = [
     "RegressionData",
@@ -79,15 +81,9 @@ class RegressionData:
         RegressionData
             Those rows; views where `index` is a slice.
         """
-        return replace(
-            self,
-            X=self.X[index],
-            y=self.y[index],
-            offset=None if self.offset is None else self.offset[index],
-            n_trials=None if self.n_trials is None else self.n_trials[index],
-            sample_weight=self.sample_weight[index],
-            groups=None if self.groups is None else self.groups[index],
-        )
+        names = ("X", "y", "offset", "n_trials", "sample_weight", "groups")
+        taken = take_rows([getattr(self, name) for name in names], index)
+        return replace(self, **dict(zip(names, taken, strict=True)))
 
     def counted(self) -> "RegressionData":
         """Leave out the rows of weight zero; the same object if there are none.
@@ -97,6 +93,10 @@ class RegressionData:
         RegressionData
             The rows that count.
         """
+        if source_of(self.X) is not None:
+            from moment_init.row_sources.checking import counted_rows
+
+            return counted_rows(self)
         rows = np.flatnonzero(self.sample_weight)
         return self if len(rows) == self.n_obs else self.take(rows)
 
@@ -116,15 +116,15 @@ def validate_data(
 
     Parameters
     ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
+    X : array-like, DataFrame or Dask collection, shape (n_obs, n_features)
         Inputs.
-    y : array-like, shape (n_obs,)
+    y : array-like or Dask collection, shape (n_obs,)
         Response.
     family : str or Family
         Family of the response.
     link : str, optional
         Link; the family's own by default.
-    offset, n_trials, sample_weight, groups : array-like, shape (n_obs,), optional
+    offset, n_trials, sample_weight, groups : array-like or Dask collection, optional
         See `RegressionData`.
 
     Returns
@@ -140,6 +140,10 @@ def validate_data(
         For wrong shapes, missing or infinite values, and responses outside the family's range.
     """
     resolved = get_family(family, link)
+    if is_elsewhere(X, y, offset, n_trials, sample_weight, groups):
+        from moment_init.row_sources.checking import validate_blocks
+
+        return validate_blocks(X, y, resolved, offset, n_trials, sample_weight, groups)
     features, names = validate_features(X)
     n_obs = features.shape[0]
     response = validate_row_vector(y, "y", n_obs)
@@ -249,10 +253,7 @@ def validate_row_vector(values: Any, name: str, n_obs: int) -> FloatArray:
 
 def _column_names(X: Any, name: str) -> tuple[str, ...]:
     """Names of a DataFrame's columns; empty for anything else."""
-    columns = getattr(X, "columns", None)
-    if columns is None:
-        return ()
-    names = tuple(str(column) for column in columns)
+    names = tuple(str(column) for column in getattr(X, "columns", ()))
     repeated = sorted({column for column in names if names.count(column) > 1})
     if repeated:
         raise ValueError(
@@ -303,8 +304,7 @@ def _require_finite_rows(
     """Raise for the first value that is missing or infinite."""
     if features.dtype.kind != "f":
         return
-    n_obs, n_features = features.shape
-    for rows in row_blocks(n_obs, n_features):
+    for rows in row_blocks(*features.shape):
         finite = np.isfinite(read_block(features, rows))
         if not finite.all():
             row, column = np.argwhere(~finite)[0]

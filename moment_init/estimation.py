@@ -9,14 +9,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from moment_init.arguments import RandomSeed, make_generator, validate_n_components
-from moment_init.blocks import N_PARTS
+from moment_init.blocks import N_PARTS, source_of
 from moment_init.component_count import choose_n_components
 from moment_init.data import RegressionData, validate_data
 from moment_init.exceptions import IdentifiabilityError, WeakSignalWarning
 from moment_init.families import Family
+from moment_init.formulas import takes_formula
 from moment_init.input_findings import with_input_findings
 from moment_init.input_resolution import InputModelName, apply_features, resolve_input
 from moment_init.results import MomentEstimate
+from moment_init.row_sources.posing import (
+    require_features_in_memory,
+    require_supported,
+    resolve_elsewhere,
+)
 from moment_init.scores import InputModel
 from moment_init.stacked_result import apply_known_parameters, assemble_stacked, solve_stacked
 from moment_init.third_moment_result import estimate_by_third_moment
@@ -27,6 +33,7 @@ FloatArray = NDArray[np.float64]
 Method = Literal["stacked", "power", "tensorly"]
 
 
+@takes_formula
 def estimate(
     X: Any,
     y: Any,
@@ -63,10 +70,10 @@ def estimate(
 
     Parameters
     ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs; a DataFrame's column names are kept.
-    y : array-like, shape (n_obs,)
-        Response.
+    X : array-like, DataFrame or Dask collection, shape (n_obs, n_features), or str
+        Inputs; a DataFrame's column names are kept. Or a formula, such as ``"y ~ a + b"``.
+    y : array-like or Dask collection, shape (n_obs,), or DataFrame
+        Response; or the formula's data, whose columns `offset`, `n_trials`, ... may then name.
     n_components : int or "auto"
         Number of components r. More than n_features only with ``method="stacked"``, where they take
         far more rows. "auto" chooses it by the spectrum of the moments and BIC, polish included.
@@ -133,6 +140,9 @@ def estimate(
     by a few passes of the likelihood over all rows. Power: O(n d^3 / 4) for few features,
     O(n d^2) per slice for many.
 
+    Rows of a Dask collection are never read whole, unless they are few; what would need them in
+    memory raises. The same seed gives the same result, up to rounding of sums, as from arrays.
+
     Components whose coefficients are parallel share a direction: the spectrum of the moments then
     shows fewer directions than components, and the status says so.
 
@@ -152,6 +162,7 @@ def estimate(
     ((4, 2), (2,), (2,))
     """
     if phi is not None:
+        require_features_in_memory(X, X_unlabelled)
         X = apply_features(phi, X, "X")
         X_unlabelled = (
             None if X_unlabelled is None else apply_features(phi, X_unlabelled, "X_unlabelled")
@@ -176,13 +187,17 @@ def estimate(
         )
     known = _known_parameters(known_scales, known_biases, number)
     rng = make_generator(random_seed)
-    problem = resolve_input(
-        data, input_model, X_unlabelled, rng.spawn(1)[0], is_stacked=method == "stacked"
-    )
+    if source_of(data.X) is None:
+        problem = resolve_input(
+            data, input_model, X_unlabelled, rng.spawn(1)[0], is_stacked=method == "stacked"
+        )
+    else:
+        require_supported(data, method=method, polish=polish, unlabelled=X_unlabelled, known=known)
+        problem = resolve_elsewhere(data, input_model, rng.spawn(1)[0], polish=polish)
     if problem.block is not None and not polish:
         raise ValueError(
             "`polish` must be True where columns are discrete, as the likelihood gives their "
-            f"coefficients; got False. Leave it out, or drop the columns "
+            "coefficients; got False. Leave it out, or drop the columns "
             f"{', '.join(problem.block.discrete_names(data.feature_names))}."
         )
     if method != "stacked":
@@ -197,7 +212,7 @@ def estimate(
             result = apply_known_parameters(problem, result, *known)
     result = with_input_findings(problem, result)
     for warning in result.warnings:
-        python_warnings.warn(warning, WeakSignalWarning, stacklevel=2)
+        python_warnings.warn(warning, WeakSignalWarning, stacklevel=3)
     return result
 
 

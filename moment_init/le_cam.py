@@ -5,6 +5,7 @@ parameters and scores are mapped to them and back.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -26,8 +27,9 @@ from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.solving import solve_information
 from moment_init.likelihood.sums import likelihood_sums, outer_product_information
 from moment_init.row_samples import sample_rows
+from moment_init.row_sources.columns import hold_rows
 
-__all__ = ["AllRows", "Optimum", "best_start", "climb_on_many"]
+__all__ = ["AllRows", "Optimum", "best_start", "climb_on_many", "curvature_rows"]
 
 FloatArray = NDArray[np.float64]
 
@@ -171,6 +173,22 @@ class AllRows:
         whitened = solve_triangular(self.factor, centred.T, lower=True).T
         return replace(taken, Z=np.ascontiguousarray(whitened))
 
+    def hold_samples(self, sizes: Sequence[int], rng: np.random.Generator) -> None:
+        """Read rows that will be sampled, in one pass if they are not in memory.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            Sizes of the next samples.
+        rng : numpy.random.Generator
+            Will draw them; as it is now, afterwards.
+        """
+        rows = self.rows
+        if rows.source is not None:
+            copied = deepcopy(rng)
+            wanted = [sample_rows(rows.n_obs, size, copied) for size in sizes]
+            hold_rows((rows.Z, rows.y, rows.sample_weight, rows.offset, rows.n_trials), wanted)
+
     def thin(self, stride: int) -> "AllRows":
         """Take every so manieth row, without a copy and without constant.
 
@@ -216,6 +234,25 @@ class AllRows:
         about_mean = by_component[:, :p] - by_component[:, [p]] * self.mean
         by_component[:, :p] = solve_triangular(self.factor, about_mean.T, lower=True).T
         return sums.log_likelihood, score
+
+
+def curvature_rows(n_obs: int, n_parameters: int) -> int:
+    """How many rows give the curvature near the maximum.
+
+    Parameters
+    ----------
+    n_obs : int
+        Number of all rows.
+    n_parameters : int
+        Number of parameters.
+
+    Returns
+    -------
+    int
+        The number.
+    """
+    size = min(max(CURVATURE_ROWS, int(CURVATURE_SHARE * n_obs)), MOST_CURVATURE_ROWS)
+    return max(size, CURVATURE_ROWS_PER_PARAMETER * n_parameters)
 
 
 def best_start(likelihood: AllRows, starts: Sequence[MixtureParameters]) -> MixtureParameters:
@@ -279,8 +316,7 @@ def climb_on_many(
             climb = _Climb(likelihood.thin(stride), n_parameters, far_gain * n_parameters)
             near, curvature = climb.run(start, curvature)
             start = near.parameters
-    size = min(max(CURVATURE_ROWS, int(CURVATURE_SHARE * n_obs)), MOST_CURVATURE_ROWS)
-    rows = likelihood.sample(max(size, CURVATURE_ROWS_PER_PARAMETER * n_parameters), rng)
+    rows = likelihood.sample(curvature_rows(n_obs, n_parameters), rng)
     return _Climb(likelihood, n_parameters).run(start, _Curvature.at(family, rows, start))[0]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.families import Family
-from moment_init.le_cam import AllRows, Optimum, best_start, climb_on_many
+from moment_init.le_cam import AllRows, Optimum, best_start, climb_on_many, curvature_rows
 from moment_init.likelihood.bounds import active_bounds, bounds_of
 from moment_init.likelihood.maximise import maximise
 from moment_init.likelihood.parameters import MixtureParameters, parameter_count
@@ -132,6 +132,8 @@ def polish(
     is_heavy = (n_obs if is_whole else size) * n_parameters**2 > HEAVY_STEP
     if is_heavy:  # the race needs few rows, and what follows reads all of them
         is_whole, size = False, SAMPLE_ROWS
+    if not is_whole:
+        likelihood.hold_samples((size, curvature_rows(n_obs, n_parameters)), rng)
     rows = likelihood.sample(n_obs if is_whole else size, rng)
 
     def settle(start: MixtureParameters) -> Optimum:

@@ -14,6 +14,8 @@ from moment_init.likelihood.parameters import MixtureParameters
 if TYPE_CHECKING:
     import xarray
 
+    from moment_init.formulas import FormulaDesign
+
 __all__ = [
     "ComponentSelection",
     "MomentDiagnostics",
@@ -195,6 +197,8 @@ class MomentEstimate:
         How the number of components was chosen, where it was.
     input_choice : InputChoice or None
         How the density of the input was chosen, where it was.
+    design : FormulaDesign or None
+        How the formula encoded its data, where one was given.
     """
 
     directions: FloatArray
@@ -215,6 +219,7 @@ class MomentEstimate:
     candidates: tuple[MixtureParameters, ...] = ()
     selection: ComponentSelection | None = None
     input_choice: InputChoice | None = None
+    design: "FormulaDesign | None" = None
 
     @property
     def n_components(self) -> int:

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 
 from moment_init.arguments import RandomSeed, make_generator
 from moment_init.families import Family
+from moment_init.formulas import takes_formula
+from moment_init.row_sources.detection import is_elsewhere
 
 if TYPE_CHECKING:
     import xarray
@@ -21,6 +23,7 @@ __all__ = ["sample"]
 Method = Literal["nuts", "laplace", "pathfinder", "advi"]
 
 
+@takes_formula
 def sample(
     X: Any,
     y: Any,
@@ -51,10 +54,11 @@ def sample(
 
     Parameters
     ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs; names of a DataFrame's columns become the `feature` coordinate.
-    y : array-like, shape (n_obs,)
-        Response.
+    X : array-like or DataFrame, shape (n_obs, n_features), or str
+        Inputs; names of a DataFrame's columns become the `feature` coordinate. Or a formula, such
+        as ``"y ~ a + b | g"``.
+    y : array-like, shape (n_obs,), or DataFrame
+        Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
@@ -133,6 +137,10 @@ def sample(
     mode: R-hat cannot show another one. `fit_em`'s record of starts, or fits from random starts,
     can.
 
+    Of a Dask input at most 50,000 rows, drawn at random, are sampled with the weights that they
+    have, and a warning says so: the posterior is that of these rows. An `EMFit` of all rows is a
+    better start than one of theirs.
+
     Labels of anchored components can switch where anchors are close; a warning then says so, and
     `align_components` matches them. nutpie is used where it is installed. Directions that are fixed
     are taken for exact: intervals are then too short.
@@ -163,18 +171,24 @@ def sample(
             "read it with `open_store`."
         )
     rng = make_generator(random_seed)
+    data_block: dict[str, Any] = {
+        "family": family,
+        "link": link,
+        "offset": offset,
+        "n_trials": n_trials,
+        "sample_weight": sample_weight,
+        "groups": groups,
+    }
+    if is_elsewhere(X, y, offset, n_trials, sample_weight, groups, gating):
+        from moment_init.row_sources.subsampling import draw_subsample
+
+        drawn = draw_subsample(X, y, data_block, gating, rng.spawn(1)[0])
+        X, y, data_block, gating = drawn
     specification = specify(
         X,
         y,
         n_components,
-        data_block={
-            "family": family,
-            "link": link,
-            "offset": offset,
-            "n_trials": n_trials,
-            "sample_weight": sample_weight,
-            "groups": groups,
-        },
+        data_block=data_block,
         gating=gating,
         init=init,
         directions=directions,

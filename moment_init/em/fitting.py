@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from moment_init.arguments import RandomSeed, make_generator, validate_n_components
-from moment_init.blocks import single_threaded_blas
+from moment_init.blocks import single_threaded_blas, source_of
 from moment_init.data import RegressionData, validate_data
-from moment_init.em.assembly import assemble_fit, assemble_gated_fit, convergence_message
+from moment_init.em.assembly import assemble_gated_fit, convergence_message
 from moment_init.em.gate_starts import (
     GatedSearch,
     finish_gated,
@@ -38,13 +38,21 @@ from moment_init.em.random_starts import RandomStart
 from moment_init.em.refining import enlarged, refine, search_sample
 from moment_init.em.result import EMFit
 from moment_init.em.start_records import BREAKDOWNS, StartRecord
-from moment_init.em.tensor_starts import tensor_starts
 from moment_init.exceptions import ConvergenceWarning
 from moment_init.families import Family
+from moment_init.formulas import takes_formula
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.likelihood.gate_density import gate_size
 from moment_init.likelihood.maximise import MaximiseResult
 from moment_init.results import MomentEstimate
+from moment_init.row_sources.em_rows import (
+    assemble_anywhere,
+    counted_covariates,
+    counted_numbers,
+    moment_starts,
+    require_supported_fit,
+    searched_rows,
+)
 
 __all__ = ["fit_em"]
 
@@ -53,6 +61,7 @@ Covariates = tuple[FloatArray, tuple[str, ...]]
 Init = Literal["tensor", "random"] | MomentEstimate | EMFit | tuple[ArrayLike, ...] | ArrayLike
 
 
+@takes_formula
 def fit_em(
     X: Any,
     y: Any,
@@ -88,10 +97,10 @@ def fit_em(
 
     Parameters
     ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs, without a column of ones.
-    y : array-like, shape (n_obs,)
-        Response.
+    X : array-like, DataFrame or Dask collection, shape (n_obs, n_features), or str
+        Inputs, without a column of ones; or a formula, such as ``"y ~ a + b | g"``.
+    y : array-like or Dask collection, shape (n_obs,), or DataFrame
+        Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
@@ -196,8 +205,11 @@ def fit_em(
         sample_weight=sample_weight,
         groups=groups,
     )
-    covariates = validate_gating(gating, given.n_obs, given.groups)
+    given = searched_rows(given, validate_n_components(n_components, given.n_obs))
+    source = source_of(given.X)
+    covariates = validate_gating(gating, given.n_obs, given.groups, source=source)
     validate_gate_kind(gate, gating)
+    require_supported_fit(given, init=init, gate=gate)
     data = given.counted()
     number = validate_n_components(n_components, data.n_obs)
     _validate_word(init)
@@ -219,12 +231,12 @@ def fit_em(
     )
     ratio = validate_dispersion_ratio(min_dispersion_ratio)
     rng = make_generator(random_seed)
-    counted = np.flatnonzero(given.sample_weight)
+    counted = counted_numbers(given)
     with single_threaded_blas():
         problem = pose_em(
             data,
             number,
-            gating=None if covariates is None else (covariates[0][counted], covariates[1]),
+            gating=counted_covariates(covariates, data, counted),
             restrictions=restrictions,
             min_dispersion_ratio=ratio,
         ).prepared()
@@ -233,11 +245,11 @@ def fit_em(
         else:
             require_rows(problem)
             portfolio, end = _run_starts(problem, data, init, options, rng, counted)
-            fit = assemble_fit(problem, data, end, tuple(portfolio.records))
-        if data is not given:
+            fit = assemble_anywhere(problem, given, data, end, tuple(portfolio.records))
+        if data is not given and source is None:
             fit = _with_uncounted(fit, given, covariates)
     if not fit.converged:
-        warnings.warn(convergence_message(end), ConvergenceWarning, stacklevel=2)
+        warnings.warn(convergence_message(end), ConvergenceWarning, stacklevel=3)
     return fit
 
 
@@ -309,7 +321,7 @@ def _by_bare_starts(
 ) -> Portfolio:
     """The candidates of the moments as they are, or a mixture grown by splits without them."""
     sample = search_sample(problem, rng)
-    starts = tensor_starts(problem, data, rng)
+    starts = moment_starts(problem, data, rng)
     if not starts:
         starts = [("splits", run.parameters) for run in grow(sample, LEAN_GROWTH)]
     return run_given(problem, starts, options)
@@ -328,7 +340,7 @@ def _by_search(
 
     def from_moments() -> list[Start]:
         try:
-            return tensor_starts(problem, data, seeds[0])
+            return moment_starts(problem, data, seeds[0])
         except BREAKDOWNS as error:  # moments are one origin of several
             failures.append(str(error))
             return []

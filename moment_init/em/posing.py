@@ -5,9 +5,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import cholesky
 
-from moment_init.blocks import read_block, row_blocks
+from moment_init.blocks import read_block, row_blocks, source_of
 from moment_init.coordinates import Coordinates
 from moment_init.covariance import fit_correlation
 from moment_init.data import RegressionData, validate_features
@@ -15,6 +15,14 @@ from moment_init.em.problem import EMProblem, GateCoordinates, Restrictions
 from moment_init.groups import group_order, require_constant_in_groups
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.row_sources.detection import is_elsewhere
+from moment_init.row_sources.posing import standardised_response
+from moment_init.row_sources.standardising import (
+    gating_elsewhere,
+    projected_elsewhere,
+    whiten_rows,
+    whitened_elsewhere,
+)
 
 __all__ = [
     "GateKind",
@@ -106,7 +114,7 @@ def pose_em(
 
 
 def validate_gating(
-    gating: Any, n_obs: int, groups: NDArray[np.generic] | None
+    gating: Any, n_obs: int, groups: NDArray[np.generic] | None, *, source: Any = None
 ) -> tuple[FloatArray, tuple[str, ...]] | None:
     """Check gating covariates.
 
@@ -118,6 +126,8 @@ def validate_gating(
         Number of rows they must have.
     groups : numpy.ndarray, shape (n_obs,), optional
         Groups within which they must not vary.
+    source : BlockedRows, optional
+        Where the rows of X are, if not in memory.
 
     Returns
     -------
@@ -133,6 +143,10 @@ def validate_gating(
     """
     if gating is None:
         return None
+    if source is not None:
+        return gating_elsewhere(gating, source)
+    if is_elsewhere(gating):
+        gating = gating.compute()  # the rows of X are in memory too
     if np.ndim(gating) == 1:
         gating = gating.to_frame() if hasattr(gating, "to_frame") else np.asarray(gating)[:, None]
     features, names = validate_features(gating, name="gating")
@@ -269,10 +283,12 @@ def _whitened_inputs(data: RegressionData) -> tuple[FloatArray, Coordinates]:
     """Inputs with mean zero and covariance one; one copy of them, and blocks."""
     fitted = fit_correlation(data.X, data.sample_weight, data.feature_names)
     factor = fitted.scales[:, None] * cholesky(fitted.correlation, lower=True)
+    if source_of(data.X) is not None:
+        whitened = whitened_elsewhere(data, fitted.mean, factor)
+        return whitened, Coordinates(fitted.mean, factor)
     result = np.empty(data.X.shape)
     for rows in row_blocks(data.n_obs, 3 * data.n_features):
-        centred = read_block(data.X, rows) - fitted.mean
-        result[rows] = solve_triangular(factor, centred.T, lower=True).T
+        result[rows] = whiten_rows(fitted.mean, factor, read_block(data.X, rows))
     return result, Coordinates(fitted.mean, factor)
 
 
@@ -280,13 +296,16 @@ def _projected_inputs(
     data: RegressionData, directions: FloatArray
 ) -> tuple[FloatArray, Coordinates]:
     """Projections with mean zero and variance one: no matrix of all columns is formed."""
-    result = np.empty((data.n_obs, directions.shape[1]))
-    for rows in row_blocks(data.n_obs, 2 * data.n_features):
-        result[rows] = read_block(data.X, rows) @ directions
-    shares = data.sample_weight / data.sample_weight.sum()
-    mean = shares @ result
-    result -= mean
-    spread = np.sqrt(shares @ np.square(result))
+    if source_of(data.X) is not None:
+        result, mean, spread = projected_elsewhere(data, directions)
+    else:
+        result = np.empty((data.n_obs, directions.shape[1]))
+        for rows in row_blocks(data.n_obs, 2 * data.n_features):
+            result[rows] = read_block(data.X, rows) @ directions
+        shares = data.sample_weight / data.sample_weight.sum()
+        mean = shares @ result
+        result -= mean
+        spread = np.sqrt(shares @ np.square(result))
     is_flat = spread <= _SMALLEST_SPREAD * np.abs(mean)
     if is_flat.any():
         raise ValueError(
@@ -300,6 +319,8 @@ def _standardised_response(data: RegressionData) -> tuple[FloatArray, float, flo
     """Response of mean zero and variance one for the identity link, else as it is."""
     if not data.family.response_power:
         return data.y, 0.0, 1.0
+    if source_of(data.X) is not None:
+        return standardised_response(data)
     response = data.family.moment_response(
         data.y, order=1, offset=data.offset, n_trials=data.n_trials
     )

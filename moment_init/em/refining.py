@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from moment_init.em.portfolio import Portfolio, Start
 from moment_init.em.problem import EMProblem
+from moment_init.families import Family
 from moment_init.likelihood.bounds import bounds_of, enforce
 from moment_init.likelihood.constraints import LinearConstraint
 from moment_init.likelihood.maximise import MaximiseResult
@@ -22,7 +23,7 @@ from moment_init.likelihood.solving import solve_information
 from moment_init.likelihood.stepping import free_step, rounding_of
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
 
-__all__ = ["enlarged", "refine", "search_sample"]
+__all__ = ["enlarged", "refine", "search_sample", "search_units"]
 
 FloatArray = NDArray[np.float64]
 
@@ -68,19 +69,40 @@ def search_sample(problem: EMProblem, rng: np.random.Generator, enlargement: int
     Returns
     -------
     EMProblem
-        The problem itself where it has no more than twice as many.
+        The problem itself where it has no more than twice as many; in memory in any case.
     """
-    p, r = problem.rows.n_features, problem.n_components
-    n_parameters = r * (p + 2 + problem.family.has_dispersion)
-    each = SEARCH_UNITS_PER_PARAMETER
-    if problem.family.has_binary_rows:
-        each = max(each, BINARY_UNITS_PER_PARAMETER)
-    most = enlargement * max(SEARCH_UNITS, each * n_parameters)
+    most = enlargement * search_units(problem.family, problem.rows.n_features, problem.n_components)
     n_units = problem.rows.n_units
     if n_units <= 2 * most:
-        return problem
+        if problem.rows.source is None:
+            return problem
+        return problem.with_rows(problem.rows.take(np.arange(n_units)))
     chosen = np.sort(rng.choice(n_units, most, replace=False))
     return problem.with_rows(problem.rows.take(chosen))
+
+
+def search_units(family: Family, n_features: int, n_components: int) -> int:
+    """How many units a search sees where there are more than twice as many.
+
+    Parameters
+    ----------
+    family : Family
+        The response family.
+    n_features : int
+        Number of columns.
+    n_components : int
+        Number of components.
+
+    Returns
+    -------
+    int
+        The number.
+    """
+    n_parameters = n_components * (n_features + 2 + family.has_dispersion)
+    each = SEARCH_UNITS_PER_PARAMETER
+    if family.has_binary_rows:
+        each = max(each, BINARY_UNITS_PER_PARAMETER)
+    return max(SEARCH_UNITS, each * n_parameters)
 
 
 def enlarged(

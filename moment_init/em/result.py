@@ -19,6 +19,7 @@ from moment_init.em.prediction import (
     unit_scores,
 )
 from moment_init.em.start_records import StartRecord, StartStatus, count_best, tabulate_starts
+from moment_init.formulas import FormulaDesign, reads_design
 from moment_init.likelihood.gate_density import GaussianGate
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.results import Status
@@ -96,6 +97,9 @@ class EMFit:
         Means of the gating covariates in each component, for a gaussian gate.
     gate_covariances : numpy.ndarray, shape (n_components, n_gate, n_gate), or None
         Their covariances.
+    design : FormulaDesign or None
+        How the formula encodes rows, for a fit by formula: predictions then take a DataFrame with
+        its variables, from which they read all that they are not given.
     """
 
     coefficients: FloatArray
@@ -125,6 +129,7 @@ class EMFit:
     bounds: tuple[str, ...]
     gate_means: FloatArray | None = None
     gate_covariances: FloatArray | None = None
+    design: FormulaDesign | None = None
 
     @property
     def n_components(self) -> int:
@@ -220,6 +225,7 @@ class EMFit:
         """A row a start: origin, log_likelihood, n_iter, status, bounds, message."""
         return tabulate_starts(self.starts)
 
+    @reads_design
     def predict(
         self,
         X: Any,
@@ -256,10 +262,11 @@ class EMFit:
         """
         return predicted_mean(self, X, offset=offset, n_trials=n_trials, gating=gating, kind=kind)
 
+    @reads_design
     def predict_membership(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         offset: Any = None,
         n_trials: Any = None,
@@ -273,8 +280,8 @@ class EMFit:
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs; the columns of a DataFrame are matched by name.
-        y : array-like, shape (n_obs,)
-            Response.
+        y : array-like, shape (n_obs,), optional
+            Response; a fit by formula reads it from the DataFrame.
         offset, n_trials, gating : array-like, optional
             As in the fit.
         groups : array-like, shape (n_obs,), optional
@@ -292,21 +299,14 @@ class EMFit:
         ValueError
             For wrong shapes or columns, missing values, and impossible responses.
         """
-        return membership(
-            self,
-            X,
-            y,
-            offset=offset,
-            n_trials=n_trials,
-            gating=gating,
-            groups=groups,
-            sample_weight=sample_weight,
-        )
+        data = {"offset": offset, "n_trials": n_trials, "gating": gating, "groups": groups}
+        return membership(self, X, y, **data, sample_weight=sample_weight)
 
+    @reads_design
     def score(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         offset: Any = None,
         n_trials: Any = None,
@@ -320,8 +320,8 @@ class EMFit:
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs; the columns of a DataFrame are matched by name.
-        y : array-like, shape (n_obs,)
-            Response.
+        y : array-like, shape (n_obs,), optional
+            Response; a fit by formula reads it from the DataFrame.
         offset, n_trials, gating, groups, sample_weight : array-like, optional
             As in the fit.
 
@@ -336,19 +336,12 @@ class EMFit:
         ValueError
             For wrong shapes or columns, missing values, and impossible responses.
         """
-        rows, _ = rows_for(
-            self,
-            X,
-            y,
-            offset=offset,
-            n_trials=n_trials,
-            gating=gating,
-            groups=groups,
-            sample_weight=sample_weight,
-        )
+        data = {"offset": offset, "n_trials": n_trials, "gating": gating, "groups": groups}
+        rows, _ = rows_for(self, X, y, **data, sample_weight=sample_weight)
         values, weights = unit_scores(self, rows)
         return float(weights @ values / weights.sum())
 
+    @reads_design
     def to_datatree(
         self,
         X: Any = None,

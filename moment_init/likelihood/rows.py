@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.blocks import RowSource, source_of
 from moment_init.likelihood.products import MAX_PRODUCT_WIDTH, symmetric_products
+from moment_init.row_sources.columns import take_rows
 
 __all__ = ["LikelihoodRows"]
 
@@ -55,6 +57,11 @@ class LikelihoodRows:
     def n_obs(self) -> int:
         """Number of rows."""
         return int(self.y.shape[0])
+
+    @property
+    def source(self) -> RowSource | None:
+        """Where the rows are, if not in memory."""
+        return source_of(self.Z)
 
     @property
     def n_units(self) -> int:
@@ -120,16 +127,9 @@ class LikelihoodRows:
             sizes = np.array([len(span) for span in spans], dtype=np.intp)
             starts = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes)[:-1]])
             index = np.concatenate(spans)
-        return LikelihoodRows(
-            self.Z[index],
-            self.y[index],
-            self.sample_weight[index],
-            None if self.offset is None else self.offset[index],
-            None if self.n_trials is None else self.n_trials[index],
-            None if self.gate is None else self.gate[index],
-            starts,
-            None if self.products is None else self.products[index],
-        )
+        columns = (self.Z, self.y, self.sample_weight, self.offset, self.n_trials, self.gate)
+        Z, y, weight, offset, trials, gate, products = take_rows((*columns, self.products), index)
+        return LikelihoodRows(Z, y, weight, offset, trials, gate, starts, products)
 
     def with_products(self) -> "LikelihoodRows":
         """Store the products of the columns if they are few, for callers that sum often.
@@ -141,6 +141,7 @@ class LikelihoodRows:
         """
         width = self.n_features + 1
         is_small = self.n_obs * width * (width + 1) // 2 <= MAX_STORED_PRODUCTS
-        if self.products is not None or not is_small or width > MAX_PRODUCT_WIDTH:
+        is_here = self.source is None
+        if self.products is not None or not is_small or width > MAX_PRODUCT_WIDTH or not is_here:
             return self
         return replace(self, products=symmetric_products(np.asarray(self.Z, dtype=np.float64)))

@@ -156,7 +156,14 @@ def likelihood_sums(
     -------
     LikelihoodSums
         The sums.
+
+    Raises
+    ------
+    ValueError
+        If responsibilities are given for rows that are not in memory.
     """
+    if assigned is not None and rows.source is not None:
+        raise ValueError("`assigned` must be None for rows that are not in memory.")
     r, q = parameters.n_components, component_size(parameters)
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
@@ -172,7 +179,7 @@ def likelihood_sums(
     formed = width * (width + 1) // 2 if rows.products is None else 0
     extra = (formed + (r * q if missing else 0)) if curvature else 0
     log_likelihood, scores, gate_score, unit_counts, row_counts, *rest = sum_over_blocks(
-        sum_block, rows.n_units, doubles_per_unit(rows, parameters, extra)
+        sum_block, rows.n_units, doubles_per_unit(rows, parameters, extra), source=rows.source
     )
     if constant is None:
         constant = parameter_free_log_likelihood(family, rows)
@@ -203,13 +210,14 @@ def parameter_free_log_likelihood(family: Family, rows: LikelihoodRows) -> float
     float
         The sum.
     """
+    y, weight, n_trials = rows.y, rows.sample_weight, rows.n_trials  # inputs are not read for it
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        trials = None if rows.n_trials is None else rows.n_trials[block]
-        terms = family.log_base_measure(rows.y[block], n_trials=trials)
-        return (np.array(rows.sample_weight[block] @ terms),)
+        trials = None if n_trials is None else n_trials[block]
+        terms = family.log_base_measure(y[block], n_trials=trials)
+        return (np.array(weight[block] @ terms),)
 
-    return float(sum_over_blocks(sum_block, rows.n_obs, 4)[0])
+    return float(sum_over_blocks(sum_block, rows.n_obs, 4, source=rows.source)[0])
 
 
 def outer_product_information(
@@ -244,7 +252,7 @@ def outer_product_information(
         return (scores.T @ scores,)
 
     doubles = doubles_per_unit(rows, parameters, 2 * n_parameters)
-    return sum_over_blocks(sum_block, rows.n_units, doubles)[0]
+    return sum_over_blocks(sum_block, rows.n_units, doubles, source=rows.source)[0]
 
 
 def _first_order(there: BlockPosterior, q: int) -> tuple[FloatArray, ...]:

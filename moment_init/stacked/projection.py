@@ -139,7 +139,9 @@ def project(low_orders: LowOrders, subspace: FloatArray, max_order: int = 3) -> 
         return gram, cross, (products.reshape(-1, len(x)) @ x).T
 
     doubles = n_features + 2 * basis.size + rows.n_functions * (2 + n_lower * (not is_whole))
-    gram, cross, *rest = sums_by_part(sums, rows.n_obs, doubles, is_shuffled=rows.is_shuffled)
+    gram, cross, *rest = sums_by_part(
+        sums, rows.n_obs, doubles, is_shuffled=rows.is_shuffled, source=rows.source
+    )
     contraction = None
     if rest:
         by_feature = np.moveaxis(rest[0], 1, 0)  # (d, n_parts, m q2)

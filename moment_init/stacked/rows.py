@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from moment_init.blocks import read_block, sums_by_part
+from moment_init.blocks import RowSource, read_block, source_of, sums_by_part
 from moment_init.data import RegressionData
 from moment_init.families.response_functions import ResponseFunctions
 from moment_init.row_samples import spread_order
@@ -74,6 +74,11 @@ class StackedRows:
     def n_obs(self) -> int:
         """Number of rows."""
         return int(self.X.shape[0])
+
+    @property
+    def source(self) -> RowSource | None:
+        """Where the rows are, if not in memory."""
+        return source_of(self.X)
 
     @property
     def n_features(self) -> int:
@@ -202,7 +207,11 @@ def fit_stacked_rows(
         return total, weights @ x, weighted.sum(axis=0), weighted.T @ values, weighted.T @ x
 
     totals, x_sums, value_sums, products, cross = sums_by_part(
-        sums, raw.n_obs, 2 * n_features + 2 * n_raw, is_shuffled=raw.is_shuffled
+        sums,
+        raw.n_obs,
+        2 * n_features + 2 * n_raw,
+        is_shuffled=raw.is_shuffled,
+        source=raw.source,
     )
     mean = value_sums.sum(axis=0) / totals.sum()
     covariance = products.sum(axis=0) / totals.sum() - np.outer(mean, mean)
@@ -223,10 +232,10 @@ def _raw_rows(data: RegressionData, input_model: InputModel, response: FloatArra
     if is_shuffled:
         order = spread_order(data.n_obs)
         X, weights, response = read_block(X, order), weights[order], response[order]
-    elif X.size <= FEW_DOUBLES:
+    elif X.size <= FEW_DOUBLES and source_of(X) is None:
         X = np.ascontiguousarray(X)
         weights, response = np.ascontiguousarray(weights), np.ascontiguousarray(response)
-    is_kept = n_raw * data.n_obs <= FEW_DOUBLES
+    is_kept = n_raw * data.n_obs <= FEW_DOUBLES and source_of(X) is None
     return StackedRows(
         X=X,
         response=response,

@@ -175,7 +175,7 @@ def score_sums(
         width = group.stop - group.start
         doubles = (3 + width) * n_features + n_columns + doubles_per_row
         grams, totals, *others = sums_by_part(
-            sums, rows.n_obs, doubles, is_shuffled=rows.is_shuffled
+            sums, rows.n_obs, doubles, is_shuffled=rows.is_shuffled, source=rows.source
         )
         whitened = inverse_factor @ grams @ inverse_factor.T
         yield ScoreSums(

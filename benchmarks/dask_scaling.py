@@ -1,0 +1,89 @@
+"""Moments of all rows by one and by two workers of a local cluster, a thread each."""
+
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from benchmarks.measuring import number, seconds_of
+from benchmarks.out_of_core import FEATURES, write_rows
+from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
+from moment_init.data import validate_data
+from moment_init.problem import EstimationProblem
+from moment_init.row_sources.posing import pose_elsewhere
+from moment_init.scores import Gaussian
+from moment_init.stacked_result import low_order_moments
+
+__all__ = ["BENCHMARK", "run"]
+
+FAMILY = "bernoulli"
+N_OBS, QUICK_N_OBS = 10_000_000, 900_000
+N_REPEATS, QUICK_REPEATS = 3, 1
+WORKERS = (1, 2)
+
+MIN_SPEEDUP = 1.6
+
+
+def run(options: Options) -> Outcome:
+    """Time the moments of the first two orders of all rows.
+
+    Parameters
+    ----------
+    options : Options
+        Size and seed.
+
+    Returns
+    -------
+    Outcome
+        A row for each number of workers.
+    """
+    n_obs = QUICK_N_OBS if options.is_quick else N_OBS
+    n_repeats = QUICK_REPEATS if options.is_quick else N_REPEATS
+    with tempfile.TemporaryDirectory() as folder:
+        write_rows(Path(folder), n_obs, options.seed)
+        rows: list[Row] = [
+            {"n": n_obs, "workers": n_workers, "moments s": _seconds(folder, n_workers, n_repeats)}
+            for n_workers in WORKERS
+        ]
+    speedup = number(rows[0], "moments s") / number(rows[-1], "moments s")
+    figures = (
+        Figure(
+            f"speed of {WORKERS[-1]} workers over that of one",
+            speedup,
+            f">= {MIN_SPEEDUP:g}",
+            speedup >= MIN_SPEEDUP if not options.is_quick else None,
+        ),
+    )
+    settings = {"family": FAMILY, "d": len(FEATURES), "n_repeats": n_repeats}
+    return Outcome(tuple(rows), figures, settings)
+
+
+def _seconds(folder: str, n_workers: int, n_repeats: int) -> float:
+    """Median time on a cluster of its own, everything imported and posed before."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        Client(cluster),
+    ):
+        problem = _pose(folder)
+        return median(
+            seconds_of(lambda: low_order_moments(problem, n_rows=None)) for _ in range(n_repeats)
+        )
+
+
+def _pose(folder: str) -> EstimationProblem:
+    import dask.dataframe as dd
+
+    frame = dd.read_parquet(folder)
+    data = validate_data(frame[FEATURES], frame["y"], family=FAMILY)
+    model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
+    return pose_elsewhere(data, model)
+
+
+BENCHMARK = Benchmark(
+    "dask_scaling",
+    "moments of all rows by one and two Dask workers, a thread each (bernoulli, d = 20)",
+    run,
+)

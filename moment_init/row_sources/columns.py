@@ -1,0 +1,334 @@
+"""A column of rows that are elsewhere, where otherwise an array in memory would stand.
+
+It has a length and a shape. Functions of NumPy that act on single values give columns again, and
+nothing is read. Sums are passes over the rows. Rows are taken by number, all in one graph. Whatever
+would need all rows in memory raises.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import NDArray
+
+from moment_init.row_sources.recipes import Constant, Mapped, Recipe
+
+if TYPE_CHECKING:
+    from moment_init.row_sources.sources import BlockedRows
+
+__all__ = [
+    "MOST_HELD",
+    "SAMPLE_ROWS",
+    "RowColumn",
+    "gather_columns",
+    "hold_rows",
+    "map_columns",
+    "take_rows",
+]
+
+FloatArray = NDArray[np.float64]
+
+MOST_HELD = 2**26
+"""Doubles of a thinned table that are held in memory instead of being read in every pass: 512 MiB,
+which twice, while they are gathered, and beside blocks of rows stay below two gigabytes."""
+
+SAMPLE_ROWS = 40_000
+"""A column's every so manieth row is a sample, and comes as an array, up to this many: functions of
+the response are chosen on about half as many."""
+
+
+class RowColumn(NDArrayOperatorsMixin):
+    """A column, or a table of several, whose rows are read block by block.
+
+    Parameters
+    ----------
+    source : BlockedRows
+        The rows.
+    recipe : Recipe
+        How a block gets its values.
+    n_columns : int, optional
+        Number of columns of a table; None for a single column, which has one axis.
+    dtype : data-type, default float64
+        Type of the values.
+    """
+
+    def __init__(
+        self,
+        source: "BlockedRows",
+        recipe: Recipe,
+        n_columns: int | None = None,
+        dtype: Any = np.float64,
+    ) -> None:
+        self.source = source
+        self.recipe = recipe
+        self.n_columns = n_columns
+        self.dtype = np.dtype(dtype)
+        self._total: FloatArray | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, and columns of a table."""
+        n_obs = self.source.n_obs
+        return (n_obs,) if self.n_columns is None else (n_obs, self.n_columns)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return self.source.n_obs * (self.n_columns or 1)
+
+    @property
+    def constant(self) -> float | None:
+        """The value of all rows where it is known to be the same, else None."""
+        return self.recipe.value if isinstance(self.recipe, Constant) else None
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self.source.n_obs
+
+    def __repr__(self) -> str:
+        """Shape and type."""
+        return f"RowColumn(shape={self.shape}, dtype={self.dtype})"
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[np.generic]:
+        """Refuse to become an array."""
+        raise TypeError(
+            f"Rows of a Dask input of shape {self.shape} must not be read whole; what was asked "
+            "for needs them all in memory. Pass a sample of the rows as arrays."
+        )
+
+    def __getitem__(self, key: Any) -> Any:
+        """Take rows: by number, as an array; or every so manieth, as an array if they are few."""
+        if isinstance(key, tuple) and len(key) == 2 and key[1] is None:
+            return self[key[0]][:, None]
+        if isinstance(key, slice) and key.start is None and key.stop is None:
+            return take_rows([self], key)[0]
+        if isinstance(key, np.ndarray) and key.dtype.kind in "iu" and key.ndim == 1:
+            return gather_columns([self], key)[0]
+        if isinstance(key, int | np.integer):
+            return gather_columns([self], np.array([int(key) % len(self)]))[0][0]
+        raise TypeError(
+            "Rows of a Dask input can be taken by number or as every so manieth; got "
+            f"{key!r}. What was asked for is not supported there: pass a sample as arrays."
+        )
+
+    def moved(self, source: "BlockedRows") -> "RowColumn":
+        """The same column of other rows of the same table.
+
+        Parameters
+        ----------
+        source : BlockedRows
+            The rows.
+
+        Returns
+        -------
+        RowColumn
+            The column.
+        """
+        return RowColumn(source, self.recipe, self.n_columns, self.dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Apply a function to every value when blocks are read; `@` of two columns is a sum."""
+        if method != "__call__" or options or ufunc.nout != 1:
+            return NotImplemented
+        if ufunc is np.matmul:
+            first, second = inputs
+            if np.ndim(first) == 1 == np.ndim(second):
+                return (first * second).sum()
+            return NotImplemented
+        if any(np.ndim(each) > 1 for each in inputs if not isinstance(each, RowColumn)):
+            return NotImplemented
+        dtype = np.bool_ if {"d->?", "dd->?"} & set(ufunc.types) else np.float64
+        widths = [each.n_columns for each in inputs if isinstance(each, RowColumn)]
+        width = next((each for each in widths if each is not None), None)
+        return map_columns(ufunc, *inputs, n_columns=width, dtype=dtype)
+
+    def sum(self, axis: int | None = None, **_: Any) -> Any:
+        """Add up values.
+
+        Parameters
+        ----------
+        axis : int, optional
+            0 for the sums over rows, 1 for those over columns; all values by default.
+        **_
+            What NumPy passes on; not used.
+
+        Returns
+        -------
+        float, numpy.ndarray or RowColumn
+            The sums; those over columns are a column.
+        """
+        if axis == 1:
+            return map_columns(partial(np.sum, axis=1), self)
+        if self.constant is not None and self.n_columns is None:
+            return np.float64(self.constant * self.source.n_obs)
+        if self._total is None:
+            (self._total,) = self.source.sum_rows(partial(_sum_slice, self), self.n_columns or 1)
+        return self._total if axis == 0 else np.float64(self._total.sum())
+
+    def mean(self) -> np.float64:
+        """Mean of all values.
+
+        Returns
+        -------
+        float
+            The mean.
+        """
+        return np.float64(self.sum() / self.size)
+
+    def std(self) -> np.float64:
+        """Standard deviation of all values.
+
+        Returns
+        -------
+        float
+            The deviation, with the number of values as divisor.
+        """
+        return np.float64(np.sqrt(np.square(self - self.mean()).mean()))
+
+    def max(self) -> np.float64:
+        """Largest value.
+
+        Returns
+        -------
+        float
+            The value.
+        """
+        return np.float64(self.source.reduce(partial(_largest, self), _largest_of))
+
+
+def map_columns(
+    function: Callable[..., Any],
+    *arguments: Any,
+    n_columns: int | None = None,
+    dtype: Any = np.float64,
+) -> RowColumn:
+    """A function of columns, row by row, as a column.
+
+    Parameters
+    ----------
+    function : callable
+        Maps arrays of some rows to an array of the same rows.
+    *arguments : RowColumn or object
+        Its arguments; what is no column is passed as it is.
+    n_columns : int, optional
+        Number of columns of the result; None for a single column.
+    dtype : data-type, default float64
+        Type of the result.
+
+    Returns
+    -------
+    RowColumn
+        The column; nothing is read before it is used.
+
+    Raises
+    ------
+    TypeError
+        If the columns are not of the same rows.
+    """
+    sources = [each.source for each in arguments if isinstance(each, RowColumn)]
+    if any(source is not sources[0] for source in sources):
+        raise TypeError("Columns of a Dask input must be of the same rows; got different ones.")
+    recipes = tuple(each.recipe if isinstance(each, RowColumn) else each for each in arguments)
+    if all(isinstance(each, Constant | int | float) for each in recipes):
+        values = [each.value if isinstance(each, Constant) else each for each in recipes]
+        return RowColumn(sources[0], Constant(float(function(*values))), n_columns, dtype)
+    return RowColumn(sources[0], Mapped(function, recipes), n_columns, dtype)
+
+
+def gather_columns(
+    columns: Sequence[RowColumn | None], index: NDArray[np.intp]
+) -> list[NDArray[Any]]:
+    """Read some rows of several columns, in one graph.
+
+    Parameters
+    ----------
+    columns : sequence of RowColumn or None
+        Columns of the same rows.
+    index : numpy.ndarray of int, shape (n,)
+        Numbers of the rows, in any order.
+
+    Returns
+    -------
+    list of numpy.ndarray
+        The rows in that order; None where no column was given.
+    """
+    there = [each for each in columns if each is not None and each.constant is None]
+    read = iter(there[0].source.take(there, index) if there else [])
+    result: list[Any] = []
+    for each in columns:
+        if each is None:
+            result.append(None)
+        elif each.constant is not None:
+            result.append(np.full(len(index), each.constant))
+        else:
+            result.append(next(read))
+    return result
+
+
+def hold_rows(columns: Sequence[Any], wanted: Sequence[NDArray[np.intp]]) -> None:
+    """Read samples of rows that will be taken later, in one graph; nothing for arrays in memory.
+
+    Parameters
+    ----------
+    columns : sequence of numpy.ndarray, RowColumn or None
+        Columns of the same rows.
+    wanted : sequence of numpy.ndarray of int
+        Numbers of the rows of each sample, ascending and distinct.
+    """
+    there = [each for each in columns if isinstance(each, RowColumn)]
+    if there and wanted:
+        there[0].source.hold(there, wanted)
+
+
+def take_rows(columns: Sequence[Any], index: NDArray[np.intp] | slice) -> list[Any]:
+    """Take rows of several columns, wherever they are.
+
+    Parameters
+    ----------
+    columns : sequence of numpy.ndarray, RowColumn or None
+        Columns of the same rows.
+    index : numpy.ndarray of int, or slice
+        The rows: by number, or every so manieth.
+
+    Returns
+    -------
+    list of numpy.ndarray, RowColumn or None
+        Those rows; views where arrays are sliced. Rows that are elsewhere are read in one graph,
+        or stay there if `index` is a slice and their table has more than `MOST_HELD` values; a
+        single column is read up to `SAMPLE_ROWS` too.
+    """
+    leader = next((each for each in columns if isinstance(each, RowColumn)), None)
+    if leader is None:
+        return [None if each is None else each[index] for each in columns]
+    if not isinstance(index, slice):
+        return gather_columns(columns, index)
+    if index.start is not None or index.stop is not None:
+        return [leader[index]]  # raises
+    source = leader.source.thinned(index.step or 1)
+    thinned = [None if each is None else each.moved(source) for each in columns]
+    # All columns of the same rows must be in the same place, whichever of them are asked for.
+    is_held = source.n_obs * source.width <= MOST_HELD
+    is_sample = len(columns) == 1 and source.n_obs <= SAMPLE_ROWS and leader.source is not source
+    if is_held or (is_sample and source.n_obs * (leader.n_columns or 1) <= MOST_HELD):
+        return gather_columns(thinned, np.arange(source.n_obs))
+    return thinned
+
+
+def _sum_slice(values: Any, rows: slice) -> tuple[FloatArray]:
+    return (np.asarray(values[rows].sum(axis=0), dtype=np.float64),)
+
+
+def _largest(values: Any, _: object) -> float:
+    return float(np.max(values))
+
+
+def _largest_of(terms: Sequence[float | None]) -> float | None:
+    there = [term for term in terms if term is not None]
+    return max(there) if there else None

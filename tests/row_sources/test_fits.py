@@ -1,0 +1,118 @@
+"""`fit_em` of Dask inputs gives what it gives of arrays; what belongs to rows stays lazy."""
+
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+from moment_init import EMFit, fit_em, simulate_mixture
+
+N_OBS = 60_000
+"""More than twice what a search sees, so that it ends with a climb on all rows."""
+
+POISSON = simulate_mixture(N_OBS, 2, 2, family="poisson", scales=0.5, random_seed=3)
+WEIGHTS = np.random.default_rng(4).integers(3, size=N_OBS).astype(float)
+
+
+def _assert_same(found: EMFit, expected: EMFit) -> None:
+    for name in ("coefficients", "biases", "weights", "dispersion", "gate", "covariance"):
+        first, second = getattr(found, name), getattr(expected, name)
+        assert (first is None) == (second is None)
+        if second is not None:
+            assert_allclose(first, second, rtol=1e-8, atol=1e-12)
+    for name in ("log_likelihood", "entropy", "n_obs", "n_units", "n_parameters"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-10)
+    shares: Any = found.responsibilities
+    assert isinstance(shares, da.Array)
+    assert shares.shape == expected.responsibilities.shape
+    assert_allclose(shares.compute(), expected.responsibilities, atol=1e-8)
+    assert found.status is expected.status
+    assert repr(found) == repr(expected)
+
+
+def _lazy(values: Any) -> Any:
+    return da.from_array(values, chunks=(25_000, *values.shape[1:]))
+
+
+@pytest.mark.usefixtures("little_held")
+def test_a_search_on_a_sample_then_all_rows() -> None:
+    expected = fit_em(POISSON.X, POISSON.y, 2, family="poisson", random_seed=1)
+    found = fit_em(_lazy(POISSON.X), _lazy(POISSON.y), 2, family="poisson", random_seed=1)
+    _assert_same(found, expected)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+def test_a_gate_and_weights_some_of_them_zero() -> None:
+    covariate = np.random.default_rng(5).normal(size=N_OBS)
+    frame = pd.DataFrame(POISSON.X, columns=["a", "b"])
+    frame = frame.assign(y=POISSON.y, w=WEIGHTS, g=covariate)
+    lazy = dd.from_pandas(frame, npartitions=4)
+    options: dict[str, Any] = {"family": "poisson", "random_seed": 1}
+    expected = fit_em(
+        frame[["a", "b"]], frame["y"], 2, gating=frame["g"], sample_weight=WEIGHTS, **options
+    )
+    found = fit_em(
+        lazy[["a", "b"]], lazy["y"], 2, gating=lazy["g"], sample_weight=lazy["w"], **options
+    )
+    _assert_same(found, expected)
+    assert found.gate_names == ("g",)
+    by_array = fit_em(
+        lazy[["a", "b"]], lazy["y"], 2, gating=covariate, sample_weight=lazy["w"], **options
+    )
+    assert by_array.gate_names == ("g0",)
+    assert_allclose(by_array.coefficients, expected.coefficients, rtol=1e-8)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+@pytest.mark.filterwarnings("ignore::moment_init.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"init": (POISSON.coefficients, POISSON.biases, POISSON.weights)},
+        {"fixed_directions": POISSON.directions},
+        {"max_iter": 0},
+    ],
+)
+def test_given_starts_and_held_directions(options: dict[str, Any]) -> None:
+    both: dict[str, Any] = {"family": "poisson", "random_seed": 1, **options}
+    both["sample_weight"] = 1.0 + WEIGHTS
+    expected = fit_em(POISSON.X, POISSON.y, 2, **both)
+    _assert_same(fit_em(_lazy(POISSON.X), POISSON.y, 2, **both), expected)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+def test_an_identity_link_is_standardised() -> None:
+    data = simulate_mixture(N_OBS, 2, 2, family="gaussian", scales=1.0, random_seed=6)
+    expected = fit_em(data.X, 5.0 + 3.0 * data.y, 2, family="gaussian", random_seed=1)
+    found = fit_em(_lazy(data.X), _lazy(5.0 + 3.0 * data.y), 2, family="gaussian", random_seed=1)
+    _assert_same(found, expected)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+def test_what_a_search_reads_whole_is_read_whole() -> None:
+    X, y = POISSON.X[:5_000], POISSON.y[:5_000]
+    gating = X[:, 0] > 0.0
+    expected = fit_em(X, y, 2, family="poisson", gating=gating, random_seed=1)
+    found = fit_em(_lazy(X), y, 2, family="poisson", gating=_lazy(gating), random_seed=1)
+    assert isinstance(found.responsibilities, np.ndarray)
+    assert_allclose(found.coefficients, expected.coefficients, rtol=0.0)
+
+
+@pytest.mark.usefixtures("little_held")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"init": "random"}, "`init` must be 'tensor', an estimate, a fit or parameters"),
+        ({"init": np.full((N_OBS, 2), 0.5)}, "`init` must be 'tensor'.*got 'ndarray'"),
+        ({"gate": "gaussian", "gating": POISSON.X[:, 0]}, "`gate` must be 'softmax' for a Dask"),
+        ({"gating": POISSON.X[:100]}, r"`gating` must have one row for each of `X` \(60000\)"),
+        ({"gating": np.full(N_OBS, np.nan)}, "Block 0, .*: `gating` must be finite"),
+    ],
+)
+def test_what_needs_all_rows_raises(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit_em(_lazy(POISSON.X), _lazy(POISSON.y), 2, family="poisson", **options)
