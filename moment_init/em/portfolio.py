@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from moment_init.em.first_steps import fit_single
 from moment_init.em.growth import GrowthOptions, grow
@@ -20,8 +19,6 @@ from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import random_assignment
 from moment_init.em.run_book import Portfolio, Start
 from moment_init.em.subset_starts import race_subsets
-from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.likelihood.posterior import responsibilities
 
 __all__ = ["PortfolioOptions", "search"]
 
@@ -32,24 +29,23 @@ EARLY_MOMENT_UNITS = 10_000
 """With so many units moments cost less than a run of EM, and come early; with fewer they come when
 cheaper starts disagree."""
 
+MOMENT_UNITS_PER_PARAMETER = 100
+"""With so many units a parameter third moments are more than noise, and are asked before moves."""
+
 LARGE_WEIGHT = 0.5
 """Robust regression finds a component that has at least half of the rows."""
-
-CERTAINTY = 0.5
-"""It finds them by their residuals: at least half of what there is to know about the component of a
-row must show in its response."""
 
 TEMPERATURES = (2.0, 3.5)
 """Inverse powers of the likelihood from which a maximum is cooled again; the first is tried even
 where starts agree."""
 
+FEW_UNITS_PER_PARAMETER = 10
+"""With fewer, maxima that differ by the components of single units lie close together."""
+
 MANY_UNITS_PER_PARAMETER = 500
 """Tempering leaves maxima that few units hold up; with so many units a parameter there are none on
 which starts of two kinds agree, and a climb back from a softened likelihood costs as much as a
 start."""
-
-_SMALLEST_ENTROPY = 1e-12
-"""Keeps a share of the entropy finite where one component has all rows."""
 
 WITNESSES = 2
 """A maximum is believed to be the highest once starts of so many kinds have reached it."""
@@ -127,18 +123,22 @@ def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
     if len(portfolio.witnesses) < WITNESSES:
         return False
     agreed = portfolio.best
-    if options.use_tempering and not _is_well_determined(portfolio.problem):
+    n_units = _units_per_parameter(portfolio.problem)
+    if options.use_tempering and n_units < MANY_UNITS_PER_PARAMETER:
         _temper(portfolio, TEMPERATURES[:1])
-    if portfolio.problem.rows.n_features <= FEW_FEATURES and portfolio.best is agreed:
-        _move(portfolio, options)  # curves in few dimensions cross, and starts err alike
+    # curves in few dimensions cross, few units tell maxima hardly apart: there starts err alike
+    are_alike = (
+        portfolio.problem.rows.n_features <= FEW_FEATURES or n_units < FEW_UNITS_PER_PARAMETER
+    )
+    if are_alike and portfolio.best is agreed:
+        _move(portfolio, options)
     return portfolio.best is agreed
 
 
-def _is_well_determined(problem: EMProblem) -> bool:
-    """Whether there are so many units that no maximum is held up by a few of them."""
+def _units_per_parameter(problem: EMProblem) -> float:
     rows = problem.rows
     size = rows.n_features + 2 + problem.family.has_dispersion + rows.n_gate
-    return rows.n_units >= MANY_UNITS_PER_PARAMETER * size * problem.n_components
+    return rows.n_units / (size * problem.n_components)
 
 
 def _move(portfolio: Portfolio, options: PortfolioOptions) -> None:
@@ -183,9 +183,12 @@ def _rounds(
             for rank in ranks
         ]
 
-    early, late = (tensor, []) if is_large else ([], tensor)
-    yield [*lean, *early, *peeling, *random(1)]
-    yield [*late, *subsets, *random(1 + options.n_random)]
+    early, late = (tensor, subsets) if is_large else ([], [*subsets, *tensor])
+    asked, later = [], late
+    if _units_per_parameter(problem) >= MOMENT_UNITS_PER_PARAMETER:
+        asked, later = late, []
+    yield [*lean, *early, *peeling, *random(1), *asked]
+    yield [*later, *random(1 + options.n_random)]
     yield [*wide, *random(1 + 2 * options.n_random)]
 
 
@@ -207,22 +210,12 @@ def _by_subsets(portfolio: Portfolio, rng: np.random.Generator) -> None:
 
 
 def _by_peeling(portfolio: Portfolio) -> None:
-    """Peel where the best fit so far has a component that stands out, by size and residuals."""
+    """Peel where the best fit so far has a component that stands out by its size."""
     best = portfolio.best
-    if best is not None:
-        is_large = best.parameters.weights.max() >= LARGE_WEIGHT
-        if not (is_large and _certainty(portfolio.problem, best.parameters) >= CERTAINTY):
-            return
+    if best is not None and best.parameters.weights.max() < LARGE_WEIGHT:
+        return
     single = fit_single(portfolio.problem).parameters
     portfolio.finish("peeling", peel(portfolio.problem, single))
-
-
-def _certainty(problem: EMProblem, parameters: MixtureParameters) -> float:
-    """Share of the entropy of the components that the responses take away."""
-    shares = responsibilities(problem.family, problem.rows, parameters)
-    means = np.average(shares, axis=0, weights=problem.rows.sample_weight)
-    left = entr(shares).sum(axis=1) @ problem.rows.sample_weight / problem.rows.total_weight
-    return 1.0 - float(left / max(entr(means).sum(), _SMALLEST_ENTROPY))
 
 
 def _at_random(portfolio: Portfolio, origin: str, rng: np.random.Generator) -> None:
