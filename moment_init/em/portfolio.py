@@ -36,8 +36,7 @@ LARGE_WEIGHT = 0.5
 """Robust regression finds a component that has at least half of the rows."""
 
 TEMPERATURES = (2.0, 3.5)
-"""Inverse powers of the likelihood from which a maximum is cooled again; the first is tried even
-where starts agree."""
+"""Inverse powers of the likelihood from which a maximum is cooled again."""
 
 FEW_UNITS_PER_PARAMETER = 10
 """With fewer, maxima that differ by the components of single units lie close together."""
@@ -125,7 +124,7 @@ def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
     agreed = portfolio.best
     n_units = _units_per_parameter(portfolio.problem)
     if options.use_tempering and n_units < MANY_UNITS_PER_PARAMETER:
-        _temper(portfolio, TEMPERATURES[:1])
+        _temper(portfolio, TEMPERATURES)
     # curves in few dimensions cross, few units tell maxima hardly apart: there starts err alike
     are_alike = (
         portfolio.problem.rows.n_features <= FEW_FEATURES or n_units < FEW_UNITS_PER_PARAMETER
