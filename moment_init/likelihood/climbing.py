@@ -208,15 +208,16 @@ def _next_share(share: float, *, is_far: bool) -> float:
     return min(_LONGEST_SHARE, _STRETCH * share) if is_far else 1.0
 
 
-def _add_missing[P](likelihood: _Climbable[P], search: _Search[P]) -> None:
-    """One more iteration of EM, whose end is evaluated as Newton's steps need it."""
-    candidate = likelihood.em_moved(search.parameters, search.sums, min(1.0, search.share))
-    there = likelihood.sums(candidate, missing=True)
-    search.n_iter += 1
-    if there.log_likelihood >= search.sums.log_likelihood:
-        search.advance(candidate, there)
-    else:
-        search.sums = likelihood.sums(search.parameters, missing=True)
+def _add_missing[P](likelihood: _Climbable[P], search: _Search[P], max_steps: int) -> None:
+    """One more iteration of EM, if there may be one, evaluated as Newton's steps need it."""
+    if search.n_iter < max_steps:
+        candidate = likelihood.em_moved(search.parameters, search.sums, min(1.0, search.share))
+        there = likelihood.sums(candidate, missing=True)
+        search.n_iter += 1
+        if there.log_likelihood >= search.sums.log_likelihood:
+            search.advance(candidate, there)
+            return
+    search.sums = likelihood.sums(search.parameters, missing=True)
 
 
 def _climb_by_newton[P](
@@ -227,7 +228,7 @@ def _climb_by_newton[P](
 ) -> None:
     """Damped Newton steps until one promises little."""
     if search.sums.missing_information is None:
-        _add_missing(likelihood, search)
+        _add_missing(likelihood, search, max_steps)
     search.share, n_idle = 1.0, 0
     while search.n_iter < max_steps and search.ending is None:
         active = likelihood.active(search.parameters)
