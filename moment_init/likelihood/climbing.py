@@ -108,16 +108,18 @@ class _Search[P]:
     ending: Ending | None = None
     is_known: Callable[[P, LikelihoodSums], bool] | None = None
 
-    def advance(self, parameters: P, sums: LikelihoodSums) -> None:
-        """Take a step that was tried."""
+    def advance(self, parameters: P, sums: LikelihoodSums) -> bool:
+        """Take a step that was tried; whether what lies ahead is known."""
         self.parameters, self.sums = parameters, sums
         self.history.append(sums.log_likelihood)
-        self.recognise()
+        return self.recognise()
 
-    def recognise(self) -> None:
+    def recognise(self) -> bool:
         """End where what lies ahead is known."""
-        if self.is_known is not None and self.is_known(self.parameters, self.sums):
+        is_known = self.is_known is not None and self.is_known(self.parameters, self.sums)
+        if is_known:
             self.ending = Ending.RECOGNISED
+        return is_known
 
 
 def climb[P](
@@ -184,11 +186,11 @@ def _climb_by_em[P](
         if there.log_likelihood < before:
             return
         gain = there.log_likelihood - before
-        search.advance(candidate, there)
+        if search.advance(candidate, there):
+            return
         is_slow = _SLOW_RATE * last_gain < gain <= last_gain and gain < len(there.score)
         rate = gain / max(last_gain, _SMALLEST_GAIN)
-        is_settled = search.n_iter >= em_steps and search.ending is None
-        if is_settled and target is not None and rate < _LARGEST_RATE:
+        if search.n_iter >= em_steps and target is not None and rate < _LARGEST_RATE:
             # Aitken: what is left is geometric
             if there.log_likelihood + _HOPEFUL * gain * rate / (1 - rate) < target:
                 search.ending = Ending.ABANDONED
@@ -245,10 +247,9 @@ def _climb_by_newton[P](
         if there.log_likelihood >= sums.log_likelihood:
             gained = there.log_likelihood - sums.log_likelihood
             n_idle = n_idle + 1 if gained <= rounding_of(sums) else 0
-            search.advance(candidate, there)
-            is_newton = damping < _NEWTON_DAMPING
-            if search.ending is not None:
+            if search.advance(candidate, there):
                 break
+            is_newton = damping < _NEWTON_DAMPING
             if gain < tolerance and (is_newton or n_idle >= _IDLE_STEPS):
                 search.ending = Ending.CONVERGED
             elif n_idle >= _IDLE_STEPS:  # the bounds take back what a step would gain
