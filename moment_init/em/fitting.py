@@ -23,7 +23,7 @@ from moment_init.em.growth import grow
 from moment_init.em.independent_runs import run_given, run_random
 from moment_init.em.initial import given_starts
 from moment_init.em.options import FitOptions, require_rows, validate_options
-from moment_init.em.portfolio import LEAN_GROWTH, Portfolio, PortfolioOptions, Start, search
+from moment_init.em.portfolio import LEAN_GROWTH, PortfolioOptions, search
 from moment_init.em.posing import (
     GateKind,
     pose_em,
@@ -37,6 +37,7 @@ from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import RandomStart
 from moment_init.em.refining import enlarged, refine, search_sample
 from moment_init.em.result import EMFit
+from moment_init.em.run_book import Portfolio, Start
 from moment_init.em.start_records import BREAKDOWNS, StartRecord
 from moment_init.exceptions import ConvergenceWarning
 from moment_init.families import Family

@@ -19,9 +19,9 @@ from moment_init.em.gaussian_gate import GatedProblem, GatedRun
 from moment_init.em.independent_runs import DEFAULT_RANDOM_STARTS, each_random_start
 from moment_init.em.initial import given_starts
 from moment_init.em.options import FitOptions
-from moment_init.em.portfolio import FINISH, RACE
 from moment_init.em.random_starts import ASSIGNED_SHARE, OTHER_SHARE, random_parameters
 from moment_init.em.result import EMFit
+from moment_init.em.run_book import FINISH, RACE
 from moment_init.em.start_records import BREAKDOWNS, SAME_OPTIMUM, StartRecord, StartStatus
 from moment_init.likelihood.gated import GatedMixture, unit_values
 from moment_init.likelihood.parameters import MixtureParameters

@@ -13,6 +13,7 @@ from scipy.linalg import block_diag
 
 from moment_init.em.problem import EMProblem, GateCoordinates
 from moment_init.likelihood.bounds import bounds_of, enforce
+from moment_init.likelihood.climbing import Ending, climb
 from moment_init.likelihood.constraints import LinearConstraint
 from moment_init.likelihood.gate_density import gate_size, gate_statistics
 from moment_init.likelihood.gated import (
@@ -21,7 +22,7 @@ from moment_init.likelihood.gated import (
     GatedMixture,
     unit_values,
 )
-from moment_init.likelihood.maximise import Ending, MaximiseResult, climb
+from moment_init.likelihood.maximise import MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import responsibilities
 from moment_init.likelihood.rows import LikelihoodRows

@@ -33,6 +33,8 @@ class GrowthOptions:
         How many splits of each are tried.
     n_directions : int
         How many directions of each component are candidates for a split.
+    heat_steps : int
+        EM steps after which the worse half of the splits is dropped.
     race_steps : int
         EM steps before the beam is chosen.
     settle_steps : int
@@ -42,6 +44,7 @@ class GrowthOptions:
     beam: int = 2
     n_splits: int = 3
     n_directions: int = 2
+    heat_steps: int = 3
     race_steps: int = 8
     settle_steps: int = 12
 
@@ -64,19 +67,28 @@ def grow(problem: EMProblem, options: GrowthOptions | None = None) -> list[Maxim
     options = options or GrowthOptions()
     beam = [fit_single(problem)]
     for _ in range(1, problem.n_components):
-        raced = [
-            problem.climb(child, max_steps=options.race_steps, em_steps=options.race_steps)
-            for parent in beam
-            for child in _children(problem, parent.parameters, options)
+        children = [
+            child for parent in beam for child in _children(problem, parent.parameters, options)
         ]
-        raced.sort(key=_by_log_likelihood, reverse=True)
-        steps = options.settle_steps
-        beam = [
-            problem.climb(run.parameters, max_steps=steps, em_steps=steps)
-            for run in raced[: options.beam]
-        ]
-        beam.sort(key=_by_log_likelihood, reverse=True)
+        heats = _ranked(problem, children, options.heat_steps)
+        n_raced = max(options.beam, len(heats) // 2)
+        raced = _continued(problem, heats[:n_raced], options.race_steps - options.heat_steps)
+        beam = _continued(problem, raced[: options.beam], options.settle_steps)
     return beam
+
+
+def _continued(
+    problem: EMProblem, runs: list[MaximiseResult], n_steps: int
+) -> list[MaximiseResult]:
+    return _ranked(problem, [run.parameters for run in runs], n_steps)
+
+
+def _ranked(
+    problem: EMProblem, starts: list[MixtureParameters], n_steps: int
+) -> list[MaximiseResult]:
+    """Some steps of EM from each of several starts, the best end first."""
+    runs = [problem.climb(start, max_steps=n_steps, em_steps=n_steps) for start in starts]
+    return sorted(runs, key=_by_log_likelihood, reverse=True)
 
 
 def _children(

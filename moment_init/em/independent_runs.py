@@ -7,10 +7,10 @@ import numpy as np
 
 from moment_init.blocks import single_threaded_blas
 from moment_init.em.options import FitOptions
-from moment_init.em.portfolio import Portfolio
 from moment_init.em.problem import EMProblem
 from moment_init.em.progress import track
 from moment_init.em.random_starts import random_parameters
+from moment_init.em.run_book import Portfolio
 from moment_init.em.start_records import BREAKDOWNS, SAME_OPTIMUM
 from moment_init.likelihood.maximise import MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters

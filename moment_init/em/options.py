@@ -5,9 +5,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from moment_init.em.portfolio import FINISH
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import RandomStart
+from moment_init.em.run_book import FINISH
 from moment_init.likelihood.parameters import MixtureParameters, parameter_count
 
 __all__ = ["FitOptions", "require_rows", "validate_options"]

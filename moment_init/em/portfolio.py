@@ -5,65 +5,46 @@ maximum and no move leaves it, or when its routes are used up.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.em.first_steps import fit_single
 from moment_init.em.growth import GrowthOptions, grow
-from moment_init.em.moves import FEW_FEATURES, propose_moves, tempered
+from moment_init.em.moves import FEW_FEATURES, propose_moves
 from moment_init.em.peeling import peel
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import random_assignment
-from moment_init.em.start_records import BREAKDOWNS, SAME_OPTIMUM, StartRecord, StartStatus
+from moment_init.em.run_book import Portfolio, Start
 from moment_init.em.subset_starts import race_subsets
-from moment_init.likelihood.maximise import Ending, MaximiseResult
-from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.likelihood.splits import improve
 
-__all__ = ["Portfolio", "PortfolioOptions", "search"]
+__all__ = ["PortfolioOptions", "search"]
 
 FloatArray = NDArray[np.float64]
-Start = tuple[str, MixtureParameters]
-Route = tuple[str, Callable[["Portfolio"], None]]
-
-RACE = {"max_steps": 10, "em_steps": 3, "max_em_steps": 10}
-"""A short run after which starts of one origin are compared."""
-
-FINISH_TOLERANCE = 1e-4
-MIN_GAIN = 2 * SAME_OPTIMUM
-"""Predicted gain at which a run ends, far below what tells maxima apart; and what a move must gain
-to be taken."""
-
-FINISH: dict[str, Any] = {
-    "max_steps": 300,
-    "em_steps": 8,
-    "max_em_steps": 60,
-    "tolerance": FINISH_TOLERANCE,
-    "damping": 0.1,
-}
-"""A run to its maximum: EM while it is fast, then Newton."""
-
-MAX_TEMPERINGS = 5
-"""Most times that a maximum is left by tempering in one round; two are rare."""
+Route = tuple[str, Callable[[Portfolio], None]]
 
 EARLY_MOMENT_UNITS = 10_000
 """With so many units moments cost less than a run of EM, and come early; with fewer they come when
 cheaper starts disagree."""
 
+MOMENT_UNITS_PER_PARAMETER = 100
+"""With so many units a parameter third moments are more than noise, and are asked before moves."""
+
 LARGE_WEIGHT = 0.5
 """Robust regression finds a component that has at least half of the rows."""
 
 TEMPERATURES = (2.0, 3.5)
-"""Inverse powers of the likelihood from which a maximum is cooled again; the first is tried even
-where starts agree."""
+"""Inverse powers of the likelihood from which a maximum is cooled again."""
 
-SAME_COMPONENT = 1e-2
-"""Components whose parameters differ by less, relative to their size, are one: far below what any
-number of rows tells apart where a mixture is worth fitting."""
+FEW_UNITS_PER_PARAMETER = 10
+"""With fewer, maxima that differ by the components of single units lie close together."""
+
+MANY_UNITS_PER_PARAMETER = 500
+"""Tempering leaves maxima that few units hold up; with so many units a parameter there are none on
+which starts of two kinds agree, and a climb back from a softened likelihood costs as much as a
+start."""
 
 WITNESSES = 2
 """A maximum is believed to be the highest once starts of so many kinds have reached it."""
@@ -93,179 +74,6 @@ class PortfolioOptions:
     use_moves: bool = True
     use_tempering: bool = True
     n_random: int = 2
-
-
-@dataclass(slots=True)
-class Portfolio:
-    """Runs so far and the best of them.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        What is fitted.
-    records : list of StartRecord
-        Every start, in the order in which they ran.
-    best : MaximiseResult or None
-        The best run.
-    witnesses : set of str
-        Kinds of starts that reached the best maximum on their own.
-    """
-
-    problem: EMProblem
-    records: list[StartRecord] = field(default_factory=list)
-    best: MaximiseResult | None = None
-    witnesses: set[str] = field(default_factory=set)
-
-    def finish(self, origin: str, start: MixtureParameters) -> None:
-        """Run a start to its maximum, or until it cannot reach the best.
-
-        Parameters
-        ----------
-        origin : str
-            Where the start comes from.
-        start : MixtureParameters
-            The start.
-        """
-        target = None if self.best is None else self.best.log_likelihood - SAME_OPTIMUM
-        self.add(origin, self.problem.climb(start, target=target, **FINISH))
-
-    def race(self, starts: list[Start], n_finishers: int = 1) -> None:
-        """Short runs of several starts, the best of them to their ends.
-
-        Parameters
-        ----------
-        starts : list of tuple
-            Origins and starts.
-        n_finishers : int, default 1
-            How many are run to the end.
-        """
-        runs = [(origin, self.problem.climb(start, **RACE)) for origin, start in starts]
-        runs.sort(key=lambda run: run[1].log_likelihood, reverse=True)
-        for origin, run in runs[:n_finishers]:
-            self.finish(origin, run.parameters)
-        for origin, run in runs[n_finishers:]:
-            self._record(origin, run, StartStatus.RACED)
-
-    def add(self, origin: str, run: MaximiseResult) -> None:
-        """Keep the record of a finished run, and the run if it is the best.
-
-        Parameters
-        ----------
-        origin : str
-            Where its start comes from.
-        run : MaximiseResult
-            The run.
-        """
-        self._record(origin, run, _STATUS[run.ending])
-        witness = set() if _is_degenerate(run) else {origin.split()[0]}
-        if self.best is None or run.log_likelihood > self.best.log_likelihood + SAME_OPTIMUM:
-            self.best, self.witnesses = run, witness
-        elif run.log_likelihood > self.best.log_likelihood - SAME_OPTIMUM:
-            self.witnesses |= witness
-            if run.log_likelihood > self.best.log_likelihood:
-                self.best = run
-
-    def fail(self, origin: str, message: str) -> None:
-        """Keep the record of a start that broke down.
-
-        Parameters
-        ----------
-        origin : str
-            Where the start comes from.
-        message : str
-            What went wrong.
-        """
-        self.records.append(
-            StartRecord(origin, float("nan"), 0, StartStatus.FAILED, message=message)
-        )
-
-    def attempt(self, origin: str, route: Callable[["Portfolio"], object]) -> None:
-        """Take a route; one that breaks down is put on record, and others go on.
-
-        Parameters
-        ----------
-        origin : str
-            Where its starts come from.
-        route : callable
-            Runs starts of this portfolio.
-        """
-        try:
-            route(self)
-        except BREAKDOWNS as error:
-            self.fail(origin, str(error))
-
-    def temper(self, temperatures: Sequence[float]) -> None:
-        """Cool the best maximum from softened likelihoods for as long as that finds a better one.
-
-        Parameters
-        ----------
-        temperatures : sequence of float
-            Inverse powers of the likelihood.
-        """
-        for _ in range(MAX_TEMPERINGS):
-            before = self.best
-            if before is None:
-                return
-            for temperature in temperatures:
-                start = tempered(self.problem, before.parameters, temperature)
-                end = self.problem.climb(start, target=before.log_likelihood, **FINISH)
-                if end.log_likelihood > before.log_likelihood + SAME_OPTIMUM:
-                    self.add("tempering", end)
-                    break
-            if self.best is before:
-                return
-
-    def move(
-        self, origin: str, propose: Callable[[MixtureParameters], list[MixtureParameters]]
-    ) -> bool:
-        """Try to leave the best maximum for a better one.
-
-        Parameters
-        ----------
-        origin : str
-            Name of the moves.
-        propose : callable
-            Maps the best mixture to starts near it.
-
-        Returns
-        -------
-        bool
-            Whether a better maximum was found.
-        """
-        if self.best is None:
-            return False
-        end, n_moves = improve(
-            self.problem.climb, propose, self.best, tolerance=FINISH_TOLERANCE, min_gain=MIN_GAIN
-        )
-        if n_moves:
-            self.add(origin, end)
-        return n_moves > 0
-
-    def _record(self, origin: str, run: MaximiseResult, status: StartStatus) -> None:
-        value = run.log_likelihood - self.problem.log_jacobian
-        self.records.append(StartRecord(origin, value, run.n_iter, status, run.bounds))
-
-
-_STATUS = {
-    Ending.CONVERGED: StartStatus.CONVERGED,
-    Ending.OUT_OF_STEPS: StartStatus.OUT_OF_STEPS,
-    Ending.STALLED: StartStatus.STALLED,
-    Ending.ABANDONED: StartStatus.ABANDONED,
-}
-
-
-def _is_degenerate(run: MaximiseResult) -> bool:
-    """Whether a component is empty or a copy of another: such a maximum vouches for nothing."""
-    if any(bound.startswith("weight") for bound in run.bounds):
-        return True
-    at = run.parameters
-    vectors = np.concatenate([at.coefficients, at.biases[None]])
-    if at.dispersion is not None:
-        vectors = np.concatenate([vectors, np.log(at.dispersion)[None]])
-    gaps = np.linalg.norm(vectors[:, :, None] - vectors[:, None, :], axis=0)
-    first, second = np.triu_indices(at.n_components, k=1)
-    sizes = 1.0 + np.linalg.norm(vectors, axis=0)
-    return bool(np.any(gaps[first, second] < SAME_COMPONENT * sizes[first]))
 
 
 def search(
@@ -314,11 +122,22 @@ def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
     if len(portfolio.witnesses) < WITNESSES:
         return False
     agreed = portfolio.best
-    if options.use_tempering:
-        _temper(portfolio, TEMPERATURES[:1])
-    if portfolio.problem.rows.n_features <= FEW_FEATURES and portfolio.best is agreed:
-        _move(portfolio, options)  # curves in few dimensions cross, and starts err alike
+    n_units = _units_per_parameter(portfolio.problem)
+    if options.use_tempering and n_units < MANY_UNITS_PER_PARAMETER:
+        _temper(portfolio, TEMPERATURES)
+    # curves in few dimensions cross, few units tell maxima hardly apart: there starts err alike
+    are_alike = (
+        portfolio.problem.rows.n_features <= FEW_FEATURES or n_units < FEW_UNITS_PER_PARAMETER
+    )
+    if are_alike and portfolio.best is agreed:
+        _move(portfolio, options)
     return portfolio.best is agreed
+
+
+def _units_per_parameter(problem: EMProblem) -> float:
+    rows = problem.rows
+    size = rows.n_features + 2 + problem.family.has_dispersion + rows.n_gate
+    return rows.n_units / (size * problem.n_components)
 
 
 def _move(portfolio: Portfolio, options: PortfolioOptions) -> None:
@@ -363,9 +182,12 @@ def _rounds(
             for rank in ranks
         ]
 
-    early, late = (tensor, []) if is_large else ([], tensor)
-    yield [*lean, *early, *peeling, *random(1)]
-    yield [*late, *subsets, *random(1 + options.n_random)]
+    early, late = (tensor, subsets) if is_large else ([], [*subsets, *tensor])
+    asked, later = [], late
+    if _units_per_parameter(problem) >= MOMENT_UNITS_PER_PARAMETER:
+        asked, later = late, []
+    yield [*lean, *early, *peeling, *random(1), *asked]
+    yield [*later, *random(1 + options.n_random)]
     yield [*wide, *random(1 + 2 * options.n_random)]
 
 

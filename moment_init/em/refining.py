@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.em.portfolio import Portfolio, Start
 from moment_init.em.problem import EMProblem
+from moment_init.em.run_book import Portfolio, Start
 from moment_init.families import Family
 from moment_init.likelihood.bounds import bounds_of, enforce
 from moment_init.likelihood.constraints import LinearConstraint

@@ -32,11 +32,15 @@ class StartStatus(StrEnum):
     """How a start ended."""
 
     CONVERGED = "converged"
+    RECOGNISED = "recognised"
     RACED = "raced"
     ABANDONED = "abandoned"
     OUT_OF_STEPS = "out_of_steps"
     STALLED = "stalled"
     FAILED = "failed"
+
+
+_AT_MAXIMA = (StartStatus.CONVERGED, StartStatus.RECOGNISED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,11 +52,13 @@ class StartRecord:
     origin : str
         Where it came from: "tensor 1", "splits", "random 3".
     log_likelihood : float
-        Log-likelihood in the user's units where it ended; NaN if it failed.
+        Log-likelihood in the user's units where it ended, or of the maximum that was recognised
+        ahead of it; NaN if it failed.
     n_iter : int
         Number of iterations.
     status : StartStatus
-        How it ended; a start that lost a race of short runs is "raced".
+        How it ended; a start that lost a race of short runs is "raced", one that was seen to lead
+        to a maximum that an earlier start had reached is "recognised".
     bounds : tuple of str
         Bounds on which it ended.
     message : str
@@ -88,7 +94,7 @@ def count_best(starts: Sequence[StartRecord], log_likelihood: float) -> tuple[in
     converged : int
         How many converged at all.
     """
-    ends = [start.log_likelihood for start in starts if start.status is StartStatus.CONVERGED]
+    ends = [start.log_likelihood for start in starts if start.status in _AT_MAXIMA]
     if any(start.is_sampled for start in starts):
         best = max(ends, default=log_likelihood)
     else:

@@ -20,9 +20,11 @@ FloatArray = NDArray[np.float64]
 
 N_SUBSETS = 20
 SUBSET_ROWS = 600
+HEAT_STEPS = 6
 SUBSET_STEPS = 20
 N_KEPT = 6
-"""Starts, rows that they are raced on, EM steps of the race, and how many go on."""
+"""Starts, rows that they are raced on, EM steps of the race and after how many of them the worse
+half is dropped, and how many go on."""
 
 FIT_STEPS = 3
 """Newton steps of a component towards its few rows: the fit is exact in one for a real response,
@@ -52,13 +54,18 @@ def race_subsets(
     if len(units) > SUBSET_ROWS:
         units = np.sort(rng.choice(len(units), SUBSET_ROWS, replace=False))
     sample = problem.with_rows(problem.rows.take(units)).prepared()
-    steps = SUBSET_STEPS
-    runs = [
-        sample.climb(_subset_start(sample, single, rng), max_steps=steps, em_steps=steps)
-        for _ in range(N_SUBSETS)
-    ]
-    runs.sort(key=lambda run: run.log_likelihood, reverse=True)
-    return runs[:N_KEPT]
+    starts = [_subset_start(sample, single, rng) for _ in range(N_SUBSETS)]
+    heats = _ranked(sample, starts, HEAT_STEPS)[: N_SUBSETS // 2]
+    left = SUBSET_STEPS - HEAT_STEPS
+    return _ranked(sample, [run.parameters for run in heats], left)[:N_KEPT]
+
+
+def _ranked(
+    problem: EMProblem, starts: list[MixtureParameters], n_steps: int
+) -> list[MaximiseResult]:
+    """Some steps of EM from each of several starts, the best end first."""
+    runs = [problem.climb(start, max_steps=n_steps, em_steps=n_steps) for start in starts]
+    return sorted(runs, key=lambda run: run.log_likelihood, reverse=True)
 
 
 def _subset_start(

@@ -99,9 +99,11 @@ class Gaussian(Family):
     ) -> LogDensityDerivatives:
         precision = 1 / parameters.dispersion
         z = (y - eta) * precision
-        square = z**2
+        square = z * z
+        value = -0.5 * square
+        value -= np.log(parameters.dispersion)
         return LogDensityDerivatives(
-            value=-square / 2 - np.log(parameters.dispersion),
+            value=value,
             eta1=z * precision,
             eta2=np.broadcast_to(-(precision**2), z.shape),
             tau1=square - 1,

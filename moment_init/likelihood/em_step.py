@@ -142,6 +142,8 @@ def fit_assigned(
         if step is None:
             break
         candidate = move(parameters, share * step)
+        if family.has_closed_deviation:  # one solve is the whole M-step
+            return candidate
         there = likelihood_sums(
             family, rows, candidate, missing=False, constant=0.0, assigned=assigned
         )
@@ -150,6 +152,6 @@ def fit_assigned(
             share /= 3
             continue
         parameters, sums, share = candidate, there, min(1.0, 2 * share)
-        if gain < tolerance or family.has_closed_deviation:  # one solve is the whole M-step
+        if gain < tolerance:
             break
     return parameters

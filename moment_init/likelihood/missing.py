@@ -36,12 +36,15 @@ class BlockScores(NamedTuple):
         A one and the gating covariates.
     is_grouped : bool
         Whether units are groups.
+    means : numpy.ndarray, shape (n_units, n_parameters)
+        Room for the means of the complete-data scores; of rows, `by_component` is part of it.
     """
 
     by_component: FloatArray
     responsibilities: FloatArray
     gate: FloatArray
     is_grouped: bool
+    means: FloatArray
 
 
 class MissingSums(NamedTuple):
@@ -128,9 +131,11 @@ def block_scores(there: BlockPosterior, q: int) -> BlockScores:
         The scores.
     """
     posterior, z = there.posterior, there.z
-    n, p = z.shape
-    scores = np.empty((n, len(posterior.eta1), q))
+    (n, p), r = z.shape, len(posterior.eta1)
     is_grouped = there.group_starts is not None
+    n_parameters = r * q + (r - 1) * there.gate.shape[1]
+    means = np.empty((len(there.gate), n_parameters))
+    scores = np.empty((n, r, q)) if is_grouped else means[:, : r * q].reshape(n, r, q)
     # without groups only products with the responsibilities are ever needed
     factor = there.weight if is_grouped else posterior.responsibilities * np.sqrt(there.weight)
     slopes = (posterior.eta1 * factor).T
@@ -141,7 +146,7 @@ def block_scores(there: BlockPosterior, q: int) -> BlockScores:
     if there.group_starts is not None:
         scores = np.add.reduceat(scores, there.group_starts, axis=0)
     shares = there.unit_responsibilities.T * np.sqrt(there.unit_weight)[:, None]
-    return BlockScores(scores, shares, there.gate, is_grouped)
+    return BlockScores(scores, shares, there.gate, is_grouped, means)
 
 
 def mean_scores(scores: BlockScores, shares: FloatArray) -> FloatArray:
@@ -161,11 +166,10 @@ def mean_scores(scores: BlockScores, shares: FloatArray) -> FloatArray:
     """
     u, r, q = scores.by_component.shape
     width = scores.gate.shape[1]
-    result = np.empty((u, r * q + (r - 1) * width))
-    own = scores.by_component
+    result = scores.means
     if scores.is_grouped:
-        own = own * scores.responsibilities[:, :, None]
-    result[:, : r * q] = own.reshape(u, r * q)
+        own = scores.by_component * scores.responsibilities[:, :, None]
+        result[:, : r * q] = own.reshape(u, r * q)
     logits = shares[:, : r - 1, None] * scores.gate[:, None, :]
     result[:, r * q :] = logits.reshape(u, (r - 1) * width)
     return result

@@ -98,7 +98,8 @@ def posterior_of_block(
     own = rows.rows_of(block)
     z = read_block(rows.Z, own)
     weight = rows.sample_weight[own]
-    eta = parameters.coefficients.T @ z.T + parameters.biases[:, None]
+    eta = parameters.coefficients.T @ z.T
+    eta += parameters.biases[:, None]
     if rows.offset is not None:
         eta += rows.offset[own]
     trials = None if rows.n_trials is None else rows.n_trials[own]

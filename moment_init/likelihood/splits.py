@@ -147,11 +147,7 @@ def improve(
     """
     n_moves = 0
     while n_moves < max_rounds:
-        raced = [
-            climb(start, max_steps=race_steps, em_steps=_RACE_EM_STEPS, max_em_steps=race_steps)
-            for start in propose(current.parameters)
-        ]
-        raced.sort(key=_by_log_likelihood, reverse=True)
+        raced = _raced(climb, propose(current.parameters), race_steps, 2 * n_finishers)
         target = current.log_likelihood + min_gain
         for run in raced[:n_finishers]:
             end = climb(
@@ -196,6 +192,21 @@ def propose_drops_and_splits(
         drop_and_split(family, parameters, drop, split, statistics.directions[split, 0])
         for drop, split in _best_pairs(statistics, n_pairs)
     ]
+
+
+def _raced(
+    climb: Climb, starts: list[MixtureParameters], n_steps: int, n_kept: int
+) -> list[MaximiseResult]:
+    """Short runs, best first: all of them a few steps of EM, the best of these to the end."""
+    short = _RACE_EM_STEPS
+    heats = [climb(start, max_steps=short, em_steps=short) for start in starts]
+    heats.sort(key=_by_log_likelihood, reverse=True)
+    # one that leads back to a known maximum is not followed
+    kept = [run for run in heats if run.recognised is None][:n_kept]
+    more = n_steps - short
+    runs = [climb(run.parameters, max_steps=more, max_em_steps=more) for run in kept]
+    runs = [run for run in runs if run.recognised is None]
+    return sorted(runs, key=_by_log_likelihood, reverse=True)
 
 
 def _by_log_likelihood(result: MaximiseResult) -> float:

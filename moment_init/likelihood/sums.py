@@ -168,11 +168,13 @@ def likelihood_sums(
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
         there = posterior_of_block(family, rows, parameters, block, assigned)
-        sums = _first_order(there, q)
+        counts = there.posterior.responsibilities * there.weight
+        sums = _first_order(there, counts, q)
         if not curvature:
             return sums
         is_lean = family.has_closed_deviation and not missing
-        sums = (*sums, _complete_blocks(there, q, is_lean), _gate_information(there))
+        complete = _complete_blocks(there, counts, sums[-1], q, is_lean)
+        sums = (*sums, complete, _gate_information(there))
         return (*sums, *missing_of_block(there, q)) if missing else sums
 
     width = parameters.n_features + 1
@@ -255,11 +257,10 @@ def outer_product_information(
     return sum_over_blocks(sum_block, rows.n_units, doubles, source=rows.source)[0]
 
 
-def _first_order(there: BlockPosterior, q: int) -> tuple[FloatArray, ...]:
+def _first_order(there: BlockPosterior, row_counts: FloatArray, q: int) -> tuple[FloatArray, ...]:
     """Log-likelihood, scores of components (r, q) and gate (r - 1, 1 + g), counts (r,) twice."""
     posterior, z = there.posterior, there.z
     p = z.shape[1]
-    row_counts = posterior.responsibilities * there.weight
     unit_counts = row_counts
     if there.group_starts is not None:
         unit_counts = there.unit_responsibilities * there.unit_weight
@@ -268,7 +269,7 @@ def _first_order(there: BlockPosterior, q: int) -> tuple[FloatArray, ...]:
     score[:, :p] = slopes @ z
     score[:, p] = slopes.sum(axis=1)
     if posterior.tau1 is not None:
-        score[:, p + 1] = (row_counts * posterior.tau1).sum(axis=1)
+        score[:, p + 1] = np.einsum("ji,ji->j", row_counts, posterior.tau1)
     by_rows = row_counts.sum(axis=1)
     by_units = by_rows if there.group_starts is None else unit_counts.sum(axis=1)
     if there.gate.shape[1] == 1:  # without a gate the prior is the same for all units
@@ -280,19 +281,20 @@ def _first_order(there: BlockPosterior, q: int) -> tuple[FloatArray, ...]:
     return log_likelihood, score, gate_score, by_units, by_rows
 
 
-def _complete_blocks(there: BlockPosterior, q: int, is_lean: bool) -> FloatArray:
+def _complete_blocks(
+    there: BlockPosterior, counts: FloatArray, row_counts: FloatArray, q: int, is_lean: bool
+) -> FloatArray:
     """Expected information of each component's own density, (r, q, q).
 
     A standard deviation that has a closed form in an M-step is given its mean information, twice
     the number of rows, and none in common with the coefficients.
     """
     posterior = there.posterior
-    counts = posterior.responsibilities * there.weight
     if is_lean:
         result = np.zeros((len(counts), q, q))
-        grams = weighted_grams(there.z, -counts * posterior.eta2, there.products)
+        grams = weighted_grams(there.z, counts * -posterior.eta2, there.products)
         result[:, :-1, :-1] = grams
-        result[:, -1, -1] = 2.0 * counts.sum(axis=1)
+        result[:, -1, -1] = 2.0 * row_counts
         return result
     mixed, squared = posterior.eta_tau, posterior.tau2
     return weighted_blocks(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from moment_init.em.portfolio import FINISH
 from moment_init.em.random_starts import random_assignment
+from moment_init.em.run_book import FINISH
 from moment_init.em.start_records import SAME_OPTIMUM
 from moment_init.likelihood.maximise import Ending
 from tests.search_problems import draw_mixture

@@ -6,8 +6,8 @@ import pytest
 
 from moment_init import Status, fit_em, simulate_mixture
 from moment_init.data import validate_data
-from moment_init.em.portfolio import Portfolio
 from moment_init.em.posing import pose_em, validate_restrictions
+from moment_init.em.run_book import Portfolio
 from moment_init.likelihood.parameters import MixtureParameters
 
 

@@ -83,7 +83,7 @@ def test_groups_and_gate(rng: np.random.Generator) -> None:
 def test_options_set_the_amount_of_work(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From one component: 1 x n_splits races, beam settlings, beam x n_splits races, and so on."""
+    """From one component: 1 x n_splits heats, half of them races, beam settlings, and so on."""
     problem = pose(make_problem("poisson", "log", rng), 3)
     sizes: list[tuple[int, int]] = []
 
@@ -92,6 +92,8 @@ def test_options_set_the_amount_of_work(
         return maximise(family, rows, start, **options)
 
     monkeypatch.setattr("moment_init.em.problem.maximise", counted)
-    beam = grow(problem, GrowthOptions(beam=2, n_splits=2, race_steps=3, settle_steps=4))
+    options = GrowthOptions(beam=2, n_splits=2, heat_steps=1, race_steps=4, settle_steps=5)
+    beam = grow(problem, options)
     assert len(beam) == 2
-    assert sizes[1:] == [(2, 3)] * 2 + [(2, 4)] * 2 + [(3, 3)] * 4 + [(3, 4)] * 2
+    first = [(2, 1)] * 2 + [(2, 3)] * 2 + [(2, 5)] * 2
+    assert sizes[1:] == first + [(3, 1)] * 4 + [(3, 3)] * 2 + [(3, 5)] * 2

@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose
 
 from moment_init.em.first_steps import fit_single, joined
 from moment_init.em.moves import FEW_FEATURES, TEMPERED_STEPS, propose_moves, tempered
-from moment_init.em.portfolio import FINISH, Portfolio
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import random_assignment
+from moment_init.em.run_book import FINISH, Portfolio
 from moment_init.em.start_records import SAME_OPTIMUM
 from moment_init.likelihood import LikelihoodRows, MixtureParameters, likelihood_sums
 from moment_init.likelihood.splits import improve

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,15 @@ from numpy.testing import assert_allclose
 
 from moment_init.data import validate_data
 from moment_init.em import portfolio as module
-from moment_init.em.portfolio import FINISH, Portfolio, PortfolioOptions, Start, search
+from moment_init.em import run_book
+from moment_init.em.portfolio import PortfolioOptions, search
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import random_assignment
+from moment_init.em.run_book import FINISH, Portfolio, Start
 from moment_init.em.start_records import SAME_OPTIMUM, StartStatus
 from moment_init.em.tensor_starts import tensor_starts
 from moment_init.likelihood.maximise import Ending, MaximiseResult
+from moment_init.likelihood.parameters import MixtureParameters
 from tests.likelihood_problems import VARIANTS, Variant, make_problem
 from tests.search_problems import RARE, Posed, draw_mixture, pose
 
@@ -103,6 +107,37 @@ def test_every_ending_has_its_status(ending: Ending, rng: np.random.Generator) -
     assert str(book.records[0].status) == str(ending)
 
 
+def test_start_that_is_recognised_vouches_for_the_best(rng: np.random.Generator) -> None:
+    """Its record has the log-likelihood of the maximum ahead; it is no maximum of its own."""
+    problem = pose(make_problem("gaussian", "identity", rng, n_obs=1000))
+    start = random_assignment(problem, rng)
+    book = Portfolio(problem)
+    book.finish("random 1", start)
+    assert book.best is not None
+    assert len(book.maxima) == 1
+    book.finish("splits", start)
+    assert book.records[1].status is StartStatus.RECOGNISED
+    assert book.records[1].log_likelihood == book.records[0].log_likelihood
+    assert book.records[1].n_iter < book.records[0].n_iter
+    assert book.witnesses == {"random", "splits"}
+    assert len(book.maxima) == 1
+
+
+def test_ways_out_of_a_maximum_are_tried_once(posed: Posed) -> None:
+    calls: list[float] = []
+
+    def propose(at: MixtureParameters) -> list[MixtureParameters]:
+        calls.append(1.0)
+        return []
+
+    book = Portfolio(posed.problem)
+    book.finish("random 1", random_assignment(posed.problem, np.random.default_rng(1)))
+    assert not book.move("moves", propose)
+    assert not book.move("moves", propose)
+    assert len(calls) == 1
+    assert book.tried == {"moves"}
+
+
 def test_race_runs_the_best_to_the_end(rng: np.random.Generator) -> None:
     """Those that lose are on record as raced, after those that ran to the end."""
     problem = pose(make_problem("gaussian", "identity", rng))
@@ -184,19 +219,20 @@ def test_random_starts_alone(posed: Posed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "name"), [("use_moves", "propose_moves"), ("use_tempering", "tempered")]
+    ("option", "owner", "name"),
+    [("use_moves", module, "propose_moves"), ("use_tempering", run_book, "tempered")],
 )
 def test_moves_and_tempering_can_be_switched_off(
-    option: str, name: str, posed: Posed, monkeypatch: pytest.MonkeyPatch
+    option: str, owner: ModuleType, name: str, posed: Posed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    original = getattr(module, name)
+    original = getattr(owner, name)
 
     def counted(*arguments: Any) -> Any:
         calls.append(name)
         return original(*arguments)
 
-    monkeypatch.setattr(module, name, counted)
+    monkeypatch.setattr(owner, name, counted)
     options = replace(NOTHING, n_random=1)
     run_search(posed.problem, options)
     assert calls == []
@@ -284,8 +320,8 @@ def test_moves_that_break_down_leave_the_best(
     def failing(*_: Any) -> Any:
         raise FloatingPointError("overflow")
 
-    for name in ("propose_moves", "tempered"):
-        monkeypatch.setattr(module, name, failing)
+    monkeypatch.setattr(module, "propose_moves", failing)
+    monkeypatch.setattr(run_book, "tempered", failing)
     found = run_search(
         posed.problem, replace(NOTHING, n_random=1, use_moves=True, use_tempering=True)
     )

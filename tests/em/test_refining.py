@@ -9,9 +9,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from moment_init.em import refining
-from moment_init.em.portfolio import Portfolio
 from moment_init.em.problem import EMProblem
 from moment_init.em.refining import enlarged, refine, search_sample
+from moment_init.em.run_book import Portfolio
 from moment_init.likelihood.maximise import Ending, MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.solving import solve_information

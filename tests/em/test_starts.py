@@ -12,11 +12,12 @@ from rich.progress import Progress
 from moment_init import EMFit, fit_em
 from moment_init.data import validate_data
 from moment_init.em import fitting, independent_runs
-from moment_init.em.portfolio import Portfolio, PortfolioOptions, search
+from moment_init.em.portfolio import PortfolioOptions, search
 from moment_init.em.posing import pose_em, validate_gating, validate_restrictions
 from moment_init.em.problem import EMProblem
 from moment_init.em.progress import track
 from moment_init.em.random_starts import RandomStart, random_assignment, random_parameters
+from moment_init.em.run_book import Portfolio
 from moment_init.em.start_records import StartStatus
 from moment_init.em.tensor_starts import has_moments, tensor_starts
 from moment_init.likelihood import likelihood_sums
@@ -168,7 +169,7 @@ def test_moments_that_fail_leave_the_other_origins(
         assert starts() == []
         return search(problem, starts, rng, replace(options, use_tensor=False))
 
-    monkeypatch.setattr(fitting, "tensor_starts", failing)
+    monkeypatch.setattr(fitting, "moment_starts", failing)
     monkeypatch.setattr(fitting, "search", asking)
     problem = make_problem("gaussian", "identity", rng, n_obs=400, with_extras=False)
     fit = fit_random(problem, init="tensor")

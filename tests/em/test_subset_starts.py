@@ -76,6 +76,7 @@ def test_a_component_starts_on_its_own_rows(
 ) -> None:
     """Before any step of the race each plane goes through four rows, with the single deviation."""
     problem = pose(make_problem("gaussian", "identity", rng, n_obs=100, with_extras=False))
+    monkeypatch.setattr(subset_starts, "HEAT_STEPS", 0)
     monkeypatch.setattr(subset_starts, "SUBSET_STEPS", 0)
     single = fit_single(problem).parameters
     assert single.dispersion is not None

@@ -148,6 +148,7 @@ def test_endings_are_words() -> None:
         "out_of_steps",
         "stalled",
         "abandoned",
+        "recognised",
     ]
 
 
