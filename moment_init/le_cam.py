@@ -60,9 +60,11 @@ COMPARISON_STRIDE = 4
 
 # Steps end with one whose gain is known to a unit of log-likelihood beforehand, and is not
 # evaluated any more: BIC charges more than five units for a parameter. The share by which a gain
-# is off is at most the root of the rate at which gains shrink, and mostly a third of it. Before a
-# rate is seen, it is taken to be a tenth.
+# is off is at most the root of the rate at which gains shrink, and mostly a third of it. What is
+# left to gain must be small too: a half of a unit for each parameter is a standard error, so that
+# parameters are within a fourteenth of one. Before a rate is seen, it is taken to be a tenth.
 LARGEST_ERROR = 1.0
+LEFT_GAIN_PER_PARAMETER = 1.0 / 400.0
 EXPECTED_RATE = 0.1
 MAX_STEPS = 12
 
@@ -389,7 +391,8 @@ class _Climb:
     def _is_last(self, gain: float, rate: float, last: _Step | None) -> bool:
         """Whether a step need not be evaluated any more."""
         if self.far_gain is None:
-            return gain * float(np.sqrt(rate)) < LARGEST_ERROR
+            is_small = gain * rate < LEFT_GAIN_PER_PARAMETER * self.n_parameters
+            return is_small and gain * float(np.sqrt(rate)) < LARGEST_ERROR
         return last is not None and gain * rate < APPROACH_GAIN_PER_PARAMETER * self.n_parameters
 
     def _renew(
