@@ -7,7 +7,13 @@ from typing import Any
 
 from benchmarks.report import Row
 
-__all__ = ["BYTES_PER_DOUBLE", "extra_peak_bytes", "number", "seconds_of"]
+__all__ = [
+    "BYTES_PER_DOUBLE",
+    "extra_peak_bytes",
+    "number",
+    "seconds_and_processor_seconds",
+    "seconds_of",
+]
 
 BYTES_PER_DOUBLE = 8
 
@@ -28,6 +34,26 @@ def seconds_of(function: Callable[[], Any]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
+
+
+def seconds_and_processor_seconds(function: Callable[[], Any]) -> tuple[float, float]:
+    """Time a call by two clocks.
+
+    Parameters
+    ----------
+    function : callable
+        What to call.
+
+    Returns
+    -------
+    seconds : float
+        By the wall clock.
+    processor_seconds : float
+        Of the processor, over all threads of the process.
+    """
+    start, processor_start = time.perf_counter(), time.process_time()
+    function()
+    return time.perf_counter() - start, time.process_time() - processor_start
 
 
 def extra_peak_bytes(function: Callable[[], Any]) -> int:

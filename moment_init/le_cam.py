@@ -23,6 +23,7 @@ from moment_init.likelihood.parameters import (
     pack,
     parameter_count,
 )
+from moment_init.likelihood.posterior import unit_log_likelihood
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.solving import solve_information
 from moment_init.likelihood.sums import likelihood_sums, outer_product_information
@@ -51,13 +52,19 @@ APPROACH_GAIN_PER_PARAMETER = 1.0 / 32.0
 # Steps that gain more than this for each parameter lead to where the curvature is another one.
 LONG_STEP_PER_PARAMETER = 4.0
 
-# Starts are compared on every so manieth row.
+# A sample of rows decides between starts if one leads by so many standard errors of the sum of the
+# rows' differences, and by a unit for each parameter, which it may owe to being fitted to the
+# sample. Starts between which it does not are compared on every so manieth row.
+DECISIVE_ERRORS = 5.0
 COMPARISON_STRIDE = 4
 
-# Steps end with one whose gain is known to a quarter of a unit of log-likelihood beforehand, and is
-# not evaluated any more: the share by which a gain is off is about the root of the rate at which
-# gains shrink. Before a rate is seen, it is taken to be a tenth.
-LARGEST_ERROR = 0.25
+# Steps end with one whose gain is known to a unit of log-likelihood beforehand, and is not
+# evaluated any more: BIC charges more than five units for a parameter. The share by which a gain
+# is off is at most the root of the rate at which gains shrink, and mostly a third of it. What is
+# left to gain must be small too: a half of a unit for each parameter is a standard error, so that
+# parameters are within a fourteenth of one. Before a rate is seen, it is taken to be a tenth.
+LARGEST_ERROR = 1.0
+LEFT_GAIN_PER_PARAMETER = 1.0 / 400.0
 EXPECTED_RATE = 0.1
 MAX_STEPS = 12
 
@@ -255,8 +262,10 @@ def curvature_rows(n_obs: int, n_parameters: int) -> int:
     return max(size, CURVATURE_ROWS_PER_PARAMETER * n_parameters)
 
 
-def best_start(likelihood: AllRows, starts: Sequence[MixtureParameters]) -> MixtureParameters:
-    """Choose the start with the largest likelihood on every fourth row.
+def best_start(
+    likelihood: AllRows, starts: Sequence[MixtureParameters], sample: LikelihoodRows
+) -> MixtureParameters:
+    """Choose the start with the largest likelihood.
 
     Parameters
     ----------
@@ -264,18 +273,34 @@ def best_start(likelihood: AllRows, starts: Sequence[MixtureParameters]) -> Mixt
         All rows.
     starts : sequence of MixtureParameters
         What to choose from, in standardised coordinates.
+    sample : LikelihoodRows
+        Some of the rows, whitened: they decide where they can, else every fourth row does.
 
     Returns
     -------
     MixtureParameters
         The best; the first of several.
     """
-    if len(starts) == 1:
-        return starts[0]
-    thinned = likelihood.thin(COMPARISON_STRIDE)
     bounds = bounds_of(likelihood.family)
-    values = [thinned.evaluate(enforce(start, bounds))[0] for start in starts]
-    return starts[int(np.argmax(values))]
+    held = [enforce(start, bounds) for start in starts]
+    rivals = _undecided(likelihood.family, held, sample) if len(held) > 1 else [0]
+    if len(rivals) == 1:
+        return starts[rivals[0]]
+    thinned = likelihood.thin(COMPARISON_STRIDE)
+    values = [thinned.evaluate(held[rival])[0] for rival in rivals]
+    return starts[rivals[int(np.argmax(values))]]
+
+
+def _undecided(
+    family: Family, starts: Sequence[MixtureParameters], sample: LikelihoodRows
+) -> list[int]:
+    """Which starts may be the best, as far as a sample of rows tells."""
+    weight = sample.sample_weight
+    by_row = np.stack([unit_log_likelihood(family, sample, each) * weight for each in starts])
+    leads = by_row[np.argmax(by_row.sum(axis=1))] - by_row  # (n_starts, n_rows)
+    errors = np.sqrt(np.square(leads).sum(axis=1))
+    limits = DECISIVE_ERRORS * errors + parameter_count(starts[0])
+    return [int(each) for each in np.flatnonzero(leads.sum(axis=1) <= limits)]
 
 
 def climb_on_many(
@@ -300,7 +325,7 @@ def climb_on_many(
     Returns
     -------
     Optimum
-        The maximum. Its log-likelihood is exact to about a quarter of a unit, its information
+        The maximum. Its log-likelihood is exact to a unit, mostly to a third; its information
         is that of a sample of rows by outer products of scores, corrected by the steps.
 
     Notes
@@ -366,7 +391,8 @@ class _Climb:
     def _is_last(self, gain: float, rate: float, last: _Step | None) -> bool:
         """Whether a step need not be evaluated any more."""
         if self.far_gain is None:
-            return gain * float(np.sqrt(rate)) < LARGEST_ERROR
+            is_small = gain * rate < LEFT_GAIN_PER_PARAMETER * self.n_parameters
+            return is_small and gain * float(np.sqrt(rate)) < LARGEST_ERROR
         return last is not None and gain * rate < APPROACH_GAIN_PER_PARAMETER * self.n_parameters
 
     def _renew(

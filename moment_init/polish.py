@@ -21,6 +21,7 @@ from moment_init.likelihood.solving import solve_information
 from moment_init.likelihood.split_statistics import misfit
 from moment_init.likelihood.splits import improve, propose_drops_and_splits
 from moment_init.likelihood.sums import (
+    LikelihoodSums,
     likelihood_sums,
     outer_product_information,
     parameter_free_log_likelihood,
@@ -121,8 +122,9 @@ def polish(
     Notes
     -----
     On up to twice the rows of the sample everything is exact. On more rows Le Cam's steps start at
-    a candidate, if the sample finds the first near an optimum; else where the likelihood of a
-    quarter of all rows is largest: there, at the winner of the race, or at the sample's optimum.
+    a candidate, if the sample finds the first near an optimum; else where the likelihood is
+    largest: there, at the winner of the race or, if that is not near an optimum either, at the
+    sample's optimum.
     """
     likelihood = all_rows(problem)
     family, n_obs = problem.data.family, problem.data.n_obs
@@ -145,7 +147,7 @@ def polish(
         start = _race(family, rows, candidates, subspace)
     else:
         starts = _starts_on_many(family, rows, candidates, subspace, is_heavy=is_heavy)
-        start = best_start(likelihood, starts)
+        start = best_start(likelihood, starts, rows)
     end, n_moves = settle(start), 0
     statistic = misfit(family, rows, end.parameters)
     may_move = start.n_components > 1 and rows.n_obs * n_parameters**2 <= HEAVY_MOVE
@@ -211,22 +213,28 @@ def _starts_on_many(
     first, *others = (
         likelihood_sums(family, rows, each, curvature=False, constant=0.0) for each in candidates
     )
-    if not is_heavy and _is_near(family, rows, candidates[0], first.score):
+    if not is_heavy and _is_near(family, rows, candidates[0], first):
         level = first.log_likelihood - parameter_count(candidates[0])
         pairs = zip(candidates[1:], others, strict=True)
         return [candidates[0], *(each for each, sums in pairs if sums.log_likelihood > level)]
     winner = _race(family, rows, candidates, subspace)
-    finished = [] if is_heavy else [_finish(family, rows, winner)]
-    return [candidates[0], winner, *finished]
+    if is_heavy or _is_near(family, rows, winner):
+        return [candidates[0], winner]
+    return [candidates[0], winner, _finish(family, rows, winner)]
 
 
 def _is_near(
-    family: Family, rows: LikelihoodRows, parameters: MixtureParameters, score: FloatArray
+    family: Family,
+    rows: LikelihoodRows,
+    parameters: MixtureParameters,
+    sums: LikelihoodSums | None = None,
 ) -> bool:
     """Whether parameters are near an optimum of the likelihood of some rows."""
-    step = solve_information(outer_product_information(family, rows, parameters), score)
+    if sums is None:
+        sums = likelihood_sums(family, rows, parameters, curvature=False, constant=0.0)
+    step = solve_information(outer_product_information(family, rows, parameters), sums.score)
     limit = NEAR_GAIN_PER_PARAMETER * parameter_count(parameters)
-    return step is not None and 0.5 * float(score @ step) <= limit
+    return step is not None and 0.5 * float(sums.score @ step) <= limit
 
 
 def _race(

@@ -245,7 +245,10 @@ def _fit_clear_moments(
         is_clear = subspace.spectrum[last] >= CLEAR_EIGENVALUE
         if is_clear or not moments.is_thinned:
             return _fit_moments(problem, density, n_components, rng, moments, subspace=subspace)
-        n_rows *= 2
+        # Signal stands out of noise in proportion to the rows: a size that promises too little is
+        # passed over.
+        seen = subspace.spectrum[last] - 1.0
+        n_rows *= 2 if 2.0 * seen >= CLEAR_EIGENVALUE - 1.0 else 4
         moments = low_order_moments(source, n_rows=n_rows if n_rows <= SEARCH_ROWS else None)
 
 

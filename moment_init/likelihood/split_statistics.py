@@ -215,5 +215,4 @@ def _log_remainder(probabilities: FloatArray) -> FloatArray:
 
 
 def _doubles_per_unit(rows: LikelihoodRows, parameters: MixtureParameters) -> int:
-    width = parameters.n_features + 1
-    return doubles_per_unit(rows, parameters, width * (width + 1) // 2 + 3 * width)
+    return doubles_per_unit(rows, parameters, 4 * (parameters.n_features + 1))

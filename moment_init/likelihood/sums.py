@@ -177,8 +177,9 @@ def likelihood_sums(
         sums = (*sums, complete, _gate_information(there))
         return (*sums, *missing_of_block(there, q)) if missing else sums
 
-    width = parameters.n_features + 1
-    formed = width * (width + 1) // 2 if rows.products is None else 0
+    # Blocks are cut as if rows were copied once: the weighted copies of all components are written
+    # and read in long runs, for which smaller blocks would cost more calls than they save.
+    formed = parameters.n_features + 1 if rows.products is None else 0
     extra = (formed + (r * q if missing else 0)) if curvature else 0
     log_likelihood, scores, gate_score, unit_counts, row_counts, *rest = sum_over_blocks(
         sum_block, rows.n_units, doubles_per_unit(rows, parameters, extra), source=rows.source
