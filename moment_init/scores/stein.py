@@ -189,8 +189,7 @@ def stein_check(
         terms = _terms(scores, same, other, expected)
         squares = np.stack([np.square(score).mean(axis=1).sum() for score in scores])
         peaks.append([np.abs(term).max(axis=0) for term in terms])
-        totals = [np.stack([(term**power).sum(axis=0) for power in (1, 2, 3)]) for term in terms]
-        return squares, *totals
+        return squares, *(_power_sums(term) for term in terms)
 
     doubles = 14 * directions.shape[1] + 3 * n_features
     squares, *totals = sum_over_blocks(sums, len(features), doubles)
@@ -241,6 +240,12 @@ def _terms(
         both([third * same, third * other], axis=1),
         both([third * same**2, third * same * other, third * other**2], axis=1),
     )
+
+
+def _power_sums(terms: FloatArray) -> FloatArray:
+    """Sums over rows of the first three powers, (3, n_contractions)."""
+    squares = terms * terms
+    return np.stack([terms.sum(axis=0), squares.sum(axis=0), (squares * terms).sum(axis=0)])
 
 
 def _judge(
