@@ -241,9 +241,10 @@ class _Climb:
         """Climb again from a start from which Le Cam's steps ended on the way, by careful steps."""
         n_parameters = parameter_count(start)
         n_rows = min(RESCUE_ROWS_PER_PARAMETER * n_parameters, self.likelihood.rows.n_obs)
-        if n_rows <= self.rows.n_obs or n_rows * n_parameters**2 > HEAVY_STEP:
+        if self.is_whole or n_rows * n_parameters**2 > HEAVY_STEP:
             return end
-        rows = self.likelihood.sample(n_rows, self.rng)
+        is_enough = n_rows <= self.rows.n_obs
+        rows = self.rows if is_enough else self.likelihood.sample(n_rows, self.rng)
         again = climb_on_many(self.likelihood, _finish(self.family, rows, start), rows, self.rng)
         return max(again, end, key=lambda each: each.log_likelihood)
 

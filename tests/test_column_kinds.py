@@ -4,14 +4,14 @@ import re
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from moment_init.column_kinds import describe_discrete_columns, name_discrete
-from tests.population import FloatArray
 
 N_OBS = 3_000
 
 
-def one(values: FloatArray) -> str:
+def one(values: ArrayLike) -> str:
     return describe_discrete_columns(np.asarray(values, dtype=float)[:, None])[0]
 
 
