@@ -222,14 +222,23 @@ class _Climb:
         return best_start(self.likelihood, starts)
 
     def highest(self, starts: Sequence[MixtureParameters]) -> tuple[int, Optimum]:
-        """The start with the highest end, and that end."""
+        """The start with the highest end, and that end.
+
+        Ends on the way say little of the maxima above them: if the highest is one, those that did
+        not converge are climbed again, the highest first, until one has no misfit and none above.
+        """
         ends = [self.settle(start) for start in starts]
-        which = _argmax(ends)
-        if not ends[which].has_converged:  # ends on the way say little of the maxima above them
-            pairs = zip(starts, ends, strict=True)
-            ends = [end if end.has_converged else self.rescue(start, end) for start, end in pairs]
-            which = _argmax(ends)
-        return which, ends[which]
+        pending = [each for each, end in enumerate(ends) if not end.has_converged]
+        for which in sorted(pending, key=lambda each: -ends[each].log_likelihood):
+            best = ends[_argmax(ends)]
+            if best.has_converged and self.misfit(best) <= LARGEST_MISFIT:
+                break
+            ends[which] = self.rescue(starts[which], ends[which])
+        return _argmax(ends), ends[_argmax(ends)]
+
+    def misfit(self, end: Optimum) -> float:
+        """Information-matrix statistic on the rows of the race."""
+        return misfit(self.family, self.rows, end.parameters)
 
     def settle(self, start: MixtureParameters) -> Optimum:
         """The maximum above a start."""
@@ -254,7 +263,7 @@ class _Climb:
         Hundreds of steps: they are not tried where steps are dear.
         """
         family, rows = self.family, self.rows
-        statistic = misfit(family, rows, end.parameters)
+        statistic = self.misfit(end)
         n_parameters = parameter_count(end.parameters)
         may_move = end.parameters.n_components > 1 and rows.n_obs * n_parameters**2 <= HEAVY_MOVE
         if not may_move or statistic <= (MISFIT_THAT_MOVES if self.is_whole else LARGEST_MISFIT):
@@ -265,7 +274,7 @@ class _Climb:
         moved, n_taken = improve(climb, propose, here, min_gain=MIN_MOVE_GAIN)
         there = self.settle(moved.parameters) if n_taken else end
         if there.log_likelihood > end.log_likelihood:  # a sample may gain where all rows lose
-            return there, misfit(family, rows, there.parameters), n_taken
+            return there, self.misfit(there), n_taken
         return end, statistic, 0
 
 
