@@ -1,6 +1,6 @@
 """Kinds of inputs that are not Gaussian, each with the density that it was drawn from."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from moment_init import MixtureData, simulate_mixture
 from moment_init.scores import (
     RBM,
     ColumnDensity,
@@ -17,7 +18,7 @@ from moment_init.scores import (
     StudentT,
 )
 
-__all__ = ["INPUT_KINDS", "Inputs", "standardised_inputs"]
+__all__ = ["INPUT_KINDS", "DrawnMixture", "Inputs", "draw_mixture", "standardised_inputs"]
 
 FloatArray = NDArray[np.float64]
 
@@ -35,6 +36,9 @@ HIDDEN_LENGTH = 2.0
 """Length of a hidden unit's weights: two modes that touch along each."""
 
 GIBBS_STEPS = 100
+
+# Standard deviation of a linear predictor, and how far its centre may be from zero.
+PREDICTOR_SD, LARGEST_CENTRE = 3.0, 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,6 +132,60 @@ INPUT_KINDS: Mapping[str, Callable[[np.random.Generator, int, int], Inputs]] = M
     }
 )
 """From (rng, n_obs, n_features), by name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnMixture:
+    """A mixture over inputs of some kind.
+
+    Parameters
+    ----------
+    data : MixtureData
+        Rows and the truth.
+    density : InputModel or None
+        Density of the inputs, where it has scores.
+    """
+
+    data: MixtureData
+    density: InputModel | None
+
+
+def draw_mixture(kind: str, sizes: tuple[int, int, int], seed: Sequence[int]) -> DrawnMixture:
+    """Draw inputs, and a bernoulli mixture whose predictors have one standard deviation.
+
+    Parameters
+    ----------
+    kind : str
+        One of `INPUT_KINDS`.
+    sizes : tuple of int
+        Numbers of rows, features and components.
+    seed : sequence of int
+        Seed.
+
+    Returns
+    -------
+    DrawnMixture
+        The rows.
+    """
+    n_obs, n_features, n_components = sizes
+    rng = np.random.default_rng(seed)
+    inputs = INPUT_KINDS[kind](rng, n_obs, n_features)
+    mean, covariance = inputs.X.mean(axis=0), np.cov(inputs.X.T)
+    coefficients = rng.standard_normal((n_features, n_components))
+    variances = np.einsum("ij,ik,kj->j", coefficients, covariance, coefficients)
+    coefficients *= PREDICTOR_SD / np.sqrt(variances)
+    scales = np.linalg.norm(coefficients, axis=0)
+    centres = rng.uniform(-LARGEST_CENTRE, LARGEST_CENTRE, n_components)
+    data = simulate_mixture(
+        *sizes,
+        family="bernoulli",
+        directions=coefficients / scales,
+        scales=scales,
+        biases=centres - mean @ coefficients,
+        inputs=inputs.X,
+        random_seed=rng,
+    )
+    return DrawnMixture(data, inputs.density)
 
 
 def standardised_inputs(

@@ -9,18 +9,14 @@ Gamma(2) columns have no score of the third order: the status must say so.
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
-from benchmarks.input_kinds import INPUT_KINDS
+from benchmarks.input_kinds import INPUT_KINDS, DrawnMixture, draw_mixture
 from benchmarks.mixtures import timed, worst_cosine
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
-from moment_init import MixtureData, Status, simulate_mixture
+from moment_init import Status
 from moment_init.results import MomentEstimate
-from moment_init.scores import InputModel
 
 __all__ = ["BENCHMARK", "run"]
 
@@ -28,19 +24,10 @@ N_DATA_SETS, QUICK_DATA_SETS = 20, 1
 N_OBS, QUICK_OBS = 50_000, 3_000
 N_FEATURES, N_COMPONENTS = 4, 2
 
-# Standard deviation of a linear predictor, and how far its centre may be from zero.
-PREDICTOR_SD, LARGEST_CENTRE = 3.0, 0.5
-
 SHARE_BAR, ABSOLUTE_BAR = 0.95, 0.9
 NO_SCORE = ("gamma(2)", "uniform")
 
 Measurement = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _DataSet:
-    data: MixtureData
-    density: InputModel | None
 
 
 def run(options: Options) -> Outcome:
@@ -77,29 +64,11 @@ def run(options: Options) -> Outcome:
     return Outcome(tuple(rows), tuple(figures), settings)
 
 
-def _draw(kind: str, n_obs: int, seed: Sequence[int]) -> _DataSet:
-    """Draw inputs, and a mixture whose predictors have one standard deviation."""
-    rng = np.random.default_rng(seed)
-    inputs = INPUT_KINDS[kind](rng, n_obs, N_FEATURES)
-    mean, covariance = inputs.X.mean(axis=0), np.cov(inputs.X.T)
-    coefficients = rng.standard_normal((N_FEATURES, N_COMPONENTS))
-    variances = np.einsum("ij,ik,kj->j", coefficients, covariance, coefficients)
-    coefficients *= PREDICTOR_SD / np.sqrt(variances)
-    scales = np.linalg.norm(coefficients, axis=0)
-    centres = rng.uniform(-LARGEST_CENTRE, LARGEST_CENTRE, N_COMPONENTS)
-    data = simulate_mixture(
-        *(n_obs, N_FEATURES, N_COMPONENTS),
-        family="bernoulli",
-        directions=coefficients / scales,
-        scales=scales,
-        biases=centres - mean @ coefficients,
-        inputs=inputs.X,
-        random_seed=rng,
-    )
-    return _DataSet(data, inputs.density)
+def _draw(kind: str, n_obs: int, seed: Sequence[int]) -> DrawnMixture:
+    return draw_mixture(kind, (n_obs, N_FEATURES, N_COMPONENTS), seed)
 
 
-def _measure(drawn: _DataSet, seed: int) -> Measurement:
+def _measure(drawn: DrawnMixture, seed: int) -> Measurement:
     """Worst cosines under each density, polished and not; status and choice of the default call."""
     models: dict[str, Any] = {"auto": "auto", "gaussian": "gaussian"}
     if drawn.density is not None:

@@ -21,7 +21,7 @@ from moment_init.scores import (
 )
 from moment_init.scores.stein import SteinCheck, SteinStatus, stein_check
 
-__all__ = ["InputChoice", "InputJudgement", "choose_input_model"]
+__all__ = ["InputChoice", "InputJudgement", "choose_input_model", "keep_gaussian"]
 
 FloatArray = NDArray[np.float64]
 
@@ -108,19 +108,15 @@ def choose_input_model(
         The choice. Where the Gaussian passes all of Stein's identities nothing else is tried.
     """
     n_obs, n_features = features.shape
+    if n_obs < FEWEST_ROWS_PER_FEATURE * n_features:
+        reason = f"{n_obs} rows of {n_features} features are too few to tell densities apart."
+        return keep_gaussian(features, weights, names, frame, rng, reason=reason)
     drawn = resample_rows(weights, 2 * SAMPLED_ROWS, rng)
     rows, own = np.asarray(features[drawn], dtype=np.float64), np.ones(len(drawn))
-    if n_obs < FEWEST_ROWS_PER_FEATURE * n_features:
-        return InputChoice(
-            frame,
-            (_judge("gaussian", frame, rows, rng),),
-            f"gaussian: {n_obs} rows of {n_features} features are too few to tell densities apart.",
-        )
     order = rng.permutation(len(drawn))
     fitted, held_out = order[: len(order) // 2], rows[order[len(order) // 2 :]]
-    gaussian = _judge(
-        "gaussian", Gaussian().fit_rows(rows[fitted], own[fitted], names), held_out, rng
-    )
+    sampled = Gaussian().fit_rows(rows[fitted], own[fitted], names)
+    gaussian = _judge("gaussian", sampled, held_out, names, rng)
     # Heavy tails make deviations uncertain, so that identities pass; they show in the score.
     is_light = gaussian.check.score_sizes[2] < LARGEST_GAUSSIAN_SCORE
     if gaussian.check.status is SteinStatus.PASSED and is_light:
@@ -132,14 +128,54 @@ def choose_input_model(
         return InputChoice(frame, (gaussian,), _explain(gaussian, None))
     if len(model.pieces) == 1:
         return InputChoice(frame, (gaussian,), _explain(gaussian, None))
-    mixture = _judge("gaussian_mixture", model, held_out, rng)
+    mixture = _judge("gaussian_mixture", model, held_out, names, rng)
     return InputChoice(model, (mixture, gaussian), _explain(gaussian, mixture))
 
 
+def keep_gaussian(
+    features: NDArray[np.generic],
+    weights: FloatArray,
+    names: tuple[str, ...],
+    frame: Gaussian,
+    rng: np.random.Generator,
+    *,
+    reason: str,
+) -> InputChoice:
+    """Take the Gaussian, whatever Stein's identities say; they are reported.
+
+    Parameters
+    ----------
+    features : numpy.ndarray, shape (n_obs, n_features)
+        Checked inputs.
+    weights : numpy.ndarray, shape (n_obs,)
+        Weight of each row.
+    names : tuple of str
+        Names of the columns.
+    frame : Gaussian
+        The Gaussian fitted to all rows.
+    rng : numpy.random.Generator
+        Source of samples of rows.
+    reason : str
+        Why nothing else is tried.
+
+    Returns
+    -------
+    InputChoice
+        The choice.
+    """
+    drawn = resample_rows(weights, 2 * SAMPLED_ROWS, rng)
+    rows = np.asarray(features[drawn], dtype=np.float64)
+    return InputChoice(frame, (_judge("gaussian", frame, rows, names, rng),), f"gaussian: {reason}")
+
+
 def _judge(
-    name: str, model: InputModel, held_out: FloatArray, rng: np.random.Generator
+    name: str,
+    model: InputModel,
+    held_out: FloatArray,
+    names: tuple[str, ...],
+    rng: np.random.Generator,
 ) -> InputJudgement:
-    return InputJudgement(name, model, stein_check(model, held_out, random_seed=rng))
+    return InputJudgement(name, model, stein_check(model, held_out, names=names, random_seed=rng))
 
 
 def _explain(gaussian: InputJudgement, mixture: InputJudgement | None) -> str:

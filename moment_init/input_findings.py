@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from moment_init.column_kinds import describe_discrete_columns, name_discrete
 from moment_init.problem import EstimationProblem
 from moment_init.results import MomentEstimate, Status
 from moment_init.scores.stein import SteinStatus
@@ -29,14 +30,23 @@ def with_input_findings(problem: EstimationProblem, result: MomentEstimate) -> M
     warnings = list(result.warnings)
     status = result.status
     if problem.block is not None:
-        discrete = problem.block.discrete_names(problem.data.feature_names)
+        discrete = name_discrete(problem.data.feature_names, problem.block.kinds)
         kept = problem.block.problem.data.feature_names
         warnings.append(
-            f"Discrete columns have no score: {', '.join(discrete)}. Moments are those of the "
+            f"Discrete columns have no score: {discrete}. Moments are those of the "
             f"continuous columns ({', '.join(kept)}) given them; the likelihood of all columns "
             "followed."
         )
     choice = problem.choice
+    if choice is not None and result.method != "stacked":
+        kinds = describe_discrete_columns(problem.data.X)
+        discrete = name_discrete(problem.data.feature_names, kinds)
+        if discrete:
+            warnings.append(
+                f"Discrete columns have no score, and the third moment takes them for continuous: "
+                f"{discrete}. Use method='stacked', which sets them apart."
+            )
+            status = Status.INPUT_ASSUMPTION if status is Status.OK else status
     if choice is not None:
         check = choice.chosen.check
         # An edge that leaves all identities intact does no harm: clusters can look like one.

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.continuous_block import find_discrete_columns, split_continuous
+from moment_init.column_kinds import describe_discrete_columns, name_discrete
+from moment_init.continuous_block import split_continuous
 from moment_init.data import RegressionData, validate_features
 from moment_init.exceptions import IdentifiabilityError
-from moment_init.input_choice import choose_input_model
+from moment_init.input_choice import choose_input_model, keep_gaussian
 from moment_init.problem import BlockProblem, EstimationProblem, pose_problem
 from moment_init.scores import Gaussian, InputModel
 
@@ -65,15 +67,18 @@ def resolve_input(
             "`input_model` must be 'auto', 'gaussian' or an input model of moment_init.scores; "
             f"got {input_model!r}."
         )
-    is_discrete = find_discrete_columns(data.X)
+    kinds = describe_discrete_columns(data.X)
+    is_discrete = np.array([bool(kind) for kind in kinds])
     if is_discrete.all():
         raise IdentifiabilityError(
             "`X` must have a continuous column for moments, which need a density; got "
             f"{data.n_features} discrete ones. Use `fit_em`, whose other starts need none, or "
             "input_model='gaussian' to treat them as continuous."
         )
-    if not is_discrete.any() or not is_stacked:
+    if not is_discrete.any():
         return _pose_chosen(data, others, rng, is_stacked=is_stacked)
+    if not is_stacked:
+        return _pose_continuous(data, others, kinds, rng)
     block = split_continuous(data, is_discrete)
     inner = None if others is None else block.residuals(others)
     problem = _pose_chosen(block.data, inner, rng, is_stacked=True)
@@ -81,7 +86,7 @@ def resolve_input(
         data,
         _fit(Gaussian(), data, others),
         choice=problem.choice,
-        block=BlockProblem(problem, block),
+        block=BlockProblem(problem, block, kinds),
     )
 
 
@@ -172,6 +177,26 @@ def _pose_given(
     return pose_problem(data, _fit(Gaussian(), data, others), densities=(model,))
 
 
+def _pose_continuous(
+    data: RegressionData,
+    others: FloatArray | None,
+    kinds: tuple[str, ...],
+    rng: np.random.Generator,
+) -> EstimationProblem:
+    """The problem with discrete columns taken for Gaussian ones, as the third moment must.
+
+    A mixture of Gaussians would have parts without width at their values.
+    """
+    frame = _fit(Gaussian(), data, others)
+    rows, weights = _all_inputs(data, others)
+    reason = (
+        f"the third moment takes all columns for continuous, among them "
+        f"{name_discrete(data.feature_names, kinds)}."
+    )
+    choice = keep_gaussian(rows, weights, data.feature_names, frame, rng, reason=reason)
+    return pose_problem(data, frame, choice=choice)
+
+
 def _pose_chosen(
     data: RegressionData,
     others: FloatArray | None,
@@ -183,6 +208,9 @@ def _pose_chosen(
     frame = _fit(Gaussian(), data, others)
     rows, weights = _all_inputs(data, others)
     choice = choose_input_model(rows, weights, data.feature_names, frame, rng)
+    if others is not None:
+        shared = f"{len(others)} rows without a response served the density too."
+        choice = replace(choice, explanation=f"{choice.explanation} {shared}")
     if choice.model is frame:
         return pose_problem(data, frame, choice=choice)
     if not is_stacked:

@@ -5,6 +5,7 @@ sample of rows; the winner is then finished in all dimensions, by Newton steps o
 many, by Le Cam's steps. On many rows there is no race if the first candidate is near an optimum.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -28,7 +29,7 @@ from moment_init.likelihood.sums import (
 )
 from moment_init.problem import EstimationProblem
 
-__all__ = ["PolishedFit", "all_rows", "polish"]
+__all__ = ["PolishedFit", "all_rows", "polish", "polish_best"]
 
 FloatArray = NDArray[np.float64]
 
@@ -55,6 +56,10 @@ FINISH_DAMPING = 0.1
 # The first candidate is near an optimum of the sample if a step there promises no more than this
 # for each parameter: one half is what sampling leaves, and moments may leave some times as much.
 NEAR_GAIN_PER_PARAMETER = 8.0
+
+# Rows for each parameter on which a climb is tried again that Le Cam's steps did not finish: the
+# sample's maximum may have been one of its own, a component that a few rows separate.
+RESCUE_ROWS_PER_PARAMETER = 600
 
 # Information-matrix statistic, in units of the edge of its noise: right fits stay below about 1.3.
 # Moves out of the optimum are tried a little before that where rows are few, since they are cheap
@@ -126,9 +131,34 @@ def polish(
     largest: there, at the winner of the race or, if that is not near an optimum either, at the
     sample's optimum.
     """
+    return polish_best(problem, ((candidates, subspace),), rng)[1]
+
+
+def polish_best(
+    problem: EstimationProblem,
+    starts: Sequence[tuple[tuple[MixtureParameters, ...], FloatArray]],
+    rng: np.random.Generator,
+) -> tuple[int, PolishedFit]:
+    """Climb from several sets of candidates; moves are tried from the highest end alone.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows, input model and coordinates.
+    starts : sequence of tuple
+        Candidates and subspace of each set, as `polish` takes them.
+    rng : numpy.random.Generator
+        Draws the samples of rows.
+
+    Returns
+    -------
+    which : int
+        The set whose end is the highest.
+    polished : PolishedFit
+        The fit.
+    """
     likelihood = all_rows(problem)
-    family, n_obs = problem.data.family, problem.data.n_obs
-    n_parameters = parameter_count(candidates[0])
+    n_obs, n_parameters = problem.data.n_obs, parameter_count(starts[0][0][0])
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_PARAMETER * n_parameters)
     is_whole = n_obs <= 2 * size
     is_heavy = (n_obs if is_whole else size) * n_parameters**2 > HEAVY_STEP
@@ -137,33 +167,13 @@ def polish(
     if not is_whole:
         likelihood.hold_samples((size, curvature_rows(n_obs, n_parameters)), rng)
     rows = likelihood.sample(n_obs if is_whole else size, rng)
-
-    def settle(start: MixtureParameters) -> Optimum:
-        if is_whole:
-            return _conclude(family, rows, start)
-        return climb_on_many(likelihood, start, rows, rng)
-
-    if is_whole:
-        start = _race(family, rows, candidates, subspace)
-    else:
-        starts = _starts_on_many(family, rows, candidates, subspace, is_heavy=is_heavy)
-        start = best_start(likelihood, starts, rows)
-    end, n_moves = settle(start), 0
-    statistic = misfit(family, rows, end.parameters)
-    may_move = start.n_components > 1 and rows.n_obs * n_parameters**2 <= HEAVY_MOVE
-    if may_move and statistic > (MISFIT_THAT_MOVES if is_whole else LARGEST_MISFIT):
-        climb = partial(maximise, family, rows)
-        propose = partial(propose_drops_and_splits, family, rows)
-        here = climb(end.parameters, max_steps=0)
-        moved, n_taken = improve(climb, propose, here, min_gain=MIN_MOVE_GAIN)
-        there = settle(moved.parameters) if n_taken else end
-        if there.log_likelihood > end.log_likelihood:  # a sample may gain where all rows lose
-            end, n_moves = there, n_taken
-            statistic = misfit(family, rows, end.parameters)
+    climb = _Climb(likelihood, rows, rng, is_whole=is_whole, is_heavy=is_heavy)
+    which, end = climb.highest([climb.start(*each) for each in starts])
+    end, statistic, n_moves = climb.move(end)
     scale = problem.coordinates.response_scale
     jacobian = likelihood.rows.total_weight * float(np.log(scale))
-    active = active_bounds(end.parameters, bounds_of(family))
-    return PolishedFit(
+    active = active_bounds(end.parameters, bounds_of(problem.data.family))
+    return which, PolishedFit(
         parameters=end.parameters,
         log_likelihood=end.log_likelihood - jacobian,
         information=end.information,
@@ -172,6 +182,106 @@ def polish(
         bounds=tuple(bound.label for bound in active),
         has_converged=end.has_converged,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Climb:
+    """Ways up, on all rows or first on a sample of them.
+
+    Parameters
+    ----------
+    likelihood : AllRows
+        All rows.
+    rows : LikelihoodRows
+        All rows as well, or the sample on which candidates race.
+    rng : numpy.random.Generator
+        Draws further samples.
+    is_whole : bool
+        Whether `rows` are all.
+    is_heavy : bool
+        Whether Newton steps in all dimensions are too dear for a search.
+    """
+
+    likelihood: AllRows
+    rows: LikelihoodRows
+    rng: np.random.Generator
+    is_whole: bool
+    is_heavy: bool
+
+    @property
+    def family(self) -> Family:
+        return self.likelihood.family
+
+    def start(
+        self, candidates: tuple[MixtureParameters, ...], subspace: FloatArray
+    ) -> MixtureParameters:
+        """Where the climb on all rows begins."""
+        if self.is_whole:
+            return _race(self.family, self.rows, candidates, subspace)
+        starts = _starts_on_many(
+            self.family, self.rows, candidates, subspace, is_heavy=self.is_heavy
+        )
+        return best_start(self.likelihood, starts, self.rows)
+
+    def highest(self, starts: Sequence[MixtureParameters]) -> tuple[int, Optimum]:
+        """The start with the highest end, and that end.
+
+        Ends on the way say little of the maxima above them: if the highest is one, those that did
+        not converge are climbed again, the highest first, until one has no misfit and none above.
+        """
+        ends = [self.settle(start) for start in starts]
+        pending = [each for each, end in enumerate(ends) if not end.has_converged]
+        for which in sorted(pending, key=lambda each: -ends[each].log_likelihood):
+            best = ends[_argmax(ends)]
+            if best.has_converged and self.misfit(best) <= LARGEST_MISFIT:
+                break
+            ends[which] = self.rescue(starts[which], ends[which])
+        return _argmax(ends), ends[_argmax(ends)]
+
+    def misfit(self, end: Optimum) -> float:
+        """Information-matrix statistic on the rows of the race."""
+        return misfit(self.family, self.rows, end.parameters)
+
+    def settle(self, start: MixtureParameters) -> Optimum:
+        """The maximum above a start."""
+        if self.is_whole:
+            return _conclude(self.family, self.rows, start)
+        return climb_on_many(self.likelihood, start, self.rows, self.rng)
+
+    def rescue(self, start: MixtureParameters, end: Optimum) -> Optimum:
+        """Climb again from a start from which Le Cam's steps ended on the way, by careful steps."""
+        n_parameters = parameter_count(start)
+        n_rows = min(RESCUE_ROWS_PER_PARAMETER * n_parameters, self.likelihood.rows.n_obs)
+        if self.is_whole or n_rows * n_parameters**2 > HEAVY_STEP:
+            return end
+        is_enough = n_rows <= self.rows.n_obs
+        rows = self.rows if is_enough else self.likelihood.sample(n_rows, self.rng)
+        again = climb_on_many(self.likelihood, _finish(self.family, rows, start), rows, self.rng)
+        return max(again, end, key=lambda each: each.log_likelihood)
+
+    def move(self, end: Optimum) -> tuple[Optimum, float, int]:
+        """Moves out of a local optimum if the misfit asks for them; with misfit and their number.
+
+        Hundreds of steps: they are not tried where steps are dear.
+        """
+        family, rows = self.family, self.rows
+        statistic = self.misfit(end)
+        n_parameters = parameter_count(end.parameters)
+        may_move = end.parameters.n_components > 1 and rows.n_obs * n_parameters**2 <= HEAVY_MOVE
+        if not may_move or statistic <= (MISFIT_THAT_MOVES if self.is_whole else LARGEST_MISFIT):
+            return end, statistic, 0
+        climb = partial(maximise, family, rows)
+        propose = partial(propose_drops_and_splits, family, rows)
+        here = climb(end.parameters, max_steps=0)
+        moved, n_taken = improve(climb, propose, here, min_gain=MIN_MOVE_GAIN)
+        there = self.settle(moved.parameters) if n_taken else end
+        if there.log_likelihood > end.log_likelihood:  # a sample may gain where all rows lose
+            return there, self.misfit(there), n_taken
+        return end, statistic, 0
+
+
+def _argmax(ends: Sequence[Optimum]) -> int:
+    return int(np.argmax([end.log_likelihood for end in ends]))
 
 
 def all_rows(problem: EstimationProblem) -> AllRows:

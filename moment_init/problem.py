@@ -80,10 +80,13 @@ class BlockProblem:
         Their problem.
     block : ContinuousBlock
         The way back to all columns.
+    kinds : tuple of str
+        Why each column of all has no density, in words; empty for those that have one.
     """
 
     problem: EstimationProblem
     block: ContinuousBlock
+    kinds: tuple[str, ...]
 
     def discrete_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Names of the discrete columns.

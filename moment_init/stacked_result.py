@@ -12,7 +12,7 @@ from moment_init.families.quadrature import moment_coefficient
 from moment_init.likelihood.parameters import MixtureParameters, parameter_count
 from moment_init.likelihood.posterior import unit_log_likelihood
 from moment_init.matching import angles_in_degrees, match_components
-from moment_init.polish import all_rows, polish
+from moment_init.polish import all_rows, polish_best
 from moment_init.problem import BlockProblem, EstimationProblem
 from moment_init.results import MomentEstimate, StackedDiagnostics, Status
 from moment_init.scores import InputModel
@@ -162,12 +162,11 @@ def solve_stacked(
     if not is_polished:
         fits = [_fit_moments(problem, each, n_components, rng, None) for each in densities]
         return StackedSolution(_likeliest(problem, fits, rng), None)
-    solutions = []
-    for density in densities:
-        fit = _fit_clear_moments(problem, density, n_components, rng, moments)
-        solutions.append(StackedSolution(fit, polish(problem, fit.candidates, fit.subspace, rng)))
+    fits = [_fit_clear_moments(problem, each, n_components, rng, moments) for each in densities]
     # The likelihood assumes nothing about the input: it decides between densities.
-    return max(solutions, key=_polished_log_likelihood)
+    starts = [(fit.candidates, fit.subspace) for fit in fits]
+    which, polished = polish_best(problem, starts, rng)
+    return StackedSolution(fits[which], polished)
 
 
 def _likeliest(
@@ -179,10 +178,6 @@ def _likeliest(
     rows = all_rows(problem).sample(DECIDING_ROWS, rng)
     family = problem.data.family
     return max(fits, key=lambda fit: unit_log_likelihood(family, rows, fit.candidates[0]).sum())
-
-
-def _polished_log_likelihood(solution: StackedSolution) -> float:
-    return -np.inf if solution.polished is None else solution.polished.log_likelihood
 
 
 def _usable_densities(source: EstimationProblem, n_components: int) -> tuple[InputModel, ...]:

@@ -28,6 +28,7 @@ NAMES = (
     "standard_error_coverage",
     "stacked_cost",
     "input_models",
+    "input_cost",
     "input_gauntlet",
     "subspace_methods",
     "overcomplete",

@@ -14,10 +14,11 @@ import moment_init.polish
 from moment_init import estimate
 from moment_init.data import validate_data
 from moment_init.families import FAMILIES
+from moment_init.le_cam import Optimum
 from moment_init.likelihood import LikelihoodRows, MixtureParameters
 from moment_init.likelihood.parameters import move, pack, parameter_count
 from moment_init.likelihood.sums import likelihood_sums
-from moment_init.polish import LARGEST_MISFIT, PolishedFit, polish
+from moment_init.polish import LARGEST_MISFIT, PolishedFit, polish, polish_best
 from moment_init.problem import EstimationProblem, pose_problem
 from moment_init.scores import Gaussian
 from moment_init.simulation import simulate_mixture
@@ -262,6 +263,19 @@ def test_a_wrong_mode_is_left(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
         assert stuck.misfit > LARGEST_MISFIT
 
 
+def test_the_best_of_several_sets_wins(seed: int) -> None:
+    """Moves are left out: a set that starts in a wrong mode loses to one that does not."""
+    problem, truth = three_planes(4000, seed)
+    basis = np.linalg.qr(truth.coefficients)[0]
+    two_planes = replace(truth, coefficients=truth.coefficients[:, [0, 0, 1]])
+    sets = (((two_planes,), basis), ((truth,), basis))
+    which, best = polish_best(problem, sets, np.random.default_rng(0))
+    alone = polish_from(problem, truth)
+    assert_allclose(best.log_likelihood, alone.log_likelihood, atol=1e-2)
+    ends = [polish(problem, *each, np.random.default_rng(0)) for each in sets]
+    assert which == 1 or ends[0].log_likelihood > alone.log_likelihood - 1e-2
+
+
 def test_a_component_too_few_is_a_misfit(seed: int) -> None:
     problem, truth = three_planes(4000, seed)
     two = replace(truth.reorder(np.array([0, 1])), weights=np.array([0.5, 0.5]))
@@ -277,6 +291,29 @@ def use_small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moment_init.polish, "SAMPLE_ROWS_PER_PARAMETER", 1)
     monkeypatch.setattr(moment_init.le_cam, "CURVATURE_ROWS", 4000)
     monkeypatch.setattr(moment_init.le_cam, "CURVATURE_ROWS_PER_PARAMETER", 1)
+
+
+def test_a_climb_that_ends_on_the_way_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """Le Cam's first climb is cut short; the second starts at the maximum of more rows."""
+    use_small_samples(monkeypatch)
+    drawn = make_problem("bernoulli", "logit", rng, n_obs=20_000)
+    problem = pose_drawn(drawn)
+    start = standardise(problem, user_truth(drawn))
+    whole = polish_from(problem, start)
+    climbs: list[Optimum] = []
+
+    def cut_short(*arguments: Any) -> Optimum:
+        end = moment_init.le_cam.climb_on_many(*arguments)
+        climbs.append(end)
+        return end._replace(has_converged=len(climbs) > 1)
+
+    monkeypatch.setattr(moment_init.polish, "climb_on_many", cut_short)
+    found = polish_from(problem, start)
+    assert len(climbs) == 2
+    assert found.log_likelihood >= max(end.log_likelihood for end in climbs) - 1e-9
+    assert_allclose(found.log_likelihood, whole.log_likelihood, atol=0.5)
 
 
 @pytest.mark.parametrize("size", [0.0, 0.3])

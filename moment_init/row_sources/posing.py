@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.blocks import sum_over_blocks
-from moment_init.continuous_block import ContinuousBlock, find_discrete_columns
+from moment_init.column_kinds import describe_discrete_columns
+from moment_init.continuous_block import ContinuousBlock
 from moment_init.coordinates import Coordinates
 from moment_init.covariance import ROUGH_ROWS
 from moment_init.data import RegressionData
@@ -289,7 +290,8 @@ def _pose_given(data: RegressionData, model: InputModel) -> EstimationProblem:
 
 def _pose_auto(data: RegressionData, rng: np.random.Generator) -> EstimationProblem:
     """The problem under a chosen density, discrete columns set apart."""
-    is_discrete = find_discrete_columns(data.X)
+    kinds = describe_discrete_columns(data.X)
+    is_discrete = np.array([bool(kind) for kind in kinds])
     if is_discrete.all():
         raise IdentifiabilityError(
             "`X` must have a continuous column for moments, which need a density; got "
@@ -301,7 +303,7 @@ def _pose_auto(data: RegressionData, rng: np.random.Generator) -> EstimationProb
     block = _split_continuous(data, is_discrete)
     inner = _pose_chosen(block.data, rng)
     return pose_elsewhere(
-        data, _gaussian(data), choice=inner.choice, block=BlockProblem(inner, block)
+        data, _gaussian(data), choice=inner.choice, block=BlockProblem(inner, block, kinds)
     )
 
 

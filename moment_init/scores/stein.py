@@ -1,5 +1,6 @@
 """Whether a density is that of the input: Stein's identities on rows it was not fitted to."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -121,6 +122,7 @@ def stein_check(
     *,
     n_random: int = 20,
     level: float = 0.01,
+    names: Sequence[str] | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> SteinCheck:
     r"""Check a density by Stein's identities on rows that it was not fitted to.
@@ -142,6 +144,8 @@ def stein_check(
         Number of random directions besides the columns.
     level : float, default 0.01
         Chance that the right density fails, over all identities.
+    names : sequence of str, optional
+        What the columns are called in the message; by default as in `X` if it is a DataFrame.
     random_seed : int, Generator or None
         Source of the directions.
 
@@ -172,7 +176,7 @@ def stein_check(
     """
     if not 0.0 < level < 1.0:
         raise ValueError(f"`level` must be between 0 and 1; got {level!r}.")
-    features, _ = validate_features(X)
+    features, own_names = validate_features(X)
     n_features = _require_columns(model, features)
     rng = np.random.default_rng(random_seed)
     directions, functions, others = _directions(model, n_random, rng)
@@ -201,7 +205,8 @@ def stein_check(
     )
     edges = find_edges(_columns(model, features))
     sizes = squares / len(features) / np.array([1.0, 2.0, 6.0])
-    return _assemble(model, identities, edges, sizes, len(features))
+    named_edges = [(edge, _name_of(edge, names or own_names, n_features)) for edge in edges]
+    return _assemble(model, identities, named_edges, sizes, len(features))
 
 
 def _directions(
@@ -297,6 +302,11 @@ def _require_columns(model: InputModel, features: NDArray[np.generic]) -> int:
     return expected
 
 
+def _name_of(edge: Edge, names: Sequence[str], n_features: int) -> str:
+    """The column's name, or its number if the density is one of features of X."""
+    return names[edge.column] if len(names) == n_features else str(edge.column)
+
+
 def _columns(model: InputModel, features: NDArray[np.generic]) -> FloatArray:
     """Columns on which the density is one: those of X, or of its features."""
     return np.asarray(model.whiten(features) @ model.standardising_basis.T)
@@ -305,16 +315,17 @@ def _columns(model: InputModel, features: NDArray[np.generic]) -> FloatArray:
 def _assemble(
     model: InputModel,
     identities: tuple[SteinIdentity, ...],
-    edges: tuple[Edge, ...],
+    named_edges: Sequence[tuple[Edge, str]],
     sizes: FloatArray,
     n_obs: int,
 ) -> SteinCheck:
     """Status and words."""
+    edges = tuple(edge for edge, _ in named_edges)
     orders = [model.highest_order, *(edge.lowest_invalid_order - 1 for edge in edges)]
     highest, sentences = min(orders), []
-    for edge in edges:
+    for edge, name in named_edges:
         sentences.append(
-            f"The density of column {edge.column} does not vanish fast enough at its {edge.side} "
+            f"The density of column {name} does not vanish fast enough at its {edge.side} "
             f"edge (power {edge.power - 1.0:.1f} of the distance): scores of order "
             f"{edge.lowest_invalid_order} and above are not valid."
         )
