@@ -78,6 +78,9 @@ def validate_blocks(
         For wrong shapes, missing or infinite values, responses outside the family's range, blocks
         that do not match, and groups of many rows.
     """
+    if not is_elsewhere(X, y, offset, n_trials, sample_weight):
+        rest = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
+        return validate_data(X, y, **rest, family=family, groups=_in_memory(groups))
     from moment_init.row_sources.dask_blocks import align_blocks
 
     X, y = (each if hasattr(each, "ndim") else np.asarray(each) for each in (X, y))
@@ -95,7 +98,7 @@ def validate_blocks(
     _raise_first(found, sizes)
     if _is_read_whole(int(sizes.sum()), width):
         whole = {name: _whole(reader.columns[at]) for at, name in enumerate(given)}
-        whole["X"] = X if not is_elsewhere(X) else _labelled(whole["X"], X)
+        whole["X"] = X if not is_elsewhere(X) else whole["X"]
         trials_given = n_trials if has_own_trials else whole.get("n_trials")
         rest = {**whole, "n_trials": trials_given, "groups": _in_memory(groups)}
         return validate_data(**rest, family=family)
@@ -177,7 +180,7 @@ def add_table(source: BlockedRows, values: Any, name: str) -> tuple[RowColumn, t
         For a wrong shape, missing or infinite values.
     """
     reader: Any = source.reader
-    names = _names_of(values, values.shape[1])
+    names = _names_of(values, values.shape[1], name)
     place = reader.add(values, name, source.sizes.tolist())
     found = reader.apply(partial(_check_table, name), [place])
     sizes = np.array([each.n_rows for each in found], dtype=np.intp)
@@ -201,8 +204,8 @@ def _described(X: Any, y: Any) -> tuple[tuple[str, ...], int, np.dtype[Any]]:
     for name, values, ndim in (("X", X, 2), ("y", y, 1)):
         if np.ndim(values) != ndim:
             raise ValueError(
-                f"`{name}` must have {ndim} {'axis' if ndim == 1 else 'axes'}; got shape "
-                f"{values.shape}. Select the columns, or `reshape` it."
+                f"`{name}` must have {ndim} {'axis' if ndim == 1 else 'axes'}; got "
+                f"{np.ndim(values)}. Select the columns, or `reshape` it."
             )
     width = int(X.shape[1])
     if width == 0:
@@ -211,12 +214,12 @@ def _described(X: Any, y: Any) -> tuple[tuple[str, ...], int, np.dtype[Any]]:
     return _names_of(X, width), width, dtype
 
 
-def _names_of(values: Any, width: int) -> tuple[str, ...]:
+def _names_of(values: Any, width: int, name: str = "X") -> tuple[str, ...]:
     """Names of the columns, checked on an empty table of the same kind."""
     empty = getattr(values, "_meta", None)
     if not hasattr(values, "columns") or empty is None:
         empty = values if hasattr(values, "columns") else np.empty((0, width))
-    return validate_features(empty[:0], min_obs=0)[1]
+    return validate_features(empty[:0], name=name, min_obs=0)[1]
 
 
 def _check_block(
@@ -304,22 +307,16 @@ def _count(weights: NDArray[np.generic], _: object) -> int:
     return int(np.count_nonzero(weights))
 
 
-def _whole(blocks: Sequence[Any]) -> NDArray[Any]:
-    """All rows of a small column."""
+def _whole(blocks: Sequence[Any]) -> Any:
+    """All rows of a small column; a DataFrame stays one, with a type for each of its columns."""
     from dask.base import compute
 
     parts = [block for block in compute(*blocks) if len(block)]
-    arrays = [part.to_numpy() if hasattr(part, "to_numpy") else part for part in parts]
-    return np.concatenate(arrays)
+    if not hasattr(parts[0], "to_numpy"):
+        return np.concatenate(parts)
+    from pandas import concat
 
-
-def _labelled(values: NDArray[Any], X: Any) -> Any:
-    """A small table with the names of its columns."""
-    if not hasattr(X, "columns"):
-        return values
-    from pandas import DataFrame
-
-    return DataFrame(values, columns=X.columns)
+    return concat(parts, ignore_index=True)
 
 
 def _in_memory(values: Any) -> Any:
