@@ -19,6 +19,13 @@ from moment_init.families import Family
 from moment_init.row_sources.columns import MOST_HELD, SAMPLE_ROWS, RowColumn
 from moment_init.row_sources.detection import is_elsewhere
 from moment_init.row_sources.recipes import Constant, Mapped, Recipe, Stored
+from moment_init.row_sources.scatter import (
+    MOST_COLUMNS,
+    KnownScatter,
+    Scatter,
+    block_scatter,
+    merged,
+)
 from moment_init.row_sources.sources import BlockedRows
 
 __all__ = ["MOST_READ_WHOLE", "add_table", "counted_rows", "validate_blocks"]
@@ -43,6 +50,7 @@ class _Summary(NamedTuple):
     largest: float = -np.inf
     message: str = ""
     is_of_type: bool = False
+    scatter: Scatter | None = None
 
 
 def validate_blocks(
@@ -120,6 +128,10 @@ def validate_blocks(
         "n_trials": columns.get("n_trials", own_trials),
         "sample_weight": columns.get("sample_weight", ones),
     }
+    if width <= MOST_COLUMNS:
+        recipes = (rows["X"].recipe, rows["sample_weight"].recipe)
+        sums = merged([each.scatter for each in found])
+        source.scatter.append(KnownScatter(*recipes, sums))
     return RegressionData(**rows, family=family, feature_names=names, groups=None)
 
 
@@ -235,7 +247,7 @@ def _check_block(
     if n_rows == 0:
         return _Summary(0)
     try:
-        validate_features(given["X"], min_obs=1)
+        features, _ = validate_features(given["X"], min_obs=1)
         y = validate_row_vector(given["y"], "y", n_rows)
         trials_given = given.get("n_trials", own_trials)
         trials = validate_n_trials(trials_given, family, n_rows)
@@ -248,7 +260,10 @@ def _check_block(
     values = (y if trials is None else y / trials)[weights > 0.0]
     if len(values) == 0:
         return _Summary(n_rows)
-    return _Summary(n_rows, float(weights.sum()), float(values.min()), float(values.max()))
+    summary = _Summary(n_rows, float(weights.sum()), float(values.min()), float(values.max()))
+    if features.shape[1] > MOST_COLUMNS:
+        return summary
+    return summary._replace(scatter=block_scatter(features, weights))
 
 
 def _checked_weights(weights: Any, n_rows: int) -> FloatArray:
