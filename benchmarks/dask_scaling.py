@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.measuring import number, seconds_of
-from benchmarks.out_of_core import FEATURES, write_rows
+from benchmarks.out_of_core import FEATURES, FILE_ROWS, QUICK_FILE_ROWS, write_rows
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init.data import validate_data
 from moment_init.problem import EstimationProblem
@@ -16,7 +16,7 @@ from moment_init.stacked_result import low_order_moments
 __all__ = ["BENCHMARK", "run"]
 
 FAMILY = "bernoulli"
-N_OBS, QUICK_N_OBS = 10_000_000, 900_000
+N_OBS, QUICK_N_OBS = 10_000_000, 160_000
 N_REPEATS, QUICK_REPEATS = 3, 1
 WORKERS = (1, 2)
 
@@ -39,7 +39,8 @@ def run(options: Options) -> Outcome:
     n_obs = QUICK_N_OBS if options.is_quick else N_OBS
     n_repeats = QUICK_REPEATS if options.is_quick else N_REPEATS
     with tempfile.TemporaryDirectory() as folder:
-        write_rows(Path(folder), n_obs, options.seed)
+        file_rows = QUICK_FILE_ROWS if options.is_quick else FILE_ROWS
+        write_rows(Path(folder), n_obs, options.seed, file_rows)
         rows: list[Row] = [
             {"n": n_obs, "workers": n_workers, "moments s": _seconds(folder, n_workers, n_repeats)}
             for n_workers in WORKERS

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from moment_init.blocks import read_block, source_of, sum_over_blocks
+from moment_init.row_sources.scatter import known_scatter
 
 __all__ = ["COLLINEAR_TOLERANCE", "CorrelationFit", "fit_correlation"]
 
@@ -89,24 +90,16 @@ def fit_correlation(
         For constant or collinear columns, which are named.
     """
     n_obs, n_features = features.shape
-    total = weights.sum()
-    centre, spread = _rough_units(features, weights)
-    has_units = bool(np.any(centre != 0.0) or np.any(spread != 1.0))
-    source = source_of(features)
-    # Weights of one spare the product, and BLAS half the arithmetic.
-    constant = getattr(weights, "constant", None)
-    is_plain = bool(np.all(weights == 1.0)) if source is None else constant == 1.0
-
-    def block_sums(rows: slice) -> tuple[FloatArray, ...]:
-        z = read_block(features, rows)
-        if has_units:
-            z = (z - centre) / spread
-        weighted = z if is_plain else z * weights[rows, None]
-        return weights[rows] @ z, weighted.T @ z
-
-    first, second = sum_over_blocks(block_sums, n_obs, 3 * n_features, source=source)
-    shift = first / total
-    covariance = second / total - np.outer(shift, shift)
+    source, total = source_of(features), weights.sum()
+    known = known_scatter(features, weights)
+    if known is not None and _is_safe(np.sqrt(np.diag(known.products) / total)).all():
+        centre, spread, shift = known.mean, np.ones(n_features), np.zeros(n_features)
+        covariance = known.products / total
+    else:
+        centre, spread = _rough_units(features, weights)
+        first, second = _sums_in_units(features, weights, centre, spread)
+        shift = first / total
+        covariance = second / total - np.outer(shift, shift)
     rough_scales = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     mean, scales = centre + spread * shift, spread * rough_scales
     _require_variation(mean, scales, names, argument)
@@ -124,6 +117,31 @@ def fit_correlation(
     return CorrelationFit(mean=mean, scales=scales, correlation=shrunk, shrinkage=shrinkage)
 
 
+def _sums_in_units(
+    features: NDArray[np.generic], weights: FloatArray, centre: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, ...]:
+    """Sums and products of the columns about a centre, in given units."""
+    has_units = bool(np.any(centre != 0.0) or np.any(spread != 1.0))
+    source = source_of(features)
+    # Weights of one spare the product, and BLAS half the arithmetic.
+    constant = getattr(weights, "constant", None)
+    is_plain = bool(np.all(weights == 1.0)) if source is None else constant == 1.0
+
+    def block_sums(rows: slice) -> tuple[FloatArray, ...]:
+        z = read_block(features, rows)
+        if has_units:
+            z = (z - centre) / spread
+        weighted = z if is_plain else z * weights[rows, None]
+        return weights[rows] @ z, weighted.T @ z
+
+    return sum_over_blocks(block_sums, len(weights), 3 * features.shape[1], source=source)
+
+
+def _is_safe(spread: FloatArray) -> NDArray[np.bool_]:
+    """Whether squares of such values are far from overflow and underflow."""
+    return np.asarray((spread > SAFE_SPREADS[0]) & (spread < SAFE_SPREADS[1]))
+
+
 def _rough_units(
     features: NDArray[np.generic], weights: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -139,7 +157,7 @@ def _rough_units(
         rows = np.arange(0, len(weights), max(1, len(weights) // ROUGH_ROWS))
     sample = np.asarray(features[rows], dtype=np.float64)
     centre, spread = sample.mean(axis=0), sample.std(axis=0)
-    is_safe = (spread > SAFE_SPREADS[0]) & (spread < SAFE_SPREADS[1])
+    is_safe = _is_safe(spread)
     is_near = is_safe & (np.abs(centre) <= SMALL_MEAN * spread)
     unit = np.where(is_safe | (spread == 0.0), 1.0, spread)
     return np.where(is_near, 0.0, centre), unit

@@ -11,7 +11,7 @@ from moment_init.blocks import read_block, row_blocks, source_of
 from moment_init.families import Family, get_family
 from moment_init.groups import validate_groups
 from moment_init.row_sources.columns import take_rows
-from moment_init.row_sources.detection import is_elsewhere
+from moment_init.row_sources.detection import in_memory, is_elsewhere
 
 __all__ = [
     "RegressionData",
@@ -266,10 +266,10 @@ def _column_names(X: Any, name: str) -> tuple[str, ...]:
 def _as_real_array(values: Any, name: str) -> NDArray[np.generic]:
     """Turn an argument into a numeric array, or say which part of it is not numeric."""
     if hasattr(values, "dtypes") and hasattr(values, "columns"):
-        _require_numeric_columns(values, name)
+        _require_numeric_columns(in_memory(values, name), name)
         array = values.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        array = np.asarray(values)
+        array = np.asarray(in_memory(values, name))
     if array.dtype == object:
         try:
             array = array.astype(np.float64)

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from benchmarks.figures import draw_figures
 from scripts.studies import ROOT, study_folders
 
 __all__ = ["gather", "page_map", "turn_links"]
@@ -135,6 +136,7 @@ def gather(folder: Path, root: Path = ROOT) -> None:
     pages = page_map(root)
     for source, page in pages.items():
         _write_page(folder, source, page, pages, root)
+    _add_figures(folder, root)
 
 
 def _write_page(folder: Path, source: str, page: str, pages: Mapping[str, str], root: Path) -> None:
@@ -151,6 +153,13 @@ def _write_page(folder: Path, source: str, page: str, pages: Mapping[str, str], 
     for file, place in files.items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / file, folder / place)
+
+
+def _add_figures(folder: Path, root: Path) -> None:
+    """Draw the records of the benchmarks below their tables."""
+    page = folder / FIXED_PAGES["benchmarks/README.md"]
+    section = draw_figures(root / "benchmarks" / "results", page.parent / "figures", "figures")
+    page.write_text(page.read_text(encoding="utf-8") + section, encoding="utf-8")
 
 
 def _title_first(notebook: str) -> str:

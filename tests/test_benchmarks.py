@@ -37,6 +37,7 @@ NAMES = (
     "honest_map",
     "portfolio_ablation",
     "flexmix_speed",
+    "peers",
     "large_fit",
     "out_of_core",
     "dask_scaling",

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from moment_init.row_sources.detection import is_elsewhere
+
 if TYPE_CHECKING:
     import pandas
 
@@ -84,6 +86,12 @@ def require_frame(data: Any, argument: str) -> None:
     TypeError
         If it is none.
     """
+    if is_elsewhere(data):
+        raise TypeError(
+            f"`{argument}` must be a pandas.DataFrame for a formula, whose transforms and levels "
+            "need all rows; got a Dask collection. Select or encode its columns and pass them as X "
+            "and y, or pass `.compute()` of it."
+        )
     if not is_frame(data):
         raise TypeError(
             f"`{argument}` must be a pandas.DataFrame with the columns that the formula names; got "

@@ -19,6 +19,13 @@ from moment_init.families import Family
 from moment_init.row_sources.columns import MOST_HELD, SAMPLE_ROWS, RowColumn
 from moment_init.row_sources.detection import is_elsewhere
 from moment_init.row_sources.recipes import Constant, Mapped, Recipe, Stored
+from moment_init.row_sources.scatter import (
+    MOST_COLUMNS,
+    KnownScatter,
+    Scatter,
+    block_scatter,
+    merged,
+)
 from moment_init.row_sources.sources import BlockedRows
 
 __all__ = ["MOST_READ_WHOLE", "add_table", "counted_rows", "validate_blocks"]
@@ -43,6 +50,7 @@ class _Summary(NamedTuple):
     largest: float = -np.inf
     message: str = ""
     is_of_type: bool = False
+    scatter: Scatter | None = None
 
 
 def validate_blocks(
@@ -78,6 +86,9 @@ def validate_blocks(
         For wrong shapes, missing or infinite values, responses outside the family's range, blocks
         that do not match, and groups of many rows.
     """
+    if not is_elsewhere(X, y, offset, n_trials, sample_weight):
+        rest = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
+        return validate_data(X, y, **rest, family=family, groups=_in_memory(groups))
     from moment_init.row_sources.dask_blocks import align_blocks
 
     X, y = (each if hasattr(each, "ndim") else np.asarray(each) for each in (X, y))
@@ -95,7 +106,7 @@ def validate_blocks(
     _raise_first(found, sizes)
     if _is_read_whole(int(sizes.sum()), width):
         whole = {name: _whole(reader.columns[at]) for at, name in enumerate(given)}
-        whole["X"] = X if not is_elsewhere(X) else _labelled(whole["X"], X)
+        whole["X"] = X if not is_elsewhere(X) else whole["X"]
         trials_given = n_trials if has_own_trials else whole.get("n_trials")
         rest = {**whole, "n_trials": trials_given, "groups": _in_memory(groups)}
         return validate_data(**rest, family=family)
@@ -117,6 +128,10 @@ def validate_blocks(
         "n_trials": columns.get("n_trials", own_trials),
         "sample_weight": columns.get("sample_weight", ones),
     }
+    if width <= MOST_COLUMNS:
+        recipes = (rows["X"].recipe, rows["sample_weight"].recipe)
+        sums = merged([each.scatter for each in found])
+        source.scatter.append(KnownScatter(*recipes, sums))
     return RegressionData(**rows, family=family, feature_names=names, groups=None)
 
 
@@ -177,7 +192,7 @@ def add_table(source: BlockedRows, values: Any, name: str) -> tuple[RowColumn, t
         For a wrong shape, missing or infinite values.
     """
     reader: Any = source.reader
-    names = _names_of(values, values.shape[1])
+    names = _names_of(values, values.shape[1], name)
     place = reader.add(values, name, source.sizes.tolist())
     found = reader.apply(partial(_check_table, name), [place])
     sizes = np.array([each.n_rows for each in found], dtype=np.intp)
@@ -201,8 +216,8 @@ def _described(X: Any, y: Any) -> tuple[tuple[str, ...], int, np.dtype[Any]]:
     for name, values, ndim in (("X", X, 2), ("y", y, 1)):
         if np.ndim(values) != ndim:
             raise ValueError(
-                f"`{name}` must have {ndim} {'axis' if ndim == 1 else 'axes'}; got shape "
-                f"{values.shape}. Select the columns, or `reshape` it."
+                f"`{name}` must have {ndim} {'axis' if ndim == 1 else 'axes'}; got "
+                f"{np.ndim(values)}. Select the columns, or `reshape` it."
             )
     width = int(X.shape[1])
     if width == 0:
@@ -211,12 +226,12 @@ def _described(X: Any, y: Any) -> tuple[tuple[str, ...], int, np.dtype[Any]]:
     return _names_of(X, width), width, dtype
 
 
-def _names_of(values: Any, width: int) -> tuple[str, ...]:
+def _names_of(values: Any, width: int, name: str = "X") -> tuple[str, ...]:
     """Names of the columns, checked on an empty table of the same kind."""
     empty = getattr(values, "_meta", None)
     if not hasattr(values, "columns") or empty is None:
         empty = values if hasattr(values, "columns") else np.empty((0, width))
-    return validate_features(empty[:0], min_obs=0)[1]
+    return validate_features(empty[:0], name=name, min_obs=0)[1]
 
 
 def _check_block(
@@ -232,7 +247,7 @@ def _check_block(
     if n_rows == 0:
         return _Summary(0)
     try:
-        validate_features(given["X"], min_obs=1)
+        features, _ = validate_features(given["X"], min_obs=1)
         y = validate_row_vector(given["y"], "y", n_rows)
         trials_given = given.get("n_trials", own_trials)
         trials = validate_n_trials(trials_given, family, n_rows)
@@ -245,7 +260,10 @@ def _check_block(
     values = (y if trials is None else y / trials)[weights > 0.0]
     if len(values) == 0:
         return _Summary(n_rows)
-    return _Summary(n_rows, float(weights.sum()), float(values.min()), float(values.max()))
+    summary = _Summary(n_rows, float(weights.sum()), float(values.min()), float(values.max()))
+    if features.shape[1] > MOST_COLUMNS:
+        return summary
+    return summary._replace(scatter=block_scatter(features, weights))
 
 
 def _checked_weights(weights: Any, n_rows: int) -> FloatArray:
@@ -304,22 +322,16 @@ def _count(weights: NDArray[np.generic], _: object) -> int:
     return int(np.count_nonzero(weights))
 
 
-def _whole(blocks: Sequence[Any]) -> NDArray[Any]:
-    """All rows of a small column."""
+def _whole(blocks: Sequence[Any]) -> Any:
+    """All rows of a small column; a DataFrame stays one, with a type for each of its columns."""
     from dask.base import compute
 
     parts = [block for block in compute(*blocks) if len(block)]
-    arrays = [part.to_numpy() if hasattr(part, "to_numpy") else part for part in parts]
-    return np.concatenate(arrays)
+    if not hasattr(parts[0], "to_numpy"):
+        return np.concatenate(parts)
+    from pandas import concat
 
-
-def _labelled(values: NDArray[Any], X: Any) -> Any:
-    """A small table with the names of its columns."""
-    if not hasattr(X, "columns"):
-        return values
-    from pandas import DataFrame
-
-    return DataFrame(values, columns=X.columns)
+    return concat(parts, ignore_index=True)
 
 
 def _in_memory(values: Any) -> Any:

@@ -22,6 +22,7 @@ from moment_init.row_sources.block_tasks import (
 from moment_init.row_sources.columns import RowColumn
 from moment_init.row_sources.pools import HeldRows, rows_from
 from moment_init.row_sources.recipes import Recipe, Stored, stored_places
+from moment_init.row_sources.scatter import KnownScatter
 
 __all__ = ["BlockReader", "BlockedRows"]
 
@@ -129,6 +130,8 @@ class BlockedRows(RowSource):
         Rows that are held, by their numbers at stride one; shared by all strides.
     thinnings : dict of int to BlockedRows
         Thinned rows that were asked for before.
+    scatter : list of KnownScatter
+        Sums over all of these rows that are known; those of weight zero make no difference.
     """
 
     reader: BlockReader
@@ -138,6 +141,7 @@ class BlockedRows(RowSource):
     stride: int = 1
     pools: list[HeldRows] = field(default_factory=list)
     thinnings: dict[int, "BlockedRows"] = field(default_factory=dict)
+    scatter: list[KnownScatter] = field(default_factory=list)
 
     @property
     def n_obs(self) -> int:
@@ -161,7 +165,7 @@ class BlockedRows(RowSource):
             return self
         if stride not in self.thinnings:
             every = self.stride * stride
-            self.thinnings[stride] = replace(self, stride=every, thinnings={})
+            self.thinnings[stride] = replace(self, stride=every, thinnings={}, scatter=[])
         return self.thinnings[stride]
 
     def sum_rows(self, function: Callable[[slice], BlockSums], doubles_per_row: int) -> BlockSums:

@@ -30,6 +30,54 @@ def test_few_rows_are_read_whole() -> None:
     assert_array_equal(data.groups, Y)
 
 
+def test_columns_of_many_types_are_those_of_a_frame_in_memory() -> None:
+    frame = pd.DataFrame({"a": X[:, 0].astype(np.float32), "b": Y > 0.0})
+    frame["c"] = pd.array(np.arange(50), dtype="Int64")
+    lazy = dd.from_pandas(frame.assign(y=pd.array(Y.astype(int), dtype="Int64")), npartitions=3)
+    expected = validate_data(frame, Y, family="bernoulli")
+    found = validate_data(lazy[["a", "b", "c"]], lazy["y"], family="bernoulli")
+    assert_array_equal(found.X, expected.X)
+    assert_array_equal(found.y, Y)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("moment_init.row_sources.checking.MOST_READ_WHOLE", 0)
+        patch.setattr("moment_init.row_sources.checking.SAMPLE_ROWS", 0)
+        blocks = validate_data(lazy[["a", "b", "c"]], lazy["y"], family="bernoulli")
+    assert_array_equal(blocks.X[np.arange(50)], expected.X)
+    assert_array_equal(blocks.y[np.arange(50)], Y)
+
+
+def test_groups_alone_may_be_of_dask() -> None:
+    data = validate_data(X, Y, family="bernoulli", groups=_lazy(Y))
+    assert data.X is X
+    assert_array_equal(data.groups, Y)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+@pytest.mark.parametrize("kind", ["category", "string", "datetime64[ns]"])
+def test_columns_that_are_no_numbers_raise_before_anything_is_read(kind: Any) -> None:
+    def never(_: pd.DataFrame) -> pd.DataFrame:
+        raise AssertionError("read")
+
+    meta = pd.DataFrame({"a": [1.0], "b": pd.Series([0]).astype(kind)})
+    lazy = dd.from_pandas(meta, npartitions=1).map_partitions(never, meta=meta)
+    with pytest.raises(TypeError, match=r"`X` must hold real numbers; got columns b"):
+        validate_data(lazy, da.ones(1), family="bernoulli")
+
+
+@pytest.mark.usefixtures("nothing_whole")
+def test_empty_blocks_hold_no_rows() -> None:
+    frame = dd.from_pandas(pd.DataFrame(X, columns=["a", "b"]).assign(y=Y), npartitions=5)
+    some = frame.map_partitions(lambda part: part[part.index % 20 >= 10], meta=frame._meta)
+    data: Any = validate_data(some[["a", "b"]], some["y"], family="bernoulli")
+    kept = np.arange(50) % 20 >= 10
+    assert 0 in data.X.source.sizes
+    assert_array_equal(data.X[np.arange(kept.sum())], X[kept])
+    assert_array_equal(data.y[::2], Y[kept][::2])
+    none = frame[frame["a"] > 1e6]
+    with pytest.raises(ValueError, match="`X` must have at least 2 rows; got 0"):
+        validate_data(none[["a", "b"]], none["y"], family="bernoulli")
+
+
 @pytest.mark.usefixtures("nothing_whole")
 def test_many_rows_stay_where_they_are() -> None:
     weights = np.arange(50.0) % 3
@@ -75,6 +123,9 @@ def test_what_holds_for_all_rows_together() -> None:
         validate_data(_lazy(X), Y, family="bernoulli", groups=Y)
     with pytest.raises(ValueError, match="`y` must have 1 axis"):
         validate_data(_lazy(X), _lazy(X), family="bernoulli")
+    series = dd.from_pandas(pd.DataFrame({"y": Y}), npartitions=2)
+    with pytest.raises(ValueError, match="`y` must have 1 axis; got 2"):
+        validate_data(_lazy(X), series, family="bernoulli")
     with pytest.raises(ValueError, match="`n_trials` must be whole numbers"):
         validate_data(_lazy(X), Y, family="binomial", n_trials=0.5)
     frame = dd.from_pandas(pd.DataFrame({"a": list("pq"), "b": [1.0, 2.0]}), npartitions=1)
