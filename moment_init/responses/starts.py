@@ -10,7 +10,7 @@ from moment_init.responses.points import FreePoint
 from moment_init.responses.rows import JointProblem
 from moment_init.responses.sums import sum_rows
 
-__all__ = ["fit_pooled", "fit_shares", "grow", "random_shares", "splits_of"]
+__all__ = ["fit_pooled", "fit_shares", "grow", "mean_predictors", "random_shares", "splits_of"]
 
 FloatArray = NDArray[np.float64]
 
@@ -49,13 +49,24 @@ def fit_pooled(problem: JointProblem) -> JointParameters:
     if any(problem.kind.has_dispersion):
         dispersion = np.where(problem.kind.has_dispersion, 1.0, np.nan)[None]
     start = JointParameters(
-        np.zeros((p, 1, n_predictors)), _levels(problem)[None], np.ones(1), dispersion
+        np.zeros((p, 1, n_predictors)), mean_predictors(problem)[None], np.ones(1), dispersion
     )
     return climb(FreePoint.inside(single, start), max_steps=60, tolerance=1e-4).point.parameters
 
 
-def _levels(problem: JointProblem) -> FloatArray:
-    """Predictors of the mean response, (n_predictors,)."""
+def mean_predictors(problem: JointProblem) -> FloatArray:
+    """Predictors of the mean responses.
+
+    Parameters
+    ----------
+    problem : JointProblem
+        The problem.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_predictors,)
+        The link's values at the means, less the mean offset.
+    """
     rows = problem.rows
     shares = rows.sample_weight / rows.total_weight
     levels = np.zeros(problem.kind.n_predictors)
