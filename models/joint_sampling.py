@@ -18,7 +18,7 @@ from moment_init.exceptions import WeakSignalWarning
 from moment_init.models.joint_building import build_joint_model
 from moment_init.models.joint_specification import JointSpecification, specify_joint
 from moment_init.models.posterior_tree import NOTABLE_SHARE, ORDER, is_wanted
-from moment_init.models.sampling import compiling_of, without_jitter
+from moment_init.models.sampling import without_jitter
 from moment_init.responses.datatree import draw_parameters, library, observed_variable
 from moment_init.responses.kinds import Categorical
 from moment_init.responses.parameters import JointParameters
@@ -122,7 +122,7 @@ def sample_joint(
         **(pm_sample_kwargs or {}),
     }
     arguments = without_jitter(arguments, model, start)
-    with single_threaded_blas(), compiling_of(model, arguments):
+    with single_threaded_blas():
         tree = pm.sample(model=model, **arguments)
     return _finished(tree, specification, log_likelihood, posterior_predictive, seed=int(seeds[2]))
 
