@@ -9,7 +9,7 @@ The component is summed out. Free variables are standardised parameters; `coeffi
 `scale`, `bias`, `weight`, `dispersion`, `gate` and `gate_bias` are in the user's units.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pymc as pm
@@ -20,11 +20,19 @@ from moment_init.families import Family
 from moment_init.formulas import takes_formula
 from moment_init.models.model_building import build_model
 from moment_init.models.specification import Directions, specify
+from moment_init.responses.boundary import takes_responses
 
 __all__ = ["mixture_glm", "mixture_of_experts"]
 
 
+def _load_joint() -> Callable[..., Any]:
+    from moment_init.models.joint_building import joint_mixture_glm
+
+    return joint_mixture_glm
+
+
 @takes_formula
+@takes_responses(_load_joint, ("gating",))
 def mixture_glm(
     X: Any,
     y: Any,
@@ -55,10 +63,12 @@ def mixture_glm(
         as ``"y ~ a + b | g"``.
     y : array-like, shape (n_obs,), or DataFrame
         Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
+        Several responses that share their component, shape (n_obs, n_responses): variables then
+        have the dim `response`.
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response.
+        Family of the response, or one for each; "categorical" for labels of classes.
     link : str, optional
         Its link; the family's own by default.
     offset : array-like, shape (n_obs,), optional

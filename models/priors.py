@@ -20,18 +20,21 @@ gate and their slopes, per standard deviation of a covariate, sum to zero over t
 have standard deviation 2 before that is imposed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pymc as pm
+from numpy.typing import NDArray
 from pymc.distributions.shape_utils import change_dist_size
 
 from moment_init.models.simplex import CompiledSimplex
 
 __all__ = ["PRIOR_NAMES", "LinkPriors", "PriorBook"]
+
+FloatArray = NDArray[np.float64]
 
 PRIOR_NAMES = (
     "scale",
@@ -62,14 +65,14 @@ class LinkPriors:
 
     Parameters
     ----------
-    scale : float
+    scale : float or numpy.ndarray, shape (n_responses,)
         Standard deviation parameter of the scales' HalfNormal.
-    bias : float
+    bias : float or numpy.ndarray, shape (n_responses,)
         Standard deviation of the biases.
     """
 
-    scale: float
-    bias: float
+    scale: float | FloatArray
+    bias: float | FloatArray
 
 
 _BY_LINK: Mapping[str, LinkPriors] = MappingProxyType(
@@ -97,8 +100,9 @@ class PriorBook:
     ----------
     priors : mapping of str to prior, optional
         What the user gave.
-    link : str
-        The response's link.
+    link : str or sequence of str
+        The response's link, or those of several responses, which are the last dim of all but the
+        weights.
     n_features : int
         Number of features.
 
@@ -114,11 +118,11 @@ class PriorBook:
         self,
         priors: Mapping[str, Prior] | None,
         *,
-        link: str,
+        link: str | Sequence[str],
         n_features: int,
     ) -> None:
         self._given = _validated(priors)
-        self._link = _BY_LINK[link]
+        self._link = _BY_LINK[link] if isinstance(link, str) else _stacked(link)
         self._n_features = n_features
         self._used: set[str] = set()
 
@@ -185,7 +189,9 @@ class PriorBook:
             lambda: pm.Dirichlet(name, ones, dims=dims, default_transform=CompiledSimplex()),
         )
 
-    def dispersion(self, name: str, dims: tuple[str, ...], *, is_deviation: bool) -> Any:
+    def dispersion(
+        self, name: str, dims: tuple[str, ...], *, is_deviation: bool | NDArray[np.bool_]
+    ) -> Any:
         """Create the dispersions.
 
         Parameters
@@ -194,7 +200,7 @@ class PriorBook:
             Name in the model.
         dims : tuple of str
             Dims.
-        is_deviation : bool
+        is_deviation : bool or numpy.ndarray of bool, shape (n_responses,)
             Whether it is a standard deviation, which has the response's units.
 
         Returns
@@ -204,7 +210,7 @@ class PriorBook:
         """
 
         def default() -> Any:
-            median = _MEDIAN_DEVIATION if is_deviation else _MEDIAN_SHAPE
+            median = np.where(is_deviation, _MEDIAN_DEVIATION, _MEDIAN_SHAPE)
             return pm.LogNormal(name, np.log(median), _SHAPE_DEVIATION, dims=dims)
 
         return self._create("dispersion", name, dims, default)
@@ -297,6 +303,12 @@ class PriorBook:
                 f"{variable.type.ndim} dimensions. Pass `dims` on to the distribution."
             )
         return variable
+
+
+def _stacked(links: Sequence[str]) -> LinkPriors:
+    """Scales of the priors of several responses, one entry each."""
+    each = [_BY_LINK[link] for link in links]
+    return LinkPriors(np.array([one.scale for one in each]), np.array([one.bias for one in each]))
 
 
 def _validated(priors: Mapping[str, Prior] | None) -> dict[str, Prior]:

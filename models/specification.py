@@ -23,7 +23,7 @@ from moment_init.models.given_starts import (
 from moment_init.results import MomentEstimate
 from moment_init.start_values import StartValues, start_values_of
 
-__all__ = ["Directions", "Specification", "specify"]
+__all__ = ["Directions", "Specification", "require_angle", "specify"]
 
 FloatArray = NDArray[np.float64]
 Directions = Literal["anchored", "fixed", "free"]
@@ -215,7 +215,7 @@ def specify(
             f"`directions` must be one of {', '.join(map(repr, get_args(Directions)))}; got "
             f"{directions!r}."
         )
-    _require_angle(anchor_angle)
+    require_angle(anchor_angle)
     data = validate_data(X, y, **data_block)
     number = validate_n_components(n_components, data.n_obs)
     covariates = validate_gating(gating, data.n_obs, data.groups)
@@ -265,7 +265,19 @@ def _centred(coordinates: Coordinates, data: RegressionData) -> Coordinates:
     return replace(coordinates, response_shift=level)
 
 
-def _require_angle(anchor_angle: Any) -> None:
+def require_angle(anchor_angle: Any) -> None:
+    """Check the prior angle between a direction and its anchor.
+
+    Parameters
+    ----------
+    anchor_angle : float
+        The angle in degrees.
+
+    Raises
+    ------
+    ValueError
+        If it is no angle between 0 and 90.
+    """
     is_number = isinstance(anchor_angle, int | float | np.number)
     if not is_number or isinstance(anchor_angle, bool) or not 0 < float(anchor_angle) < 90:
         raise ValueError(
@@ -320,7 +332,7 @@ def _anchors(coordinates: Coordinates, start: StartValues) -> FloatArray:
             "no slopes and so no direction: their anchors are arbitrary. Use directions='free', "
             "or fewer components.",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
         slopes = np.where(lengths < _SMALLEST_LENGTH, np.eye(*slopes.shape), slopes)
         lengths = np.linalg.norm(slopes, axis=0)

@@ -17,6 +17,7 @@ from moment_init.families import Family
 from moment_init.formulas import takes_formula
 from moment_init.input_findings import with_input_findings
 from moment_init.input_resolution import InputModelName, apply_features, resolve_input
+from moment_init.responses.boundary import takes_responses
 from moment_init.results import MomentEstimate
 from moment_init.row_sources.posing import (
     require_features_in_memory,
@@ -33,7 +34,14 @@ FloatArray = NDArray[np.float64]
 Method = Literal["stacked", "power", "tensorly"]
 
 
+def _load_joint() -> Callable[..., Any]:
+    from moment_init.responses.estimating import estimate_responses
+
+    return estimate_responses
+
+
 @takes_formula
+@takes_responses(_load_joint, ("phi", "known_scales", "known_biases"))
 def estimate(
     X: Any,
     y: Any,
@@ -74,11 +82,13 @@ def estimate(
         Inputs; a DataFrame's column names are kept. Or a formula, such as ``"y ~ a + b"``.
     y : array-like or Dask collection, shape (n_obs,), or DataFrame
         Response; or the formula's data, whose columns `offset`, `n_trials`, ... may then name.
+        Several responses, shape (n_obs, n_responses), share component and direction.
     n_components : int or "auto"
         Number of components r. More than n_features only with ``method="stacked"``, where they take
         far more rows. "auto" chooses it by the spectrum of the moments and BIC, polish included.
     family : str or Family
-        "bernoulli", "binomial", "poisson", "negative_binomial", "gaussian" or "gamma".
+        "bernoulli", "binomial", "poisson", "negative_binomial", "gaussian" or "gamma", or one for
+        each response; "categorical" for labels of classes.
     link : str, optional
         The family's own by default; "probit" for bernoulli and binomial.
     offset : array-like, shape (n_obs,), optional
@@ -116,7 +126,8 @@ def estimate(
     Returns
     -------
     MomentEstimate
-        Directions, scales, biases, weights, dispersion, standard errors, status, diagnostics.
+        Directions, scales, biases, weights, dispersion, standard errors, status, diagnostics; a
+        JointEstimate for several responses or classes.
 
     Raises
     ------
@@ -212,7 +223,7 @@ def estimate(
             result = apply_known_parameters(problem, result, *known)
     result = with_input_findings(problem, result)
     for warning in result.warnings:
-        python_warnings.warn(warning, WeakSignalWarning, stacklevel=3)
+        python_warnings.warn(warning, WeakSignalWarning, stacklevel=4)
     return result
 
 

@@ -11,7 +11,7 @@ from moment_init.data import RegressionData
 from moment_init.em.gate_information import gated_laplace_of
 from moment_init.em.gaussian_gate import GatedProblem, GatedRun
 from moment_init.em.information import LaplaceApproximation, active_bounds_of, laplace_of
-from moment_init.em.prediction import in_users_order
+from moment_init.em.prediction import in_users_order, membership
 from moment_init.em.problem import EMProblem
 from moment_init.em.result import EMFit, StartRecord
 from moment_init.likelihood.gate_density import pack_gate
@@ -20,7 +20,7 @@ from moment_init.likelihood.parameters import MixtureParameters, parameter_count
 from moment_init.likelihood.posterior import responsibilities
 from moment_init.results import Status
 
-__all__ = ["assemble_fit", "assemble_gated_fit", "convergence_message"]
+__all__ = ["assemble_fit", "assemble_gated_fit", "convergence_message", "with_uncounted"]
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -285,3 +285,35 @@ def _parts(bound: str) -> tuple[str, int]:
     """Kind and component of a bound's label."""
     kind, _, component = bound.partition(" of component ")
     return kind, int(component)
+
+
+def with_uncounted(
+    fit: EMFit, given: RegressionData, covariates: tuple[FloatArray, tuple[str, ...]] | None
+) -> EMFit:
+    """Give a fit the responsibilities of all rows, those of weight zero included.
+
+    Parameters
+    ----------
+    fit : EMFit
+        Fit of the rows of positive weight.
+    given : RegressionData
+        All rows.
+    covariates : tuple of numpy.ndarray and tuple of str, or None
+        Their gating covariates and the names of these.
+
+    Returns
+    -------
+    EMFit
+        The same fit with responsibilities of all rows.
+    """
+    shares = membership(
+        fit,
+        given.X,
+        given.y,
+        offset=given.offset,
+        n_trials=given.n_trials,
+        gating=None if covariates is None else covariates[0],
+        groups=given.groups,
+        sample_weight=given.sample_weight,
+    )
+    return replace(fit, responsibilities=shares, n_obs=given.n_obs)

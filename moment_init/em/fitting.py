@@ -1,6 +1,7 @@
 """The entry point `fit_em`: wires data, starts, climbs and the result together."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from moment_init.arguments import RandomSeed, make_generator, validate_n_components
 from moment_init.blocks import single_threaded_blas, source_of
 from moment_init.data import RegressionData, validate_data
-from moment_init.em.assembly import assemble_gated_fit, convergence_message
+from moment_init.em.assembly import assemble_gated_fit, convergence_message, with_uncounted
 from moment_init.em.gate_starts import (
     GatedSearch,
     finish_gated,
@@ -32,7 +33,6 @@ from moment_init.em.posing import (
     validate_gating,
     validate_restrictions,
 )
-from moment_init.em.prediction import membership
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import RandomStart
 from moment_init.em.refining import enlarged, refine, search_sample
@@ -45,6 +45,7 @@ from moment_init.formulas import takes_formula
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.likelihood.gate_density import gate_size
 from moment_init.likelihood.maximise import MaximiseResult
+from moment_init.responses.boundary import takes_responses
 from moment_init.results import MomentEstimate
 from moment_init.row_sources.em_rows import (
     assemble_anywhere,
@@ -62,7 +63,14 @@ Covariates = tuple[FloatArray, tuple[str, ...]]
 Init = Literal["tensor", "random"] | MomentEstimate | EMFit | tuple[ArrayLike, ...] | ArrayLike
 
 
+def _load_joint() -> Callable[..., Any]:
+    from moment_init.responses.fitting import fit_responses
+
+    return fit_responses
+
+
 @takes_formula
+@takes_responses(_load_joint, ("gating", "gate", "shared", "fixed_weights", "fixed_directions"))
 def fit_em(
     X: Any,
     y: Any,
@@ -102,10 +110,11 @@ def fit_em(
         Inputs, without a column of ones; or a formula, such as ``"y ~ a + b | g"``.
     y : array-like or Dask collection, shape (n_obs,), or DataFrame
         Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
+        Several responses that share their component: shape (n_obs, n_responses).
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response.
+        Family of the response, or a family for each; "categorical" for labels of classes.
     link : str, optional
         Link; the family's own by default.
     offset : array-like, shape (n_obs,), optional
@@ -158,7 +167,7 @@ def fit_em(
     Returns
     -------
     EMFit
-        The fit, with a record of every start.
+        The fit, with a record of every start; a JointFit for several responses or classes.
 
     Raises
     ------
@@ -248,9 +257,9 @@ def fit_em(
             portfolio, end = _run_starts(problem, data, init, options, rng, counted)
             fit = assemble_anywhere(problem, given, data, end, tuple(portfolio.records))
         if data is not given and source is None:
-            fit = _with_uncounted(fit, given, covariates)
+            fit = with_uncounted(fit, given, covariates)
     if not fit.converged:
-        warnings.warn(convergence_message(end), ConvergenceWarning, stacklevel=3)
+        warnings.warn(convergence_message(end), ConvergenceWarning, stacklevel=4)
     return fit
 
 
@@ -384,18 +393,3 @@ def _finished(problem: EMProblem, portfolio: Portfolio, options: FitOptions) -> 
     # the last point of the search is the first of this climb, evaluated again
     history = (*best.history[:-1], *end.history)
     return replace(end, history=history, n_iter=best.n_iter + end.n_iter)
-
-
-def _with_uncounted(fit: EMFit, given: RegressionData, covariates: Covariates | None) -> EMFit:
-    """The fit with responsibilities of all rows, those of weight zero included."""
-    shares = membership(
-        fit,
-        given.X,
-        given.y,
-        offset=given.offset,
-        n_trials=given.n_trials,
-        gating=None if covariates is None else covariates[0],
-        groups=given.groups,
-        sample_weight=given.sample_weight,
-    )
-    return replace(fit, responsibilities=shares, n_obs=given.n_obs)

@@ -36,6 +36,7 @@ __all__ = [
     "PredictionKind",
     "in_users_order",
     "logit_parameters",
+    "match_columns",
     "membership",
     "predicted_mean",
     "rows_for",
@@ -88,7 +89,7 @@ def predicted_mean(
             f"`kind` must be 'mean' or 'components'; got {kind!r}. Choose one of them."
         )
     family = get_family(fit.family, fit.link)
-    features = _matched_columns(X, fit.feature_names, "X")
+    features = match_columns(X, fit.feature_names, "X")
     n_obs = len(features)
     eta = features @ fit.coefficients + fit.biases
     if offset is not None:
@@ -271,7 +272,7 @@ def rows_for(
         For wrong shapes or columns, missing values, and impossible responses.
     """
     family = get_family(fit.family, fit.link)
-    features = _matched_columns(X, fit.feature_names, "X")
+    features = match_columns(X, fit.feature_names, "X")
     n_obs = len(features)
     response = validate_row_vector(y, "y", n_obs)
     trials = validate_n_trials(n_trials, family, n_obs)
@@ -318,8 +319,28 @@ def in_users_order(values: FloatArray, order: IndexArray | None) -> FloatArray:
     return result
 
 
-def _matched_columns(values: Any, names: tuple[str, ...], argument: str) -> FloatArray:
-    """Columns in the order of the fit; matched by name where they have names."""
+def match_columns(values: Any, names: tuple[str, ...], argument: str) -> FloatArray:
+    """Columns in the order of the fit; matched by name where they have names.
+
+    Parameters
+    ----------
+    values : array-like or DataFrame, shape (n_obs, n_columns)
+        The columns.
+    names : tuple of str
+        Names of the fit's columns.
+    argument : str
+        What the caller calls the columns, for the messages.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs, n_columns)
+        The columns.
+
+    Raises
+    ------
+    ValueError
+        For missing and unknown columns, and wrong values.
+    """
     features, given = validate_features(values, name=argument, min_obs=1)
     if not hasattr(values, "columns"):
         if features.shape[1] != len(names):
@@ -355,7 +376,7 @@ def _centred_gate(
         )
     if np.ndim(gating) == 1:
         gating = gating.to_frame() if hasattr(gating, "to_frame") else np.asarray(gating)[:, None]
-    covariates = _matched_columns(gating, fit.gate_names, "gating")
+    covariates = match_columns(gating, fit.gate_names, "gating")
     if len(covariates) != n_obs:
         raise ValueError(
             f"`gating` must have one row per row of `X` ({n_obs}); got {len(covariates)}. "

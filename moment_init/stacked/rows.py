@@ -175,7 +175,10 @@ class StackedRows:
 
 
 def fit_stacked_rows(
-    data: RegressionData, input_model: InputModel, response: FloatArray
+    data: RegressionData,
+    input_model: InputModel,
+    response: FloatArray,
+    functions: ResponseFunctions | None = None,
 ) -> tuple[StackedRows, FloatArray, FloatArray]:
     """Choose and whiten the functions of the response; the first pass over the rows.
 
@@ -185,8 +188,10 @@ def fit_stacked_rows(
         Checked rows.
     input_model : InputModel
         Fitted density of the input.
-    response : numpy.ndarray, shape (n_obs,)
+    response : numpy.ndarray, shape (n_obs,) or (n_obs, n_responses)
         Response without offset and trials, standardised for the identity link.
+    functions : ResponseFunctions, optional
+        Functions of the response; the family's by default.
 
     Returns
     -------
@@ -197,7 +202,8 @@ def fit_stacked_rows(
     first_sums : numpy.ndarray, shape (n_parts, n_functions, n_features)
         Sums of the whitened functions times z.
     """
-    raw = _raw_rows(data, input_model, response)
+    functions = functions or data.family.fit_response_functions(response)
+    raw = _raw_rows(data, input_model, response, functions)
     n_raw, n_features = len(raw.functions.columns), data.n_features
 
     def sums(rows: slice) -> tuple[FloatArray, ...]:
@@ -223,9 +229,13 @@ def fit_stacked_rows(
     return rows, totals, first
 
 
-def _raw_rows(data: RegressionData, input_model: InputModel, response: FloatArray) -> StackedRows:
+def _raw_rows(
+    data: RegressionData,
+    input_model: InputModel,
+    response: FloatArray,
+    functions: ResponseFunctions,
+) -> StackedRows:
     """Rows with functions that are not whitened yet; few rows are spread evenly."""
-    functions = data.family.fit_response_functions(response)
     n_raw = len(functions.columns)
     X, weights = data.X, data.sample_weight
     is_shuffled = data.n_obs <= FEW_ROWS and X.size <= FEW_DOUBLES

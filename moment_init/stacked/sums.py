@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from moment_init.blocks import N_PARTS, sums_by_part
 from moment_init.data import RegressionData
+from moment_init.families.response_functions import ResponseFunctions
 from moment_init.scores import InputModel
 from moment_init.stacked.rows import StackedRows, fit_stacked_rows
 
@@ -62,7 +63,10 @@ class LowOrders:
 
 
 def sum_low_orders(
-    data: RegressionData, input_model: InputModel, response: FloatArray
+    data: RegressionData,
+    input_model: InputModel,
+    response: FloatArray,
+    functions: ResponseFunctions | None = None,
 ) -> LowOrders:
     r"""Moments of the first and second order of every function; two passes over the rows.
 
@@ -76,15 +80,17 @@ def sum_low_orders(
         Checked rows.
     input_model : InputModel
         Fitted density of the input.
-    response : numpy.ndarray, shape (n_obs,)
+    response : numpy.ndarray, shape (n_obs,) or (n_obs, n_responses)
         Response without offset and trials, standardised for the identity link.
+    functions : ResponseFunctions, optional
+        Functions of the response; the family's by default.
 
     Returns
     -------
     LowOrders
         The moments.
     """
-    rows, part_weights, first_sums = fit_stacked_rows(data, input_model, response)
+    rows, part_weights, first_sums = fit_stacked_rows(data, input_model, response, functions)
     total = part_weights.sum()
     first = first_sums.sum(axis=0) / total
     linear_map = rows.to_input_units(first.T)
