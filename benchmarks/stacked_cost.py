@@ -2,10 +2,9 @@
 
 An iteration of full EM is an E-step and one scoring M-step on all rows in all dimensions, as
 `fit_em` runs it: `likelihood_sums` without the missing information, by blocks and threads, and
-`em_step`. Beside it stand, without a bar, the same iteration in plain NumPy, whole arrays at a
-time, and the least that an iteration could do: the E-step with its score, and one weighted
-``X.T @ X`` for each component, without intercepts. Times are by the wall clock and, since that
-depends on what else runs, in seconds of the processor.
+`em_step`. Beside it stands, without a bar, the least that an iteration could do: the E-step with
+its score, and one weighted ``X.T @ X`` for each component, without intercepts. Times are by the
+wall clock and, since that depends on what else runs, in seconds of the processor.
 """
 
 from collections.abc import Callable, Sequence
@@ -90,7 +89,6 @@ def run(options: Options) -> Outcome:
         "repeats": QUICK_REPEATS if options.is_quick else N_REPEATS,
         "growth repeats": QUICK_GROWTH_REPEATS if options.is_quick else GROWTH_REPEATS,
         "EM iteration": "E-step and a scoring M-step as fit_em runs them, on all rows",
-        "NumPy EM iteration": "the same, whole arrays at a time",
         "least EM iteration": "E-step with score, and a weighted X.T @ X a component",
     }
     return Outcome((*main, *rows, *features, *wide), figures, settings)
@@ -112,7 +110,6 @@ def _measure(mixture: Mixture, options: Options) -> Row:
         "moments": lambda: timed(data, seed, polish=False),
         "X.T @ X": lambda: X.T @ X,
         "EM": lambda: em_iteration(data),
-        "NumPy EM": lambda: _numpy_iteration(data),
         "least EM": lambda: _least_iteration(data),
     }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
@@ -132,7 +129,6 @@ def _measure(mixture: Mixture, options: Options) -> Row:
         "bar": mixture.bar,
         "over EM": wall["default"] / wall["EM"],
         "over EM, CPU": processor["default"] / processor["EM"],
-        "over NumPy EM, CPU": processor["default"] / processor["NumPy EM"],
         "over least EM, CPU": processor["default"] / processor["least EM"],
         # Far above 1 the machine was busy, and the ratios say nothing.
         "X.T @ X max/min": max(products) / min(products),
@@ -157,22 +153,6 @@ def em_iteration(data: MixtureData) -> FloatArray | None:
     family = get_family(data.family, data.link)
     sums = likelihood_sums(family, rows, parameters, missing=False, constant=0.0)
     return em_step(family, sums, parameters)
-
-
-def _numpy_iteration(data: MixtureData) -> list[FloatArray]:
-    """The same iteration as one would write it for arrays in memory; BLAS uses all cores."""
-    family = get_family(data.family, data.link)
-    x = np.column_stack([data.X, np.ones(len(data.y))])
-    predictors = (x @ np.vstack([data.coefficients, data.biases])).T
-    posterior = family.mixture_posterior(
-        data.y, predictors, data.weights, dispersion=data.dispersion
-    )
-    shares = posterior.responsibilities
-    scores, curvatures = shares * posterior.eta1, -shares * posterior.eta2
-    return [
-        np.linalg.solve((x * curvature[:, None]).T @ x, x.T @ score)
-        for score, curvature in zip(scores, curvatures, strict=True)
-    ]
 
 
 def _least_iteration(data: MixtureData) -> None:
@@ -272,10 +252,8 @@ def _main_figures(rows: Sequence[Row], options: Options) -> list[Figure]:
                      is_judged=not options.is_quick)
             for column, limit in limits.items()
         ]  # fmt: skip
-        figures += [
-            Figure(f"{row['family']}, n = {row['n']:,}: {column}", number(row, column))
-            for column in ("over NumPy EM, CPU", "over least EM, CPU")
-        ]
+        name = "over least EM, CPU"
+        figures.append(Figure(f"{row['family']}, n = {row['n']:,}: {name}", number(row, name)))
     return figures
 
 

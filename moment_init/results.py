@@ -190,7 +190,7 @@ class MomentEstimate:
         of cases. None where a single third moment was used.
     log_likelihood : float or None
         Log-likelihood of the polished fit; beyond some 40,000 rows the gain of the last step is
-        predicted, to a quarter of a unit.
+        predicted, to a unit, mostly to a third of one.
     candidates : tuple of MixtureParameters
         Distinct solutions of the moments in the user's units, best first: starts for a likelihood.
     selection : ComponentSelection or None
