@@ -322,7 +322,8 @@ FIGURES = (
     ResultFigure(
         "out_of_core",
         "Rows that do not fit in memory",
-        "An estimate from Parquet files and from arrays in memory; the last line is extrapolated.",
+        "An estimate from Parquet files and from arrays in memory; 10^8 rows, where shown, "
+        "are extrapolated.",
         lambda record: 1.3 * len(record["rows"]),
         2,
         _draw_out_of_core,
