@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if checkpoint.n_left_out:
             cut = {"left out for lack of time": f"{checkpoint.n_left_out} measurements"}
             outcome = replace(outcome, settings={**outcome.settings, **cut})
-        else:
-            checkpoint.discard()
+        elif parsed.datasets is None:
+            checkpoint.discard()  # all of it is in the record
         path = store_outcome(folder, benchmark, options, outcome, time.perf_counter() - start)
         print(format_outcome(outcome))
         print(f"stored in {path}", flush=True)

@@ -34,7 +34,7 @@ __all__ = ["BENCHMARK", "run"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-FAMILIES = ("bernoulli", "poisson", "gaussian")
+FAMILIES = ("poisson", "bernoulli", "gaussian")
 N_OBS, N_FEATURES, N_COMPONENTS = 150, 3, 2
 ANCHOR_ANGLE = 10.0
 N_REPLICATIONS, QUICK_REPLICATIONS = 240, 20
