@@ -1,11 +1,14 @@
 """Command line of the benchmarks."""
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.checkpoints import Checkpoint, code_digest
 from benchmarks.registry import BENCHMARKS
 from benchmarks.report import Options, format_outcome, store_outcome
 
@@ -31,21 +34,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parse(arguments)
     # Small runs never overwrite the record of the full ones.
     folder = parsed.output or FOLDER / ("output" if parsed.quick else "results")
-    options = Options(parsed.quick, parsed.seed, parsed.datasets)
     n_missed = 0
     for name in parsed.names or BENCHMARKS:
         benchmark = BENCHMARKS[name]
         print(f"\n{name}: {benchmark.description}", flush=True)
         start = time.perf_counter()
+        checkpoint = _checkpoint(name, parsed)
+        options = Options(parsed.quick, parsed.seed, parsed.datasets, checkpoint)
         outcome = benchmark.run(options)
+        if checkpoint.n_left_out:
+            cut = {"left out for lack of time": f"{checkpoint.n_left_out} measurements"}
+            outcome = replace(outcome, settings={**outcome.settings, **cut})
+        elif parsed.datasets is None:
+            checkpoint.discard()  # all of it is in the record
         path = store_outcome(folder, benchmark, options, outcome, time.perf_counter() - start)
         print(format_outcome(outcome))
         print(f"stored in {path}", flush=True)
+        if checkpoint.n_left_out:
+            print(f"{checkpoint.n_left_out} measurements are left for a rerun", flush=True)
         n_missed += sum(figure.is_met is False for figure in outcome.figures)
     if parsed.quick:
         print("\nQuick sizes: the bars are set for the full ones.")
         return 0
     return int(n_missed > 0)
+
+
+def _checkpoint(name: str, parsed: argparse.Namespace) -> Checkpoint:
+    """Measurements of an earlier run with the same seed and code, of the full size."""
+    if parsed.quick:
+        return Checkpoint()
+    path = FOLDER / "output" / f"{name}-{parsed.seed}-{code_digest()}.jsonl"
+    return Checkpoint(path, 60.0 * parsed.minutes)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -60,6 +79,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="seed of the random models")
     parser.add_argument(
         "--datasets", type=_positive, help="data sets a row, for benchmarks of the stacked method"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="measure nothing new after so long; a rerun goes on from there, where a benchmark "
+        "keeps its measurements (posterior_quality, calibration, interval_coverage)",
     )
     parser.add_argument("--output", type=Path, help="folder for the JSON files")
     parsed = parser.parse_args(arguments)

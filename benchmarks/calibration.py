@@ -11,14 +11,16 @@ parameters, which are a draw of the posterior: chains that start there need not 
 Ranks that are uniform from the truth and not from the anchors tell of chains that stay in one mode;
 ranks that are uniform from neither tell of an error."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chisquare, kstest
 
+from benchmarks.checkpoints import Key
 from benchmarks.posterior_runs import diagnostics, quiet_sampler
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row, format_table
 from moment_init import simulate_mixture
@@ -32,7 +34,7 @@ __all__ = ["BENCHMARK", "run"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-FAMILIES = ("bernoulli", "poisson", "gaussian")
+FAMILIES = ("poisson", "bernoulli", "gaussian")
 N_OBS, N_FEATURES, N_COMPONENTS = 150, 3, 2
 ANCHOR_ANGLE = 10.0
 N_REPLICATIONS, QUICK_REPLICATIONS = 240, 20
@@ -72,6 +74,34 @@ class Replications:
     n_divergent: int
 
 
+@dataclass(frozen=True, slots=True)
+class Posteriors:
+    """The replications of one family: what was drawn, and the model that is to be sampled.
+
+    Parameters
+    ----------
+    data : RegressionData
+        The rows; their responses differ between replications.
+    truths : dict of str to numpy.ndarray
+        Parameters drawn from the prior, a replication each.
+    responses : numpy.ndarray, shape (n_replications, n_obs)
+        Responses drawn with them.
+    points : dict of str to numpy.ndarray
+        Unconstrained points where chains start, by kind of start.
+    compiled : nutpie model
+        The model.
+    seed : int
+        Seed of the chains, to which the replication's number is added.
+    """
+
+    data: RegressionData
+    truths: dict[str, FloatArray]
+    responses: FloatArray
+    points: dict[str, FloatArray]
+    compiled: Any
+    seed: int
+
+
 def run(options: Options) -> Outcome:
     """Rank the truth in posteriors.
 
@@ -85,7 +115,7 @@ def run(options: Options) -> Outcome:
     Outcome
         p-values of uniformity by variable.
     """
-    n_replications = QUICK_REPLICATIONS if options.is_quick else N_REPLICATIONS
+    n_replications = options.data_sets(N_REPLICATIONS, QUICK_REPLICATIONS)
     with quiet_sampler():
         rows, figures = _rank_families(n_replications, options)
     settings = {
@@ -102,19 +132,25 @@ def _rank_families(n_replications: int, options: Options) -> tuple[list[Row], li
     rows: list[Row] = []
     figures: list[Figure] = []
     for family in FAMILIES:
-        for measured in _replicate(family, n_replications, options.seed):
+        keys = [(family, index) for index in range(n_replications)]
+        measured = options.checkpoint.measure(
+            keys, lambda key: _replicate(_prepare(str(key[0]), n_replications, options.seed), key)
+        )
+        both = list(measured)
+        for start in STARTS if both else ():
+            gathered = _gather(start, [each[start] for each in both])
             own = [
-                _uniformity(family, measured.start, name, ranks)
-                for name, ranks in measured.ranks.items()
+                _uniformity(family, start, name, ranks) for name, ranks in gathered.ranks.items()
             ]
             print(format_table(own), flush=True)
             rows += own
-            figures += _rank_figures(family, own, measured, is_judged=not options.is_quick)
+            figures += _rank_figures(family, own, gathered, is_judged=not options.is_quick)
     return rows, figures
 
 
-def _replicate(family: str, n_replications: int, seed: int) -> Iterator[Replications]:
-    """Ranks of the truth in posteriors of responses that the model itself made."""
+@lru_cache(maxsize=1)
+def _prepare(family: str, n_replications: int, seed: int) -> Posteriors:
+    """Draw parameters and responses from the model, and compile it."""
     import nutpie
     import pymc as pm
 
@@ -122,25 +158,44 @@ def _replicate(family: str, n_replications: int, seed: int) -> Iterator[Replicat
     named = [*model.free_RVs, *model.deterministics]
     *parameters, responses = pm.draw([*named, model["y"]], draws=n_replications, random_seed=seed)
     truths = dict(zip([variable.name for variable in named], parameters, strict=True))
-    compiled = nutpie.compile_pymc_model(model, jitter_rvs=set())
     points = {
         "anchors": np.tile(_flatten(model.initial_point()), (n_replications, 1)),
         "truth": _unconstrained(model, truths),
     }
+    compiled = nutpie.compile_pymc_model(model, jitter_rvs=set())
+    return Posteriors(data, truths, np.asarray(responses, dtype=np.float64), points, compiled, seed)
+
+
+def _replicate(posteriors: Posteriors, key: Key) -> dict[str, Row]:
+    """Ranks of the truth in the posterior of one set of responses, from each start."""
+    family, index = str(key[0]), int(key[1])
+    y = posteriors.responses[index]
+    truth = {name: values[index] for name, values in posteriors.truths.items()}
+    result: dict[str, Row] = {}
     for start in STARTS:
-        ranks: list[dict[str, int]] = []
-        n_short = n_divergent = 0
-        for index, y in enumerate(np.asarray(responses, dtype=np.float64)):
-            begun = _starting_at(compiled.with_data(y_data=y), points[start][index])
-            tree, n_effective = _sample_long_enough(begun, seed + index)
-            n_short += n_effective < N_RANKED
-            n_divergent += bool(tree["sample_stats"]["diverging"].any())
-            truth = {name: values[index] for name, values in truths.items()}
-            ranks.append(_ranks(tree["posterior"].to_dataset(), truth, replace(data, y=y)))
-            if (index + 1) % 50 == 0:
-                print(f"{family}, from the {start}: {index + 1} replications", flush=True)
-        columns = {name: np.array([each[name] for each in ranks]) for name in ranks[0]}
-        yield Replications(start, _without_copies(columns), int(n_short), n_divergent)
+        begun = _starting_at(
+            posteriors.compiled.with_data(y_data=y), posteriors.points[start][index]
+        )
+        tree, n_effective = _sample_long_enough(begun, posteriors.seed + index)
+        result[start] = {
+            "is short": n_effective < N_RANKED,
+            "is divergent": bool(tree["sample_stats"]["diverging"].any()),
+            **_ranks(tree["posterior"].to_dataset(), truth, replace(posteriors.data, y=y)),
+        }
+    if (index + 1) % 50 == 0:
+        print(f"{family}: {index + 1} replications", flush=True)
+    return result
+
+
+def _gather(start: str, runs: list[Row]) -> Replications:
+    marks = ("is short", "is divergent")
+    n_short, n_divergent = (sum(bool(run[mark]) for run in runs) for mark in marks)
+    columns = {
+        name: np.array([run[name] for run in runs], dtype=np.int64)
+        for name in runs[0]
+        if name not in marks
+    }
+    return Replications(start, _without_copies(columns), n_short, n_divergent)
 
 
 def _flatten(point: Mapping[str, Any]) -> FloatArray:

@@ -23,6 +23,7 @@ QUICK_OBS = 500
 PROBABILITY = 0.9
 COVERAGE_RANGE = (0.85, 0.95)
 PARAMETERS = ("scale", "bias", "weight", "coefficient")
+DIRECTIONS = ("anchored", "fixed")
 
 
 def run(options: Options) -> Outcome:
@@ -52,30 +53,36 @@ def run(options: Options) -> Outcome:
 
 def _cover_data_sets(n_data_sets: int, options: Options) -> list[Row]:
     """Coverage of each parameter by directions, in turn so that a run can be cut."""
-    hits: dict[tuple[str, str], list[float]] = {
-        (directions, name): [] for directions in ("anchored", "fixed") for name in PARAMETERS
-    }
-    for index in range(n_data_sets):
-        data = simulate_mixture(
-            QUICK_OBS if options.is_quick else N_OBS,
-            N_FEATURES,
-            N_COMPONENTS,
-            random_seed=[options.seed, index],
-        )
-        fit = fit_em(
-            data.X, data.y, N_COMPONENTS, progressbar=False, random_seed=[options.seed, index]
-        )
-        for directions in ("anchored", "fixed"):
-            tree = sample_from(fit, data, directions=directions, random_seed=options.seed + index)
-            for name, share in _coverage(tree["posterior"].to_dataset(), data).items():
-                hits[directions, name].append(share)
-        shares = {d: np.mean([hits[d, name] for name in PARAMETERS]) for d in ("anchored", "fixed")}
-        print(
-            f"coverage after {index + 1} data sets: anchored {shares['anchored']:.3f}, fixed "
-            f"{shares['fixed']:.3f}",
-            flush=True,
-        )
-    return [_coverage_row(*key, shares) for key, shares in hits.items()]
+    keys = [("data set", index) for index in range(n_data_sets)]
+    measured = list(
+        options.checkpoint.measure(keys, lambda key: _cover_data_set(options, int(key[1])))
+    )
+    return [
+        _coverage_row(directions, name, [each[directions][name] for each in measured])
+        for directions in (DIRECTIONS if measured else ())
+        for name in PARAMETERS
+    ]
+
+
+def _cover_data_set(options: Options, index: int) -> dict[str, dict[str, float]]:
+    """Shares of parameters in their intervals, by directions."""
+    data = simulate_mixture(
+        QUICK_OBS if options.is_quick else N_OBS,
+        N_FEATURES,
+        N_COMPONENTS,
+        random_seed=[options.seed, index],
+    )
+    fit = fit_em(data.X, data.y, N_COMPONENTS, progressbar=False, random_seed=[options.seed, index])
+    shares = {}
+    for directions in DIRECTIONS:
+        tree = sample_from(fit, data, directions=directions, random_seed=options.seed + index)
+        shares[directions] = _coverage(tree["posterior"].to_dataset(), data)
+    means = {name: np.mean(list(each.values())) for name, each in shares.items()}
+    print(
+        f"data set {index}: " + ", ".join(f"{name} {each:.3f}" for name, each in means.items()),
+        flush=True,
+    )
+    return shares
 
 
 def _coverage(posterior: "xarray.Dataset", data: MixtureData) -> dict[str, float]:
@@ -113,7 +120,7 @@ def _coverage_figures(rows: list[Row], *, is_judged: bool) -> list[Figure]:
     """Coverage over all scalars: coefficients count as often as there are features."""
     lowest, highest = COVERAGE_RANGE
     figures = []
-    for directions in ("anchored", "fixed"):
+    for directions in DIRECTIONS if rows else ():
         own = [row for row in rows if row["directions"] == directions]
         counts = [N_FEATURES if row["parameter"] == "coefficient" else 1 for row in own]
         share = float(np.average([float(str(row["coverage"])) for row in own], weights=counts))

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from benchmarks.checkpoints import Key
 from benchmarks.hand_written import HAND_WRITTEN
 from benchmarks.measuring import number
 from benchmarks.posterior_runs import diagnostics, quiet_sampler, sample_from
@@ -41,6 +42,8 @@ QUICK_OBS = 500
 SAME_MAXIMUM = 0.01
 CLIMBS_PER_CHAIN = 5
 SECOND_SHARE, TRADED_SHARE = 0.1, 0.05
+
+BY_HAND_DATA_SETS = 3
 
 COMMON = ("coefficient", "bias", "weight")
 OURS = "sample, anchored"
@@ -107,9 +110,10 @@ def run(options: Options) -> Outcome:
             rows += own
             for directions in case.directions:
                 runs = [row for row in own if row["directions"] == directions]
-                figures += _figures(runs, is_judged=not options.is_quick)
+                if runs:
+                    figures += _figures(runs, is_judged=not options.is_quick)
         if not options.is_quick:
-            side_by_side = _run_side_by_side(_draw(CASES[0], options, 0), options.seed)
+            side_by_side = _run_by_hand(options)
             rows += side_by_side
             figures += _ratios(side_by_side)
     settings = {
@@ -125,41 +129,49 @@ def run(options: Options) -> Outcome:
 
 
 def _run_case(case: Case, options: Options) -> list[Row]:
-    rows = []
-    for index in range(options.data_sets(case.n_data_sets, 1)):
-        data, gating = _draw_gated(case, options, index)
+    """A row for each data set and what is done about its directions."""
+    name = case.family + (", gate" if case.is_gated else "")
+    keys = [(name, index) for index in range(options.data_sets(case.n_data_sets, 1))]
+    measured = options.checkpoint.measure(keys, lambda key: _run_data_set(case, options, key))
+    return [row for each in measured for row in each["rows"]]
+
+
+def _run_data_set(case: Case, options: Options, key: Key) -> dict[str, list[Row]]:
+    name, index = str(key[0]), int(key[1])
+    data, gating = _draw_gated(case, options, index)
+    start = time.perf_counter()
+    fit = fit_em(
+        *(data.X, data.y, case.n_components),
+        family=case.family,
+        gating=gating,
+        progressbar=False,
+        random_seed=[options.seed, index],
+    )
+    fit_seconds = time.perf_counter() - start
+    rows: list[Row] = []
+    for directions in case.directions:
         start = time.perf_counter()
-        fit = fit_em(
-            *(data.X, data.y, case.n_components),
-            family=case.family,
+        tree = sample_from(
+            fit,
+            data,
             gating=gating,
-            progressbar=False,
-            random_seed=[options.seed, index],
+            directions=directions,
+            draws=QUICK_DRAWS if options.is_quick else N_DRAWS,
+            chains=N_CHAINS,
+            random_seed=options.seed,
         )
-        fit_seconds = time.perf_counter() - start
-        for directions in case.directions:
-            start = time.perf_counter()
-            tree = sample_from(
-                fit,
-                data,
-                gating=gating,
-                directions=directions,
-                draws=QUICK_DRAWS if options.is_quick else N_DRAWS,
-                chains=N_CHAINS,
-                random_seed=options.seed,
-            )
-            seconds = time.perf_counter() - start
-            row = {
-                "family": case.family + (", gate" if case.is_gated else ""),
-                "n": len(data.y),
-                "directions": directions,
-                "data set": index,
-                **_quality(tree, seconds + fit_seconds),
-                **_modes(tree, data, is_gated=case.is_gated),
-            }
-            print(format_table([row]).split("\n", index > 0)[-1], flush=True)
-            rows.append(row)
-    return rows
+        seconds = time.perf_counter() - start
+        row = {
+            "family": name,
+            "n": len(data.y),
+            "directions": directions,
+            "data set": index,
+            **_quality(tree, seconds + fit_seconds),
+            **_modes(tree, data, is_gated=case.is_gated),
+        }
+        print(format_table([row]).split("\n", index > 0)[-1], flush=True)
+        rows.append(row)
+    return {"rows": rows}
 
 
 def _draw(case: Case, options: Options, index: int) -> MixtureData:
@@ -284,8 +296,18 @@ def _figures(rows: Sequence[Row], *, is_judged: bool) -> list[Figure]:
     return figures
 
 
-def _run_side_by_side(data: MixtureData, seed: int) -> list[Row]:
-    """The same data by `sample` and by models that users write, one after the other.
+def _run_by_hand(options: Options) -> list[Row]:
+    """The first data sets of the first case, by `sample` and by models that users write."""
+    n_data_sets = min(BY_HAND_DATA_SETS, options.data_sets(BY_HAND_DATA_SETS, 1))
+    keys = [("by hand", index) for index in range(n_data_sets)]
+    measured = options.checkpoint.measure(
+        keys, lambda key: {"rows": _run_side_by_side(options, int(key[1]))}
+    )
+    return [row for each in measured for row in each["rows"]]
+
+
+def _run_side_by_side(options: Options, index: int) -> list[Row]:
+    """One data set by `sample` and by the models written by hand, one after the other.
 
     The latter as they come and after alignment.
     """
@@ -293,10 +315,12 @@ def _run_side_by_side(data: MixtureData, seed: int) -> list[Row]:
 
     from moment_init.alignment import align_components
 
+    data, seed = _draw(CASES[0], options, index), options.seed
     start = time.perf_counter()
-    fit = fit_em(data.X, data.y, data.weights.size, progressbar=False, random_seed=seed)
+    fit = fit_em(data.X, data.y, data.weights.size, progressbar=False, random_seed=[seed, index])
     tree = sample_from(fit, data, draws=N_DRAWS, chains=N_CHAINS, random_seed=seed)
-    rows: list[Row] = [{"model": OURS, **_quality(tree, time.perf_counter() - start)}]
+    common: Row = {"by hand": index}
+    rows = [{**common, "model": OURS, **_quality(tree, time.perf_counter() - start)}]
     for name, build in HAND_WRITTEN.items():
         start = time.perf_counter()
         tree = pm.sample(
@@ -309,7 +333,8 @@ def _run_side_by_side(data: MixtureData, seed: int) -> list[Row]:
         seconds = time.perf_counter() - start
         for kind, each in {"as it is": tree, "aligned": align_components(tree)}.items():
             each["posterior"].attrs.setdefault("sampling_time", _sampling_time(tree, seconds))
-            rows.append({"model": f"{name} by hand, labels {kind}", **_quality(each, seconds)})
+            model = f"{name} by hand, labels {kind}"
+            rows.append({**common, "model": model, **_quality(each, seconds)})
     print(format_table(rows), flush=True)
     return rows
 
@@ -320,10 +345,16 @@ def _sampling_time(tree: "xarray.DataTree", seconds: float) -> float:
 
 
 def _ratios(rows: Sequence[Row]) -> list[Figure]:
-    ours, *others = rows
+    """Medians over the data sets of ESS/s of `sample` over that of each model by hand."""
+    ours = {row["by hand"]: number(row, "ESS/s") for row in rows if row["model"] == OURS}
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        if row["model"] != OURS:
+            ratio = ours[row["by hand"]] / number(row, "ESS/s")
+            ratios.setdefault(str(row["model"]), []).append(ratio)
     return [
-        Figure(f"ESS/s of {OURS} over {row['model']}", number(ours, "ESS/s") / number(row, "ESS/s"))
-        for row in others
+        Figure(f"ESS/s of {OURS} over {model}, median of {len(each)}", float(np.median(each)))
+        for model, each in ratios.items()
     ]
 
 

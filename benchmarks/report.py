@@ -6,13 +6,15 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_info
+
+from benchmarks.checkpoints import Checkpoint
 
 __all__ = [
     "Benchmark",
@@ -45,11 +47,14 @@ class Options:
         Seed of the random models.
     n_data_sets : int or None
         Data sets for each row of a table; the benchmark's own number if None.
+    checkpoint : Checkpoint
+        Keeps what long benchmarks have measured; in memory only by default.
     """
 
     is_quick: bool
     seed: int
     n_data_sets: int | None = None
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
     def data_sets(self, full: int, quick: int) -> int:
         """Number of data sets to run.

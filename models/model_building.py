@@ -172,7 +172,12 @@ def _response_units(specification: Specification) -> Any:
     where = specification.coordinates
     if (where.response_shift, where.response_scale) == (0.0, 1.0):
         return None
-    return pm.Data("response_units", np.array([where.response_shift, where.response_scale]))
+    return pm.Data(
+        "response_units",
+        np.array([where.response_shift, where.response_scale]),
+        dims="response_unit",
+        coords={"response_unit": ["shift", "scale"]},
+    )
 
 
 def _bias(book: PriorBook, at_mean: Any, units: Any) -> Any:

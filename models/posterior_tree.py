@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import xarray
-from numpy.typing import NDArray
 
 from moment_init.alignment import align_components
 from moment_init.exceptions import WeakSignalWarning
 from moment_init.models.specification import Specification
-from moment_init.predictive import PosteriorDraws, draw_log_likelihoods, draw_responses
+from moment_init.predictive import PosteriorDraws, draw_responses
 from moment_init.results import MomentEstimate
 from moment_init.start_values import DIMS
+from moment_init.stored_rows import log_likelihood_group
 
-__all__ = ["ORDER", "finish_tree", "header_tree", "is_wanted"]
+__all__ = ["ORDER", "finish_tree", "header_tree"]
 
 ORDER = (
     "coefficient",
@@ -240,19 +240,14 @@ def _row_groups(
     shape = (posterior.sizes["chain"], posterior.sizes["draw"])
     n_values = shape[0] * shape[1] * data.n_obs
     sampling = {name: posterior.coords[name] for name in ("chain", "draw")}
-    draws = PosteriorDraws.of(posterior)
     result: dict[str, xarray.Dataset] = {}
-    if is_wanted(log_likelihood, n_values, "log_likelihood"):
-        values = draw_log_likelihoods(draws, data, gating)
-        unit, labels = _unit(specification)
-        result["log_likelihood"] = xarray.Dataset(
-            {"y": (("chain", "draw", unit), values.reshape(*shape, -1))}, {**sampling, unit: labels}
-        )
-    if is_wanted(posterior_predictive, n_values, "posterior_predictive"):
+    if _is_wanted(log_likelihood, n_values, "log_likelihood"):
+        result["log_likelihood"] = log_likelihood_group(posterior, data, gating)
+    if _is_wanted(posterior_predictive, n_values, "posterior_predictive"):
         rng = np.random.default_rng(seed)
-        replicated = draw_responses(draws, data, rng, gating).reshape(*shape, -1)
+        replicated = draw_responses(PosteriorDraws.of(posterior), data, rng, gating)
         result["posterior_predictive"] = xarray.Dataset(
-            {"y": (("chain", "draw", "obs"), replicated)},
+            {"y": (("chain", "draw", "obs"), replicated.reshape(*shape, -1))},
             {**sampling, "obs": np.arange(data.n_obs)},
         )
     for dataset in result.values():
@@ -260,7 +255,7 @@ def _row_groups(
     return result
 
 
-def is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
+def _is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
     """Say whether to make a group of the tree.
 
     Parameters
@@ -286,17 +281,6 @@ def is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
         )
         return False
     return asked is not False
-
-
-def _unit(specification: Specification) -> tuple[str, NDArray[Any]]:
-    """Dim of the log-likelihood and its labels: rows, or groups in the order of their first."""
-    data = specification.data
-    if data.groups is None:
-        return "obs", np.arange(data.n_obs)
-    labels = np.asarray(data.groups)
-    _, first = np.unique(labels, return_index=True)
-    labels = labels[np.sort(first)]
-    return "group", labels if labels.dtype.kind in "iuf" else labels.astype(str)
 
 
 def _library() -> dict[str, str]:

@@ -31,6 +31,7 @@ from moment_init.draw_files import (
     with_plain_strings,
 )
 from moment_init.draw_trimming import cut_chains, describe_trimming, draws_made, largest_block
+from moment_init.stored_rows import stored_log_likelihood
 
 if TYPE_CHECKING:
     import xarray
@@ -186,7 +187,9 @@ def sample_into_store(
     return open_store(folder, warmup=not given.get("discard_tuned_samples", True))
 
 
-def open_store(path: StorePath, *, warmup: bool = True, trim: bool = True) -> "xarray.DataTree":
+def open_store(
+    path: StorePath, *, warmup: bool = True, trim: bool = True, log_likelihood: bool = False
+) -> "xarray.DataTree":
     """Open the draws of a run that has finished, still goes on, or was killed.
 
     Parameters
@@ -198,6 +201,9 @@ def open_store(path: StorePath, *, warmup: bool = True, trim: bool = True) -> "x
     trim : bool, default True
         Whether to cut chains of unequal length to one length. If false, every draw is kept, and
         shorter chains end in NaN.
+    log_likelihood : bool, default False
+        Whether to add the log-likelihood of every row under every draw, for `arviz.loo`. It is
+        computed from the rows that `sample` wrote beside the draws.
 
     Returns
     -------
@@ -213,7 +219,8 @@ def open_store(path: StorePath, *, warmup: bool = True, trim: bool = True) -> "x
     ImportError
         If Zarr is not installed.
     ValueError
-        If there is no store at `path`, or no draws after the warm-up in it.
+        If there is no store at `path`, or no draws after the warm-up in it; if log-likelihoods
+        are asked for and the store has no rows, which those of `sample` have.
 
     Warns
     -----
@@ -258,7 +265,10 @@ def open_store(path: StorePath, *, warmup: bool = True, trim: bool = True) -> "x
             cut.attrs = {**attrs[name], **({} if given is None else given.attrs)}
             cut.attrs |= told if name == "posterior" else {}
             groups[f"/{prefix}{name}"] = cut
-    return xarray.DataTree.from_dict({**groups, **header})
+    tree = xarray.DataTree.from_dict({**groups, **header})
+    if log_likelihood:
+        tree["log_likelihood"] = xarray.DataTree(stored_log_likelihood(tree))
+    return tree
 
 
 # --- arguments -----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from moment_init.membership_draws import (
     posterior_of,
     read_draws,
 )
+from moment_init.stored_rows import stored_rows
 
 if TYPE_CHECKING:
     import xarray
@@ -146,7 +147,8 @@ def predict_membership(
     parameters, layout = read_draws(posterior, resolved)
     labels = None
     if X is None and y is None and has_response:
-        X, y, data, labels = _stored_rows(tree, data)
+        _require_nothing(data)
+        X, y, data, labels = stored_rows(tree)
     if resolved is None:
         rows, order = _rows_before_response(layout, X, data)
     else:
@@ -161,37 +163,13 @@ def predict_membership(
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _stored_rows(
-    tree: "xarray.DataTree", data: dict[str, Any]
-) -> tuple[Any, Any, dict[str, Any], NDArray[Any] | None]:
-    """Inputs, response, what else belongs to the rows, and their labels, from the tree."""
+def _require_nothing(data: dict[str, Any]) -> None:
     given = [name for name, value in data.items() if value is not None]
     if given:
         raise ValueError(
             f"`X` and `y` must be given with what belongs to their rows; got {', '.join(given)} "
             "alone. Pass them, or nothing for the rows of the tree."
         )
-    nodes = [tree.children.get(name) for name in ("constant_data", "observed_data")]
-    constant, observed = ({} if node is None else node.to_dataset() for node in nodes)
-    if "X" not in constant or "y" not in observed:
-        raise ValueError(
-            "`X` and `y` must be given for a tree without 'X' in constant_data or 'y' in "
-            f"observed_data; got neither, and a tree with the groups {', '.join(tree.children)}. "
-            "Pass the rows."
-        )
-    stored = {name: _plain(constant[name]) for name in data if name in constant}
-    response = observed["y"]
-    labels = [response.coords[name].values for name in response.dims if name in response.coords]
-    return _plain(constant["X"]), response.values, dict.fromkeys(data) | stored, (*labels, None)[0]
-
-
-def _plain(array: "xarray.DataArray") -> Any:
-    """Values of a stored variable; with the names of columns if it has any."""
-    dims = [name for name in ("feature", "gate_feature") if name in array.dims]
-    if array.ndim != 2 or not dims:
-        return array.values
-    array = array.transpose(..., dims[0])
-    return array.to_pandas() if dims[0] in array.coords else array.values
 
 
 def _require_both(X: Any, y: Any, *, has_gate: bool) -> None:

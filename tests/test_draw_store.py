@@ -346,3 +346,16 @@ def test_header_that_names_a_variable_the_model_does_not_have(partial: Path) -> 
     (partial / "contents.json").write_text(json.dumps({"variables": ["scale", "angle"]}))
     with pytest.raises(ValueError, match=r"`variables` must be in the posterior.*has no angle"):
         open_store(partial)
+
+
+def test_log_likelihood_is_added_where_it_is_asked_for(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header of this store has no inputs: `sample` writes them."""
+    assert "log_likelihood" not in open_store(finished).children
+    with pytest.raises(ValueError, match="without 'X' in constant_data"):
+        open_store(finished, log_likelihood=True)
+    found = xr.Dataset({"y": (("chain", "draw", "obs"), np.zeros((3, N_DRAWS, 3)))})
+    monkeypatch.setattr(draw_store, "stored_log_likelihood", lambda tree: found)
+    tree = open_store(finished, log_likelihood=True)
+    assert tree["log_likelihood"]["y"].shape == (3, N_DRAWS, 3)

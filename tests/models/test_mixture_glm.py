@@ -1,6 +1,9 @@
 """The Bayesian models: likelihood and start against the fit, units, dims, new data."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -415,3 +418,17 @@ def test_model_can_be_drawn() -> None:
     text = pm.model_to_mermaid(built("gaussian", "identity", "both", "anchored").model)
     for name in ("standardised_scale", "tilt", "coefficient", "gate_bias"):
         assert name in text
+
+
+def test_graph_has_a_named_plate_for_every_axis(tmp_path: Path) -> None:
+    """Variables stand on plates of their dims; rows, responses and coefficients lead to y."""
+    graph = pm.model_to_graphviz(built("gaussian", "identity", "both", "anchored").model)
+    plates = re.findall(r'\tlabel="?([^"\n]*?)"? labeljust', graph.source)
+    assert {"component (2)", "component (2) x tangent (2)", "response_unit (2)"} <= set(plates)
+    assert not any(plate.isdigit() for plate in plates)
+    for parent in ("X", "coefficient", "bias", "dispersion"):
+        assert f"\t{parent} -> y\n" in graph.source
+    if which("dot") is None:
+        pytest.skip("the programs of Graphviz are not installed")
+    path = Path(graph.render(tmp_path / "model", format="svg"))
+    assert "standardised_scale" in path.read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ from moment_init import WeakSignalWarning, align_components, predict_membership,
 from moment_init.em.prediction import rows_for, unit_scores
 from moment_init.models import posterior_tree
 from moment_init.models.posterior_tree import ORDER
+from moment_init.stored_rows import stored_log_likelihood
 from tests.bayesian_models import FakeSampler, fitted
 from tests.em_fits import GATE_NAMES, NAMES, Fitted
 
@@ -191,6 +192,8 @@ def test_log_likelihood_of_draws_at_the_fit_is_the_fit_s(variant: str) -> None:
     assert actual.dims == ("chain", "draw", unit)
     assert values.shape == weights.shape
     assert_allclose(actual[1, 2], values, rtol=1e-7, atol=1e-7)
+    # The same from what the tree holds, as for a run that was killed.
+    xr.testing.assert_identical(stored_log_likelihood(tree), tree["log_likelihood"].to_dataset())
     if unit == "group":
         labels = start.block["groups"]
         first = [labels[0], next(label for label in labels if label != labels[0])]
