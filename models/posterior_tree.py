@@ -16,7 +16,7 @@ from moment_init.predictive import PosteriorDraws, draw_log_likelihoods, draw_re
 from moment_init.results import MomentEstimate
 from moment_init.start_values import DIMS
 
-__all__ = ["ORDER", "finish_tree", "header_tree", "is_wanted"]
+__all__ = ["ORDER", "finish_tree", "header_tree"]
 
 ORDER = (
     "coefficient",
@@ -189,7 +189,7 @@ def _labelled(groups: dict[str, xarray.Dataset], specification: Specification) -
             "`align_components(tree, ...)` matches them to a fit or estimate; a smaller "
             "`anchor_angle` holds them apart.",
             WeakSignalWarning,
-            stacklevel=7,
+            stacklevel=6,
         )
     return finished
 
@@ -242,13 +242,13 @@ def _row_groups(
     sampling = {name: posterior.coords[name] for name in ("chain", "draw")}
     draws = PosteriorDraws.of(posterior)
     result: dict[str, xarray.Dataset] = {}
-    if is_wanted(log_likelihood, n_values, "log_likelihood"):
+    if _is_wanted(log_likelihood, n_values, "log_likelihood"):
         values = draw_log_likelihoods(draws, data, gating)
         unit, labels = _unit(specification)
         result["log_likelihood"] = xarray.Dataset(
             {"y": (("chain", "draw", unit), values.reshape(*shape, -1))}, {**sampling, unit: labels}
         )
-    if is_wanted(posterior_predictive, n_values, "posterior_predictive"):
+    if _is_wanted(posterior_predictive, n_values, "posterior_predictive"):
         rng = np.random.default_rng(seed)
         replicated = draw_responses(draws, data, rng, gating).reshape(*shape, -1)
         result["posterior_predictive"] = xarray.Dataset(
@@ -260,23 +260,7 @@ def _row_groups(
     return result
 
 
-def is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
-    """Say whether to make a group of the tree.
-
-    Parameters
-    ----------
-    asked : bool or None
-        What the user said; None for if it is not too large.
-    n_values : int
-        How many values it would hold.
-    name : str
-        Its name.
-
-    Returns
-    -------
-    bool
-        Whether to make it; a warning says so if it is left out for its size.
-    """
+def _is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
     if asked is None and n_values > LARGEST_GROUP:
         warnings.warn(
             f"group {name!r} was left out: it would hold {n_values:.1e} values. Pass {name}=True "
