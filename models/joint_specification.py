@@ -200,7 +200,7 @@ def _start(
                 f"got {init.feature_names}, {init.response_names}, {init.n_components}."
             )
         return init
-    max_iter = {"max_iter": 0} if isinstance(init, tuple | list) else {}
+    max_iter: dict[str, Any] = {"max_iter": 0} if isinstance(init, tuple | list) else {}
     import warnings
 
     from moment_init.exceptions import ConvergenceWarning

@@ -189,7 +189,7 @@ def _labelled(groups: dict[str, xarray.Dataset], specification: Specification) -
             "`align_components(tree, ...)` matches them to a fit or estimate; a smaller "
             "`anchor_angle` holds them apart.",
             WeakSignalWarning,
-            stacklevel=7,
+            stacklevel=6,
         )
     return finished
 
@@ -256,22 +256,6 @@ def _row_groups(
 
 
 def _is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
-    """Say whether to make a group of the tree.
-
-    Parameters
-    ----------
-    asked : bool or None
-        What the user said; None for if it is not too large.
-    n_values : int
-        How many values it would hold.
-    name : str
-        Its name.
-
-    Returns
-    -------
-    bool
-        Whether to make it; a warning says so if it is left out for its size.
-    """
     if asked is None and n_values > LARGEST_GROUP:
         warnings.warn(
             f"group {name!r} was left out: it would hold {n_values:.1e} values. Pass {name}=True "

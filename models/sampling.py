@@ -21,7 +21,7 @@ from moment_init.models.model_building import build_model
 from moment_init.models.posterior_tree import ORDER, finish_tree, header_tree
 from moment_init.models.specification import Specification
 
-__all__ = ["SamplingOptions", "compiling_of", "sample_specification", "without_jitter"]
+__all__ = ["SamplingOptions", "sample_specification"]
 
 FloatArray = NDArray[np.float64]
 
@@ -82,7 +82,7 @@ def sample_specification(
     model = build_model(specification, priors, projects_once=True)
     arguments = _arguments(specification, model, options)
     header = header_tree(specification)
-    with single_threaded_blas(), compiling_of(model, arguments):
+    with single_threaded_blas(), _compiling(model, arguments):
         if options.store is None:
             tree = pm.sample(model=model, **arguments)
         else:
@@ -104,21 +104,8 @@ def sample_specification(
     )
 
 
-def compiling_of(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """A context in which nutpie compiles the model so that the next process need not.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        The model.
-    arguments : mapping of str to object
-        Arguments of `pymc.sample`, with `nuts_sampler`.
-
-    Returns
-    -------
-    context manager
-        One that does nothing for other samplers.
-    """
+def _compiling(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """A context in which nutpie compiles the model so that the next process need not."""
     if arguments["nuts_sampler"] != "nutpie" or find_spec("nutpie") is None:
         return nullcontext()
     from moment_init.models.nutpie_compiling import compiling_once
@@ -155,7 +142,7 @@ def _arguments(
     }
     if options.tune is None:
         del arguments["tune"]
-    return without_jitter(arguments | given, model, start)
+    return _without_jitter(arguments | given, model, start)
 
 
 def start_of(specification: Specification, model: pm.Model, seed: int) -> dict[str, Any]:
@@ -201,25 +188,10 @@ def _sampled_names(model: pm.Model, *, has_store: bool) -> list[str]:
     return [name for name in [*shown, *raw] if name not in derived]
 
 
-def without_jitter(
+def _without_jitter(
     arguments: dict[str, Any], model: pm.Model, start: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Switch off the jitter that PyMC adds to a start, in the way that each sampler knows.
-
-    Parameters
-    ----------
-    arguments : dict of str to object
-        Arguments of `pymc.sample`.
-    model : pymc.Model
-        The model.
-    start : mapping of str to object
-        Initial values by variable.
-
-    Returns
-    -------
-    dict of str to object
-        The arguments, with those that switch it off and the sampler's name.
-    """
+    """Switch off the jitter that PyMC adds to a start, in the way that each sampler knows."""
     sampler = arguments.get("nuts_sampler")
     if sampler is None:
         sampler = "nutpie" if _takes_nutpie(arguments) else "pymc"

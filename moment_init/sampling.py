@@ -1,6 +1,6 @@
 """Sampling the posterior of a mixture of generalised linear models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from moment_init.arguments import RandomSeed, make_generator
 from moment_init.families import Family
 from moment_init.formulas import takes_formula
-from moment_init.responses.boundary import takes_responses
 from moment_init.row_sources.detection import is_elsewhere
 
 if TYPE_CHECKING:
@@ -24,14 +23,7 @@ __all__ = ["sample"]
 Method = Literal["nuts", "laplace", "pathfinder", "advi"]
 
 
-def _load_joint() -> Callable[..., Any]:
-    from moment_init.models.joint_sampling import sample_joint
-
-    return sample_joint
-
-
 @takes_formula
-@takes_responses(_load_joint, ("gating", "store"))
 def sample(
     X: Any,
     y: Any,
@@ -67,12 +59,10 @@ def sample(
         as ``"y ~ a + b | g"``.
     y : array-like, shape (n_obs,), or DataFrame
         Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
-        Several responses that share their component, shape (n_obs, n_responses): variables then
-        have the dim `response`.
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response, or one for each; "categorical" for labels of classes.
+        Family of the response.
     link : str, optional
         Its link; the family's own by default.
     offset : array-like, shape (n_obs,), optional

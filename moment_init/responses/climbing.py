@@ -19,7 +19,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from moment_init.em.start_records import StartStatus
 
-__all__ = ["LARGEST_STEP", "Climb", "Point", "System", "climb", "short_climb"]
+__all__ = ["LARGEST_STEP", "Climb", "System", "climb", "short_climb"]
 
 FloatArray = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from moment_init.families import Family
 from moment_init.families.links import LINKS, FloatArray
 
-__all__ = ["Categorical", "PredictorDerivatives", "ResponseKind", "SeparateResponses"]
+__all__ = ["PredictorDerivatives", "ResponseKind"]
 
 LARGEST_DRAWN_MEAN = 1e15
 """Means of counts beyond which no draw is possible: NumPy's generators refuse them."""

@@ -24,7 +24,7 @@ def fit_joint(data: JointData, family: Any, number: int = 2, **more: Any) -> Joi
 def test_groups_are_the_same_model(family: str, rng: np.random.Generator) -> None:
     """Rows x (x) e_k whose group is the row: another way to write the same likelihood."""
     scale = 2.5 if family == "bernoulli" else 1.0
-    data = simulate_joint(family, 800, 2, [0.6, 0.4], 2, rng, scale=scale)
+    data = simulate_joint(family, 4_000, 2, [0.6, 0.4], 2, rng, scale=scale)
     fit = fit_joint(data, family)
     n_obs = len(data.X)
     inputs = np.zeros((2 * n_obs, 5))
@@ -121,7 +121,8 @@ def test_a_family_for_each_response(rng: np.random.Generator) -> None:
     component = label.argmax(axis=1)
     counts = rng.poisson(np.exp(np.where(component == 0, 1.0, -0.5) * first.X[:, 0]))
     y = pd.DataFrame({"money": first.y[:, 0], "visits": counts})
-    fit: Any = fit_em(first.X, y, 2, family=["gaussian", "poisson"], random_seed=1)
+    families: Any = ["gaussian", "poisson"]
+    fit: Any = fit_em(first.X, y, 2, family=families, random_seed=1)
     assert fit.family == "gaussian, poisson"
     assert fit.response_names == ("money", "visits")
     slope = fit.coefficients[0, :, 1]
