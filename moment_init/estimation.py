@@ -78,7 +78,8 @@ def estimate(
         Number of components r. More than n_features only with ``method="stacked"``, where they take
         far more rows. "auto" chooses it by the spectrum of the moments and BIC, polish included.
     family : str or Family
-        "bernoulli", "binomial", "poisson", "negative_binomial", "gaussian" or "gamma".
+        "bernoulli", "binomial", "poisson", "negative_binomial", "gaussian" or "gamma"; with a
+        formula, by default the one that suits the response.
     link : str, optional
         The family's own by default; "probit" for bernoulli and binomial.
     offset : array-like, shape (n_obs,), optional

@@ -79,8 +79,9 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         Random starts that run at once.
     progressbar : bool, default False
         Whether to show progress.
-    random_state : int, numpy.random.RandomState or None
+    random_state : int, numpy.random.RandomState, numpy.random.Generator or None
         Seed of the search and of the draws; an int gives the same result at every call of `fit`.
+        None takes a fresh one and leaves NumPy's global generator alone.
 
     Attributes
     ----------

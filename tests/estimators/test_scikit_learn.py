@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -250,6 +251,30 @@ def test_weights_groups_and_offsets_are_routed() -> None:
         np.testing.assert_array_equal(own_offset, offset[kept])
         np.testing.assert_array_equal(seen["score"][fold][0], weights[~kept])
         np.testing.assert_array_equal(seen["score"][fold][1], offset[~kept])
+
+
+@pytest.mark.usefixtures("routing")
+def test_metadata_reach_projections_in_front_of_a_classifier() -> None:
+    data = binary_rows()
+    groups, weights = np.arange(N_OBS) // 3, 1.0 + np.arange(N_OBS) % 2
+    projections = MixtureGLMClassifier(**ONE_START)
+    last = LogisticRegression().set_fit_request(sample_weight=True)
+    pipeline = make_pipeline(
+        projections.set_fit_request(sample_weight=True, groups=True),
+        last.set_score_request(sample_weight=True),
+    )
+    scores = cross_val_score(
+        pipeline,
+        data.X,
+        data.y,
+        cv=GroupKFold(3),
+        params={"sample_weight": weights, "groups": groups},
+        error_score="raise",
+    )
+    assert np.isfinite(scores).all()
+    fitted = pipeline.fit(data.X, data.y, sample_weight=weights, groups=groups)
+    alone = MixtureGLMClassifier(**ONE_START).fit(data.X, data.y, weights, groups=groups)
+    np.testing.assert_array_equal(fitted[0].transform(data.X), alone.transform(data.X))
 
 
 @pytest.mark.usefixtures("routing")
