@@ -138,10 +138,13 @@ class MixtureGLMBase(
         Returns
         -------
         numpy.ndarray, shape (n_obs, n_directions)
-            :math:`\langle u_j, x\rangle`, or :math:`g` of it if `transform_link` asks for it; a
-            column a component, those of the first class first if there are several mixtures.
+            :math:`\langle u_j, x\rangle`, or :math:`g` of it if `transform_link` asks for it, or of
+            :math:`s_j \langle u_j, x\rangle + b_j` if that is "components"; a column a component,
+            those of the first class first if there are several mixtures.
         """
         features = np.asarray(self._validated(X), dtype=np.float64)
+        if self.transform_link == "components":
+            return np.hstack([mixture.mean(features, "components") for mixture in self._mixtures])
         projections = features @ self._side_by_side()
         link = self._transform_link()
         return projections if link is None else np.asarray(LINKS[link].mean(projections))
@@ -238,8 +241,8 @@ class MixtureGLMBase(
             return self._family().link.name
         if self.transform_link is not None and self.transform_link not in LINKS:
             raise ValueError(
-                f"`transform_link` must be None, 'family' or one of {', '.join(map(repr, LINKS))}; "
-                f"got {self.transform_link!r}."
+                "`transform_link` must be None, 'family', 'components' or one of "
+                f"{', '.join(map(repr, LINKS))}; got {self.transform_link!r}."
             )
         return self.transform_link
 

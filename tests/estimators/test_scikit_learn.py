@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from scipy.special import expit
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
@@ -30,6 +31,7 @@ from tests.estimators.estimator_data import (
     frame,
     gaussian_rows,
     regressor,
+    three_classes,
     three_classifier,
 )
 
@@ -93,8 +95,19 @@ def test_transform_takes_the_familys_own_g() -> None:
     expected = 1 / (1 + np.exp(-data.X @ fitted.directions_))
     np.testing.assert_allclose(fitted.transform(data.X), expected)
     fitted.set_params(transform_link="cubic")
-    with pytest.raises(ValueError, match="`transform_link` must be None, 'family' or one of"):
+    with pytest.raises(ValueError, match="`transform_link` must be None, 'family', 'components'"):
         fitted.transform(data.X)
+
+
+def test_transform_gives_the_means_of_components() -> None:
+    data, fitted = gaussian_rows(), clone(regressor()).set_params(transform_link="components")
+    found = fitted.fit_transform(data.X, data.y)
+    np.testing.assert_array_equal(found, fitted.predict_components(data.X))
+    X, y = three_classes()
+    several = MixtureGLMClassifier(**QUICK, transform_link="components").fit(X, y)
+    expected = [expit(X @ fit.coefficients + fit.biases) for fit in several.fits_]
+    np.testing.assert_allclose(several.transform(X), np.hstack(expected))
+    assert len(several.get_feature_names_out()) == 6
 
 
 def test_projections_of_several_mixtures_stand_side_by_side() -> None:
