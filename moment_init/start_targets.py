@@ -15,7 +15,7 @@ from moment_init.start_values import StartValues
 if TYPE_CHECKING:
     import pymc
 
-__all__ = ["Backend", "StartTarget", "SupportCheck", "validate_target"]
+__all__ = ["Backend", "StartTarget", "validate_target"]
 
 FloatArray = NDArray[np.float64]
 Backend = Literal["pymc", "numpyro", "stan"]

@@ -373,9 +373,9 @@ def test_family_is_that_of_the_response_unless_it_is_named() -> None:
     assert fit.gate_names == ("gender[T.male]",)
     named = fit_em("visits ~ age + income | gender", frame(), 2, family="poisson")
     assert_allclose(fit.log_likelihood, named.log_likelihood, rtol=1e-8)
-    posterior = fit.to_datatree()["posterior"]
-    assert posterior["feature"].values.tolist() == ["age", "income"]
-    assert posterior["gate_feature"].values.tolist() == ["gender[T.male]"]
+    posterior = fit.to_datatree()["posterior"].to_dataset()
+    assert posterior["feature"].to_numpy().tolist() == ["age", "income"]
+    assert posterior["gate_feature"].to_numpy().tolist() == ["gender[T.male]"]
 
 
 @pytest.mark.parametrize(
