@@ -68,7 +68,8 @@ def mixture_glm(
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response, or one for each; "categorical" for labels of classes.
+        Family of the response, or one for each; "categorical" for labels of classes. With a formula
+        the default is the one that suits its values.
     link : str, optional
         Its link; the family's own by default.
     offset : array-like, shape (n_obs,), optional
@@ -200,7 +201,7 @@ def mixture_of_experts(
     n_components : int
         Number of experts.
     family : str or Family, default "bernoulli"
-        Family of the response.
+        Family of the response; with a formula, by default the one that suits its values.
     link : str, optional
         Its link.
     offset : array-like, shape (n_obs,), optional

@@ -88,7 +88,8 @@ def estimate(
         far more rows. "auto" chooses it by the spectrum of the moments and BIC, polish included.
     family : str or Family
         "bernoulli", "binomial", "poisson", "negative_binomial", "gaussian" or "gamma", or one for
-        each response; "categorical" for labels of classes.
+        each response; "categorical" for labels of classes. With a formula the default is the one
+        that suits the response.
     link : str, optional
         The family's own by default; "probit" for bernoulli and binomial.
     offset : array-like, shape (n_obs,), optional

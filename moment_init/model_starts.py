@@ -1,25 +1,17 @@
 """The start of a sampler for a model that the user wrote."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.arguments import RandomSeed, make_generator
 from moment_init.em.result import EMFit
-from moment_init.model_variables import (
-    ModelVariable,
-    StartCheck,
-    free_variables,
-    pick_at_random,
-    place_variable,
-)
+from moment_init.model_variables import ModelVariable, pick_at_random, place_variable
 from moment_init.results import MomentEstimate
+from moment_init.start_targets import Backend, StartTarget, SupportCheck, validate_target
 from moment_init.start_values import StartValues, draw_start_values, start_values_of
-
-if TYPE_CHECKING:
-    import pymc
 
 __all__ = ["initial_values"]
 
@@ -39,9 +31,10 @@ estimate contradicts the model's bounds."""
 @overload
 def initial_values(
     estimate: MomentEstimate | EMFit,
-    model: "pymc.Model | None" = None,
+    model: Any = None,
     *,
     mapping: Mapping[str, Source] | None = None,
+    backend: Backend = "pymc",
     spread: float = 0.0,
     chains: None = None,
     random_seed: RandomSeed = None,
@@ -51,9 +44,10 @@ def initial_values(
 @overload
 def initial_values(
     estimate: MomentEstimate | EMFit,
-    model: "pymc.Model | None" = None,
+    model: Any = None,
     *,
     mapping: Mapping[str, Source] | None = None,
+    backend: Backend = "pymc",
     spread: float = 0.0,
     chains: int,
     random_seed: RandomSeed = None,
@@ -62,9 +56,10 @@ def initial_values(
 
 def initial_values(
     estimate: MomentEstimate | EMFit,
-    model: "pymc.Model | None" = None,
+    model: Any = None,
     *,
     mapping: Mapping[str, Source] | None = None,
+    backend: Backend = "pymc",
     spread: float = 0.0,
     chains: int | None = None,
     random_seed: RandomSeed = None,
@@ -75,10 +70,11 @@ def initial_values(
     ----------
     estimate : MomentEstimate or EMFit
         What `estimate` or `fit_em` returned.
-    model : pymc.Model, optional
-        The model to start. Without one the values are returned as they are, with the names of
-        `mapping` or, by default, the data model's: for Stan (``inits=``) or NumPyro
-        (``init_to_value(values=...)``).
+    model : pymc.Model, callable, str, path or CmdStanModel, optional
+        The model to start: of PyMC; of NumPyro, a function without arguments, such as
+        ``functools.partial(model, X, y)``; or a Stan program, as text, path or CmdStanModel.
+        Without one the values are returned as they are, with the names of `mapping` or, by default,
+        the data model's.
     mapping : mapping of str to str, callable or None, optional
         For variables of the model the parameter that they are: ``"coefficient"``, ``"direction"``
         (feature, component), ``"scale"``, ``"bias"``, ``"weight"``, ``"dispersion"`` (component),
@@ -86,6 +82,8 @@ def initial_values(
         a value from an object with the attributes `coefficients`, `biases`, ... of an estimate; or
         None to leave a variable to the model. Variables that have the parameters' names need no
         entry.
+    backend : {"pymc", "numpyro", "stan"}, default "pymc"
+        What the values are for.
     spread : float, default 0.0
         How far the chains are spread, in standard errors of the estimate: 0 starts all of them at
         the estimate, 1 at draws from its normal approximation.
@@ -97,9 +95,10 @@ def initial_values(
     Returns
     -------
     dict of str to numpy.ndarray or TensorVariable, or list of dict of str to numpy.ndarray
-        Values on the constrained scale, for ``pm.sample(initvals=...)``; only those of variables
-        for which there is one. With a model and `spread` they are random variables: each chain
-        draws its own start, all of its variables jointly.
+        Values on the constrained scale; only those of variables for which there is one. For
+        ``pm.sample(initvals=...)``: with `spread` they are random variables, each chain draws its
+        own start, all of its variables jointly. For NumPyro's ``init_to_value(values=...)``:
+        arrays. For cmdstanpy's ``inits=``: numbers and nested lists, which `json` can write.
 
     Raises
     ------
@@ -109,7 +108,8 @@ def initial_values(
         If nothing of the model is known; for a variable that is unknown, observed, deterministic or
         discrete; if a parameter is not part of the estimate, does not fit into its variable or fits
         in several ways; if a value lies outside of its variable's support; if `spread` is negative,
-        or asks for errors that the estimate does not have.
+        or asks for errors that the estimate does not have; for axes of a Stan program that cannot
+        be told apart.
 
     Notes
     -----
@@ -141,7 +141,9 @@ def initial_values(
     similar spread with means near zero. For others use ``fit_em(..., init=estimate)``. Draws
     outside of the model's support are left out.
 
-    Transforms and priors are evaluated at the start, the likelihood is not.
+    Transforms and priors are evaluated at the start, the likelihood is not. Of a Stan program the
+    declared constraints are checked, where their bounds are numbers. A NumPyro model is run once;
+    its plates name axes.
 
     Examples
     --------
@@ -173,16 +175,18 @@ def initial_values(
 
     >>> spread = initial_values(fit, model, mapping=mapping, spread=1.0)
     """
-    _check_arguments(estimate, model, mapping, spread, chains)
+    target = validate_target(model, backend)
+    _check_arguments(estimate, target, mapping, spread, chains)
     start = start_values_of(estimate)
-    variables = {} if model is None else free_variables(model)
-    sources = _sources(start, model, variables, mapping or {})
+    _check_sources(start, mapping or {})
+    variables = target.variables(start, mapping or {})
+    sources = _sources(start, target, variables, mapping or {})
     readers = {
         name: _reader(name, source, start, variables.get(name), _labels(estimate))
         for name, source in sources.items()
     }
     used = {name: variable for name, variable in variables.items() if name in readers}
-    check = None if model is None else StartCheck(model, used)
+    check = target.check(used)
     values = _read(start, readers, used)
     complaint = None if check is None else check.complaint(values)
     if complaint is not None:
@@ -191,7 +195,8 @@ def initial_values(
             "prior, or leave the variable to the model by mapping it to None."
         )
     if spread == 0:
-        return values if chains is None else [dict(values) for _ in range(chains)]
+        same = [target.deliver(values) for _ in range(chains or 1)]
+        return same[0] if chains is None else same
     draws = draw_start_values(
         estimate,
         _POOL if chains is None else _TRIES * chains,
@@ -199,17 +204,19 @@ def initial_values(
         spread=float(spread),
     )
     inside = _inside([_read(draw, readers, used) for draw in draws], check, spread)
-    return pick_at_random(inside, used) if chains is None else inside[:chains]
+    if chains is None:
+        return pick_at_random(inside, used)
+    return [target.deliver(draw) for draw in inside[:chains]]
 
 
-def _check_arguments(estimate: Any, model: Any, mapping: Any, spread: Any, chains: Any) -> None:
+def _check_arguments(
+    estimate: Any, target: StartTarget, mapping: Any, spread: Any, chains: Any
+) -> None:
     if not isinstance(estimate, MomentEstimate | EMFit):
         raise TypeError(
             "`estimate` must be what `estimate` or `fit_em` returns; got "
             f"{type(estimate).__name__}."
         )
-    if model is not None and not hasattr(model, "free_RVs"):
-        raise TypeError(f"`model` must be a pymc.Model or None; got {type(model).__name__}.")
     if mapping is not None and not isinstance(mapping, Mapping):
         raise TypeError(
             "`mapping` must be a dict from the model's variables to parameters; got "
@@ -224,30 +231,38 @@ def _check_arguments(estimate: Any, model: Any, mapping: Any, spread: Any, chain
         raise TypeError(f"`chains` must be an integer or None; got {chains!r}.")
     if chains is not None and chains < 1:
         raise ValueError(f"`chains` must be at least 1; got {chains}.")
-    if model is None and chains is None and spread > 0:
+    if (target.model is None or target.backend != "pymc") and chains is None and spread > 0:
         raise ValueError(
-            f"`chains` must be given with spread={spread} and no model: there is nothing that "
+            f"`chains` must be given with spread={spread} and no PyMC model: there is nothing that "
             "would draw a start for every chain. Pass chains=4, say, for a list of four dicts."
         )
 
 
-def _sources(
-    start: StartValues,
-    model: "pymc.Model | None",
-    variables: Mapping[str, ModelVariable],
-    mapping: Mapping[str, Source],
-) -> dict[str, str | Callable[[Any], Any]]:
-    """What each variable is, in the model's order: those that are mapped and those of our names."""
+def _check_sources(start: StartValues, mapping: Mapping[str, Source]) -> None:
     known = start.variables()
     for name, source in mapping.items():
-        if model is not None and name not in variables:
-            raise ValueError(_why_not_free(name, model, variables))
         if source is not None and not callable(source) and source not in known:
             raise ValueError(
                 f"`mapping`: {name!r} must be a parameter of the estimate, a callable or None; got "
                 f"{source!r}. The estimate has {_listed(known)}."
             )
-    own = {name: name for name in (known if model is None and not mapping else variables)}
+
+
+def _sources(
+    start: StartValues,
+    target: StartTarget,
+    variables: Mapping[str, ModelVariable],
+    mapping: Mapping[str, Source],
+) -> dict[str, str | Callable[[Any], Any]]:
+    """What each variable is, in the model's order: those that are mapped and those of our names."""
+    known = start.variables()
+    unknown = [name for name in mapping if target.model is not None and name not in variables]
+    if unknown:
+        raise ValueError(
+            f"`mapping` must name free variables of the model; {unknown[0]!r} "
+            f"{target.why_not_free(unknown[0])}. The free variables are {_listed(variables)}."
+        )
+    own = {name: name for name in (known if target.model is None and not mapping else variables)}
     merged: dict[str, Any] = {name: name for name in own if name in known} | dict(mapping)
     chosen = {name: merged[name] for name in (variables or merged) if merged.get(name) is not None}
     if not chosen:
@@ -257,20 +272,6 @@ def _sources(
             f"{_listed(known)}. Pass e.g. mapping={{{next(iter(variables), 'beta')!r}: 'bias'}}."
         )
     return chosen
-
-
-def _why_not_free(name: str, model: "pymc.Model", variables: Mapping[str, ModelVariable]) -> str:
-    kinds = {
-        "is observed": model.observed_RVs,
-        "is deterministic, computed from others": model.deterministics,
-        "is data": model.data_vars,
-    }
-    reasons = [why for why, group in kinds.items() if name in {item.name for item in group}]
-    reason = reasons[0] if reasons else "is not in the model"
-    return (
-        f"`mapping` must name free variables of the model; {name!r} {reason}. The free variables "
-        f"are {_listed(variables)}."
-    )
 
 
 def _reader(
@@ -327,7 +328,7 @@ def _read(
 
 
 def _inside(
-    draws: list[dict[str, FloatArray]], check: StartCheck | None, spread: float
+    draws: list[dict[str, FloatArray]], check: SupportCheck | None, spread: float
 ) -> list[dict[str, FloatArray]]:
     """Draws inside of the model's support."""
     inside = [draw for draw in draws if check is None or check.complaint(draw) is None]

@@ -365,6 +365,41 @@ def test_two_places_for_a_gate_are_refused() -> None:
             fit_em(FORMULA, frame(), 2, gating=gating, **BLOCK)
 
 
+def test_family_is_that_of_the_response_unless_it_is_named() -> None:
+    """The call as a user writes it: counts, a gate of a category, nothing else."""
+    fit = fit_em("visits ~ age + income | gender", frame(), 2)
+    assert (fit.family, fit.link) == ("poisson", "log")
+    assert fit.feature_names == ("age", "income")
+    assert fit.gate_names == ("gender[T.male]",)
+    named = fit_em("visits ~ age + income | gender", frame(), 2, family="poisson")
+    assert_allclose(fit.log_likelihood, named.log_likelihood, rtol=1e-8)
+    posterior = fit.to_datatree()["posterior"].to_dataset()
+    assert posterior["feature"].to_numpy().tolist() == ["age", "income"]
+    assert posterior["gate_feature"].to_numpy().tolist() == ["gender[T.male]"]
+
+
+@pytest.mark.parametrize(
+    ("left", "arguments", "family"),
+    [
+        ("often", {}, "bernoulli"),
+        ("{visits > 5}", {"link": "probit"}, "bernoulli"),
+        ("visits", {}, "poisson"),
+        ("{visits % 4}", {"n_trials": "visits * 0 + 4"}, "binomial"),
+        ("days", {}, "gaussian"),
+        ("days", {"link": "log"}, "gamma"),
+        ("visits", {"family": "negative_binomial"}, "negative_binomial"),
+    ],
+)
+def test_family_follows_the_values(left: str, arguments: dict[str, Any], family: str) -> None:
+    @takes_formula
+    def echo(
+        X: Any, y: Any, *, family: Any = "bernoulli", link: Any = None, n_trials: Any = None
+    ) -> Any:
+        return family
+
+    assert echo(f"{left} ~ age", frame(), **arguments) == family
+
+
 # --- the decorator -------------------------------------------------------------------------------
 
 

@@ -392,13 +392,14 @@ def test_variables_of_pymc_dims_are_refused() -> None:
     [
         ({"estimate": np.ones(3)}, TypeError, "`estimate` must be .*; got ndarray"),
         ({"model": "model"}, TypeError, "`model` must be a pymc.Model or None; got str"),
+        ({"backend": "jags"}, ValueError, "`backend` must be one of 'pymc', .*; got 'jags'"),
         ({"mapping": ["beta"]}, TypeError, "`mapping` must be a dict .*; got list"),
         ({"spread": -1.0}, ValueError, r"`spread` must be .*; got -1\.0"),
         ({"spread": np.nan}, ValueError, "`spread` must be .*; got nan"),
         ({"spread": True}, ValueError, "`spread` must be .*; got True"),
         ({"chains": 2.0}, TypeError, r"`chains` must be an integer or None; got 2\.0"),
         ({"chains": 0}, ValueError, "`chains` must be at least 1; got 0"),
-        ({"spread": 1.0}, ValueError, "`chains` must be given .* no model"),
+        ({"spread": 1.0}, ValueError, "`chains` must be given .* no PyMC model"),
         ({"mapping": {"b": None}}, ValueError, "`mapping` must say"),
         (
             {"spread": 1.0, "chains": 2},

@@ -61,7 +61,7 @@ def compare(
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response.
+        Family of the response; with a formula, by default the one that suits its values.
     link : str, optional
         Its link; the family's own by default.
     offset : array-like, shape (n_obs,), optional

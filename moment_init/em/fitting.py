@@ -114,7 +114,8 @@ def fit_em(
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response, or a family for each; "categorical" for labels of classes.
+        Family of the response, or one for each; "categorical" for labels of classes. With a formula
+        the default is the one that suits its values.
     link : str, optional
         Link; the family's own by default.
     offset : array-like, shape (n_obs,), optional

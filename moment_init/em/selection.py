@@ -121,7 +121,7 @@ def select_components(
     candidates : iterable of int
         The numbers to compare.
     family : str or Family, default "bernoulli"
-        Family of the response.
+        Family of the response; with a formula, by default the one that suits its values.
     link : str, optional
         Link; the family's own by default.
     offset, n_trials, sample_weight, groups : array-like, shape (n_obs,), optional

@@ -70,7 +70,7 @@ class MixtureGLMBase(
         What `transform` applies to projections.
     n_jobs, progressbar : object
         As for `moment_init.fit_em`.
-    random_state : int, numpy.random.RandomState or None
+    random_state : int, numpy.random.RandomState, numpy.random.Generator or None
         Seed.
     """
 
@@ -138,10 +138,13 @@ class MixtureGLMBase(
         Returns
         -------
         numpy.ndarray, shape (n_obs, n_directions)
-            :math:`\langle u_j, x\rangle`, or :math:`g` of it if `transform_link` asks for it; a
-            column a component, those of the first class first if there are several mixtures.
+            :math:`\langle u_j, x\rangle`, or :math:`g` of it if `transform_link` asks for it, or of
+            :math:`s_j \langle u_j, x\rangle + b_j` if that is "components"; a column a component,
+            those of the first class first if there are several mixtures.
         """
         features = np.asarray(self._validated(X), dtype=np.float64)
+        if self.transform_link == "components":
+            return np.hstack([mixture.mean(features, "components") for mixture in self._mixtures])
         projections = features @ self._side_by_side()
         link = self._transform_link()
         return projections if link is None else np.asarray(LINKS[link].mean(projections))
@@ -167,9 +170,7 @@ class MixtureGLMBase(
         targets = _indicated(rows, codes)
         # Merged before responses are told apart, so that all mixtures have the same rows.
         merged = distinct_rows(rows) if options.has_own_start and self.inference == "em" else rows
-        seeds = check_random_state(self.random_state).randint(
-            np.iinfo(np.int32).max, size=(len(targets), 2)
-        )
+        seeds = _drawn_seeds(self.random_state, len(targets))
         fits = tuple(
             fit_mixture(target, used, options, seed, reduces=self.inference == "em")
             for target, used, seed in zip(
@@ -240,8 +241,8 @@ class MixtureGLMBase(
             return self._family().link.name
         if self.transform_link is not None and self.transform_link not in LINKS:
             raise ValueError(
-                f"`transform_link` must be None, 'family' or one of {', '.join(map(repr, LINKS))}; "
-                f"got {self.transform_link!r}."
+                "`transform_link` must be None, 'family', 'components' or one of "
+                f"{', '.join(map(repr, LINKS))}; got {self.transform_link!r}."
             )
         return self.transform_link
 
@@ -254,6 +255,18 @@ class MixtureGLMBase(
         """Inputs of new rows, checked against those of the fit."""
         check_is_fitted(self)
         return np.asarray(validate_data(self, X, reset=False))
+
+
+def _drawn_seeds(random_state: Any, number: int) -> NDArray[np.integer[Any]]:
+    """Two seeds for each mixture, (number, 2): of its search and of its draws.
+
+    Without a state they are fresh: scikit-learn would take them from NumPy's global generator, and
+    change it.
+    """
+    bound, size = np.iinfo(np.int32).max, (number, 2)
+    if random_state is None or isinstance(random_state, np.random.Generator):
+        return np.random.default_rng(random_state).integers(bound, size=size)
+    return np.asarray(check_random_state(random_state).randint(bound, size=size))
 
 
 def _indicated(rows: EstimatorRows, codes: Sequence[float] | None) -> list[EstimatorRows]:

@@ -73,14 +73,16 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     sampler_options : mapping of str to object, optional
         Further arguments of `moment_init.sample`, such as ``{"cores": 2}``.
     transform_link : str, optional
-        `transform` gives projections <u_j, x> by default, and g of them if this is "family" (the g
-        of the model) or the name of a link ("logit", "probit", "log", "identity").
+        `transform` gives projections <u_j, x> by default, g of them if this is "family" (the g of
+        the model) or the name of a link ("logit", "probit", "log", "identity"), and the means of
+        the components, g(s_j <u_j, x> + b_j), if it is "components".
     n_jobs : int, optional
         Random starts that run at once.
     progressbar : bool, default False
         Whether to show progress.
-    random_state : int, numpy.random.RandomState or None
+    random_state : int, numpy.random.RandomState, numpy.random.Generator or None
         Seed of the search and of the draws; an int gives the same result at every call of `fit`.
+        None takes a fresh one and leaves NumPy's global generator alone.
 
     Attributes
     ----------

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from moment_init.families.base import Family
 from moment_init.families.binary import Bernoulli, Binomial
@@ -9,7 +10,7 @@ from moment_init.families.continuous import Gamma, Gaussian
 from moment_init.families.count import NegativeBinomial, Poisson
 from moment_init.families.links import LINKS
 
-__all__ = ["FAMILIES", "Family", "get_family"]
+__all__ = ["FAMILIES", "Family", "family_of_response", "get_family"]
 
 _FAMILY_TYPES: tuple[type[Family], ...] = (
     Bernoulli,
@@ -27,6 +28,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     }
 )
 """Every family by its name, with its default link."""
+
+_BY_RANGE: tuple[type[Family], ...] = (Bernoulli, Poisson, Gaussian, Gamma)
+"""Families that the values of a response may stand for, the narrowest range first."""
 
 
 def get_family(name: str | Family, link: str | None = None) -> Family:
@@ -68,6 +72,45 @@ def get_family(name: str | Family, link: str | None = None) -> Family:
             f"{family.name!r}; got {link!r}. Leave it out for the default."
         )
     return type(family)(LINKS[link])
+
+
+def family_of_response(y: Any, link: str | None = None, *, has_trials: bool = False) -> str:
+    """Choose a family by the values of a response, where none was named.
+
+    Parameters
+    ----------
+    y : numpy.ndarray, shape (n_obs,)
+        Response.
+    link : str, optional
+        A link that the family must support.
+    has_trials : bool, default False
+        Whether the response counts successes among trials.
+
+    Returns
+    -------
+    str
+        "binomial" for successes among trials; "bernoulli" for zeros and ones; "poisson" for other
+        counts; "gaussian" for all other numbers, or "gamma" if they are positive and the link is
+        not that of a gaussian family. "bernoulli", the default elsewhere, if none is possible.
+
+    Examples
+    --------
+    >>> family_of_response([0.0, 3.0]), family_of_response([0.5, 3.0])
+    ('poisson', 'gaussian')
+    """
+    for family_type in (Binomial,) if has_trials else _BY_RANGE:
+        family = FAMILIES[family_type.name]
+        if (link is None or link in family.supported_links) and (has_trials or _takes(family, y)):
+            return family.name
+    return Bernoulli.name
+
+
+def _takes(family: Family, y: Any) -> bool:
+    try:
+        family.validate_response(y)
+    except ValueError:
+        return False
+    return True
 
 
 def _family_by_name(name: str) -> Family:

@@ -8,7 +8,7 @@ from functools import wraps
 from inspect import BoundArguments, signature
 from typing import Any
 
-from moment_init.families import get_family
+from moment_init.families import family_of_response, get_family
 from moment_init.formulas.design import ROW_ARGUMENTS, FormulaDesign
 from moment_init.formulas.reading import read_formula
 from moment_init.formulas.variables import is_frame
@@ -23,7 +23,8 @@ def takes_formula[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     ----------
     function : callable
         With the arguments `X`, `y`, `family`, `link` and, if it takes a gate, `gating`; further
-        ones of the data block may be strings, which stand for columns.
+        ones of the data block may be strings, which stand for columns. Without a `family` the
+        response of a formula chooses one.
 
     Returns
     -------
@@ -40,6 +41,9 @@ def takes_formula[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             scope = ChainMap(frame.f_locals, frame.f_globals)
             bound = parameters.bind(*args, **kwargs)
             design = _replace_formula(bound, scope, function.__name__)
+            if "family" not in given:
+                _choose_family(bound.arguments)
+            _require_labels_for(bound.arguments, design)
             return _with_design(function(*bound.args, **bound.kwargs), design)
         if isinstance(given.get("y"), str):
             raise TypeError(
@@ -99,7 +103,6 @@ def _replace_formula(
     design = read_formula(formula, data, scope=scope, **named)
     if design.gate is not None:
         _require_gate(arguments, design, function, is_named="gating" in named)
-    _require_labels_for(arguments, design)
     arguments["X"] = design.encode_features(data, "y")
     arguments["y"] = design.encode_response(data, "y")
     for name in named if design.gate is None else {**named, "gating": None}:
@@ -127,6 +130,14 @@ def _require_gate(
             f"`gating` must be None with a formula that has a bar; got values and "
             f"{design.formula!r}. Give the gating covariates in one place."
         )
+
+
+def _choose_family(arguments: dict[str, Any]) -> None:
+    """Let the response say its family: a formula is often all that a user writes."""
+    has_trials = arguments.get("n_trials") is not None
+    arguments["family"] = family_of_response(
+        arguments["y"], arguments["link"], has_trials=has_trials
+    )
 
 
 def _require_labels_for(arguments: Mapping[str, Any], design: FormulaDesign) -> None:

@@ -258,8 +258,10 @@ def test_random_state_follows_scikit_learn() -> None:
     first, second = coefficients(state), coefficients(state)
     np.testing.assert_array_equal(first, coefficients(3))
     assert not np.array_equal(first, second)
-    np.random.seed(3)  # noqa: NPY002
-    np.testing.assert_array_equal(coefficients(None), first)
+    generator = np.random.default_rng(3)
+    first, second = coefficients(generator), coefficients(generator)
+    np.testing.assert_array_equal(first, coefficients(np.random.default_rng(3)))
+    assert not np.array_equal(first, second)
     with pytest.raises(ValueError, match="cannot be used to seed"):
         coefficients("seed")
 
@@ -296,3 +298,13 @@ def test_wrong_parameters_are_refused_by_fit(parameters: dict[str, Any], message
     data = gaussian_rows()
     with pytest.raises(ValueError, match=message):
         MixtureGLMRegressor(**parameters).fit(data.X, data.y)
+
+
+@pytest.mark.parametrize("state", [None, 0])
+def test_global_generator_is_left_alone(state: Any) -> None:
+    data = gaussian_rows()
+    before = np.random.get_state()  # noqa: NPY002  # the state is what is tested
+    MixtureGLMRegressor(**{**QUICK, "random_state": state}).fit(data.X, data.y)
+    after = np.random.get_state()  # noqa: NPY002
+    np.testing.assert_array_equal(before[1], after[1])
+    assert before[2:] == after[2:]

@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from scipy.special import expit
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -29,6 +31,7 @@ from tests.estimators.estimator_data import (
     frame,
     gaussian_rows,
     regressor,
+    three_classes,
     three_classifier,
 )
 
@@ -92,8 +95,19 @@ def test_transform_takes_the_familys_own_g() -> None:
     expected = 1 / (1 + np.exp(-data.X @ fitted.directions_))
     np.testing.assert_allclose(fitted.transform(data.X), expected)
     fitted.set_params(transform_link="cubic")
-    with pytest.raises(ValueError, match="`transform_link` must be None, 'family' or one of"):
+    with pytest.raises(ValueError, match="`transform_link` must be None, 'family', 'components'"):
         fitted.transform(data.X)
+
+
+def test_transform_gives_the_means_of_components() -> None:
+    data, fitted = gaussian_rows(), clone(regressor()).set_params(transform_link="components")
+    found = fitted.fit_transform(data.X, data.y)
+    np.testing.assert_array_equal(found, fitted.predict_components(data.X))
+    X, y = three_classes()
+    several = MixtureGLMClassifier(**QUICK, transform_link="components").fit(X, y)
+    expected = [expit(X @ fit.coefficients + fit.biases) for fit in several.fits_]
+    np.testing.assert_allclose(several.transform(X), np.hstack(expected))
+    assert len(several.get_feature_names_out()) == 6
 
 
 def test_projections_of_several_mixtures_stand_side_by_side() -> None:
@@ -250,6 +264,30 @@ def test_weights_groups_and_offsets_are_routed() -> None:
         np.testing.assert_array_equal(own_offset, offset[kept])
         np.testing.assert_array_equal(seen["score"][fold][0], weights[~kept])
         np.testing.assert_array_equal(seen["score"][fold][1], offset[~kept])
+
+
+@pytest.mark.usefixtures("routing")
+def test_metadata_reach_projections_in_front_of_a_classifier() -> None:
+    data = binary_rows()
+    groups, weights = np.arange(N_OBS) // 3, 1.0 + np.arange(N_OBS) % 2
+    projections = MixtureGLMClassifier(**ONE_START)
+    last = LogisticRegression().set_fit_request(sample_weight=True)
+    pipeline = make_pipeline(
+        projections.set_fit_request(sample_weight=True, groups=True),
+        last.set_score_request(sample_weight=True),
+    )
+    scores = cross_val_score(
+        pipeline,
+        data.X,
+        data.y,
+        cv=GroupKFold(3),
+        params={"sample_weight": weights, "groups": groups},
+        error_score="raise",
+    )
+    assert np.isfinite(scores).all()
+    fitted = pipeline.fit(data.X, data.y, sample_weight=weights, groups=groups)
+    alone = MixtureGLMClassifier(**ONE_START).fit(data.X, data.y, weights, groups=groups)
+    np.testing.assert_array_equal(fitted[0].transform(data.X), alone.transform(data.X))
 
 
 @pytest.mark.usefixtures("routing")

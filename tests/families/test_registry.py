@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import integrate, stats
 
-from moment_init.families import FAMILIES, Family, get_family
+from moment_init.families import FAMILIES, Family, family_of_response, get_family
 from moment_init.families.links import FloatArray
 
 
@@ -373,3 +373,20 @@ def test_get_family_errors() -> None:
 @pytest.mark.parametrize("name", list(FAMILIES))
 def test_pickle_round_trip(name: str) -> None:
     assert pickle.loads(pickle.dumps(FAMILIES[name])) == FAMILIES[name]
+
+
+@pytest.mark.parametrize(
+    ("y", "arguments", "expected"),
+    [
+        ([0.0, 1.0, 1.0], {}, "bernoulli"),
+        ([0.0, 1.0, 2.0], {}, "poisson"),
+        ([0.0, 1.0, 2.0], {"has_trials": True}, "binomial"),
+        ([0.0, 1.0, 1.0], {"link": "log"}, "poisson"),
+        ([0.5, 1.0], {}, "gaussian"),
+        ([-1.0, 1.0], {}, "gaussian"),
+        ([0.5, 1.0], {"link": "log"}, "gamma"),
+        ([-0.5, 1.0], {"link": "log"}, "bernoulli"),  # none is possible: the default complains
+    ],
+)
+def test_values_choose_a_family(y: list[float], arguments: dict[str, Any], expected: str) -> None:
+    assert family_of_response(np.array(y), **arguments) == expected

@@ -1,0 +1,1 @@
+"""Directions of a mixture as features of a linear classifier."""

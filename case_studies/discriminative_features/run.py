@@ -1,0 +1,399 @@
+"""Directions of a mixture as features of a linear classifier, against other ways to get some."""
+
+import argparse
+import platform
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.special import expit
+
+from moment_init import MixtureGLMClassifier, WeakSignalWarning, simulate_mixture
+from moment_init.subspaces import principal_hessian_directions, sliced_inverse_regression
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "Rows",
+    "describe",
+    "describe_environment",
+    "draw_losses",
+    "generalised_eigenvectors",
+    "load_rows",
+    "main",
+    "run_study",
+]
+
+FloatArray = NDArray[np.float64]
+
+SEED = 1405
+N_REPEATS, QUICK_REPEATS = 4, 2
+N_DIRECTIONS = 2  # for each class against the others; one target if there are two classes
+N_SIMULATED, N_FEATURES = 3_000, 10
+TEST_SHARE = 1 / 3
+N_PIXEL_AXES = 20
+RIDGE = 1e-3
+"""Share of the identity that is added to second moments before they are compared."""
+
+SMALLEST_SHARE = 1e-6
+"""Probabilities below this count as this much, for all methods."""
+
+CANCELLING = np.zeros((N_FEATURES, 2))
+CANCELLING[:3] = [[0.8, -0.8], [0.6, 0.0], [0.0, 0.6]]
+"""Directions 130 degrees apart: most of what one adds to the mean's slope the other takes."""
+
+DATA = (
+    "simulated, directions at random",
+    "simulated, directions that cancel",
+    "digits",
+    "breast cancer",
+)
+MAPS = ("projections", "g of them", "component means", "squares and products")
+PROJECTIONS, OF_THEM, MEANS, PRODUCTS = MAPS
+OUTPUT = Path(__file__).resolve().parent / "output"
+COLOURS = {
+    "raw columns": "#6b7280",
+    "mixture": "#0072b2",
+    "generalised eigenvectors": "#d55e00",
+    "PHd": "#009e73",
+    "SIR": "#cc79a7",
+}
+MARKERS = dict(zip(COLOURS, "osD^v", strict=True))
+ITSELF = "the mixture itself"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows of one repeat, columns standardised by the rows to learn from.
+
+    Parameters
+    ----------
+    X, X_test : numpy.ndarray, shape (n_obs, n_features)
+        Inputs to learn from, and to judge by.
+    y, y_test : numpy.ndarray, shape (n_obs,)
+        Numbers of the classes.
+    """
+
+    X: FloatArray
+    y: FloatArray
+    X_test: FloatArray
+    y_test: FloatArray
+
+
+def load_rows(name: str, seed: int) -> Rows:
+    """Split a data set at random; simulated ones are made anew.
+
+    Parameters
+    ----------
+    name : str
+        One of `DATA`.
+    seed : int
+        Seed of the split.
+
+    Returns
+    -------
+    Rows
+        Two thirds to learn from, one third to judge by.
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.model_selection import train_test_split
+    from sklearn.preprocessing import StandardScaler
+
+    X, y = _data_set(name, seed)
+    first, second, y_first, y_second = train_test_split(
+        X, y, test_size=TEST_SHARE, stratify=y, random_state=seed
+    )
+    scaler = StandardScaler().fit(first)
+    first, second = scaler.transform(first), scaler.transform(second)
+    if first.shape[1] > 2 * N_PIXEL_AXES:  # pixels: axes without labels first, for all methods
+        axes = PCA(N_PIXEL_AXES, whiten=True, random_state=seed).fit(first)
+        first, second = axes.transform(first), axes.transform(second)
+    return Rows(first, y_first, second, y_second)
+
+
+def _data_set(name: str, seed: int) -> tuple[FloatArray, FloatArray]:
+    from sklearn.datasets import load_breast_cancer, load_digits
+
+    if name.startswith("simulated"):
+        data = simulate_mixture(
+            N_SIMULATED,
+            N_FEATURES,
+            N_DIRECTIONS,
+            family="bernoulli",
+            scales=6.0,
+            biases=-4.0,
+            directions=CANCELLING if "cancel" in name else None,
+            random_seed=seed,
+        )
+        return data.X, data.y
+    X, y = (load_digits if name == "digits" else load_breast_cancer)(return_X_y=True)
+    return X[:, X.std(axis=0) > 0.0], y.astype(np.float64)
+
+
+def generalised_eigenvectors(X: FloatArray, y: FloatArray, n_directions: int) -> FloatArray:
+    r"""Directions along which the classes differ most in their second moments.
+
+    .. math:: E[x x' \mid y = 1]\, v = \lambda\, E[x x' \mid y = 0]\, v
+
+    Parameters
+    ----------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        Inputs.
+    y : numpy.ndarray, shape (n_obs,)
+        Labels, 0 and 1.
+    n_directions : int
+        How many to give.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_features, n_directions)
+        Unit vectors, those with the largest of lambda and 1 / lambda first.
+    """
+    moments = [X[y == label].T @ X[y == label] / np.sum(y == label) for label in (1.0, 0.0)]
+    # Columns are standardised: without a ridge, few rows make lambdas of noise.
+    one, other = (moment + RIDGE * np.eye(len(moment)) for moment in moments)
+    values, vectors = eigh(one, other)
+    order = np.argsort(-np.abs(np.log(values)))[:n_directions]
+    chosen = vectors[:, order]
+    return np.asarray(chosen / np.linalg.norm(chosen, axis=0))
+
+
+def _directions(X: FloatArray, y: FloatArray) -> dict[str, FloatArray]:
+    """Directions by every method but the mixture, side by side."""
+    classes = np.unique(y)
+    targets = [(y == label).astype(np.float64) for label in classes[len(classes) == 2 :]]
+    eigenvectors = [generalised_eigenvectors(X, target, N_DIRECTIONS) for target in targets]
+    hessian = [principal_hessian_directions(X, target, N_DIRECTIONS).basis for target in targets]
+    return {
+        "raw columns": np.eye(X.shape[1]),
+        "generalised eigenvectors": np.hstack(eigenvectors),
+        "PHd": np.hstack(hessian),
+        # The means of k classes span k - 1 directions, no more.
+        "SIR": sliced_inverse_regression(X, y, len(classes) - 1).basis,
+    }
+
+
+def _features(
+    rows: Rows, mixture: MixtureGLMClassifier
+) -> dict[tuple[str, str], tuple[FloatArray, FloatArray]]:
+    """Features to learn from and to judge by, for every method and map."""
+    from sklearn.preprocessing import PolynomialFeatures
+
+    inputs = rows.X, rows.X_test
+    projected = {
+        name: tuple(X @ basis for X in inputs)
+        for name, basis in _directions(rows.X, rows.y).items()
+    }
+    projected["mixture"] = tuple(map(mixture.transform, inputs))
+    result: dict[tuple[str, str], Any] = {}
+    for name, (first, second) in projected.items():
+        products = PolynomialFeatures(2, include_bias=False)
+        result[name, PROJECTIONS] = first, second
+        result[name, OF_THEM] = expit(first), expit(second)
+        result[name, PRODUCTS] = products.fit_transform(first), products.transform(second)
+    mixture.set_params(transform_link="components")
+    result["mixture", MEANS] = tuple(map(mixture.transform, inputs))
+    return result
+
+
+def run_study(n_repeats: int = N_REPEATS, *, seed: int = SEED) -> "pandas.DataFrame":
+    """Learn and judge on every data set, over and over.
+
+    Parameters
+    ----------
+    n_repeats : int
+        Splits of each data set; the simulated one is made anew each time.
+    seed : int
+        Seed of the first repeat; the others count on.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each data set, repeat, directions and map: accuracy and log-loss on test rows.
+    """
+    import pandas as pd
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    records = []
+    for name in DATA:
+        for repeat in range(n_repeats):
+            rows = load_rows(name, seed + repeat)
+            labels = {"data": name, "repeat": repeat}
+            with warnings.catch_warnings():
+                # Directions that do not stand out are part of the question.
+                warnings.simplefilter("ignore", WeakSignalWarning)
+                mixture = MixtureGLMClassifier(N_DIRECTIONS, random_state=seed + repeat)
+                mixture.fit(rows.X, rows.y)
+                features = _features(rows, mixture)
+            scores = _scores(rows, mixture.predict_proba(rows.X_test))
+            records.append({**labels, "directions": ITSELF, "map": "", **scores})
+            for (method, kind), (first, second) in features.items():
+                model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=5_000))
+                shares = model.fit(first, rows.y).predict_proba(second)
+                own = {"directions": method, "map": kind}
+                records.append({**labels, **own, **_scores(rows, shares)})
+    return pd.DataFrame(records)
+
+
+def _scores(rows: Rows, shares: FloatArray) -> dict[str, float]:
+    """Share of right classes, and mean of minus the log probability of the true one."""
+    own = shares[np.arange(len(shares)), rows.y_test.astype(np.intp)]
+    return {
+        "accuracy": float(np.mean(shares.argmax(axis=1) == rows.y_test)),
+        "loss": float(-np.log(np.maximum(own, SMALLEST_SHARE)).mean()),
+    }
+
+
+def _summary(results: "pandas.DataFrame") -> Any:
+    """Means over repeats and their standard errors; `change` is against raw columns, in pairs.
+
+    Splits differ in how hard they are, which the difference within a split leaves out.
+    """
+    plain = results.query("directions == 'raw columns' and map == @PROJECTIONS")
+    base = plain.set_index(["data", "repeat"])["loss"]
+    own = results.join(base.rename("base"), on=["data", "repeat"])
+    own = own.assign(change=own["loss"] - own["base"])
+    groups = own.groupby(["data", "directions", "map"], sort=False)
+    return groups[["accuracy", "loss", "change"]].agg(["mean", "sem"])
+
+
+def describe(results: "pandas.DataFrame") -> str:
+    """Lay out accuracy and log-loss.
+
+    Parameters
+    ----------
+    results : pandas.DataFrame
+        What `run_study` returned.
+
+    Returns
+    -------
+    str
+        A table a data set: accuracy in per cent, and log-loss less that of a linear classifier on
+        raw columns in the same split, with standard errors over repeats.
+    """
+    summary = _summary(results)
+    n_repeats = results["repeat"].nunique()
+    lines = [
+        f"Means over {n_repeats} random splits, standard errors in parentheses;",
+        "change: log-loss less that of raw columns, linear, in the same split",
+    ]
+    for name in DATA:
+        row = summary.loc[(name, "raw columns", PROJECTIONS)]["loss"]
+        lines += ["", f"{name}: log-loss of raw columns {row['mean']:.3f} ({row['sem']:.3f})"]
+        lines.append(" " * 26 + "".join(f"{kind:^30}" for kind in MAPS))
+        lines.append(f"{'directions':<26}" + f"{'accuracy %':>14}{'change':>16}" * len(MAPS))
+        for method in COLOURS:
+            cells = (
+                _cell(summary.loc[key]) if (key := (name, method, kind)) in summary.index
+                else f"{'-':>14}{'-':>16}"
+                for kind in MAPS
+            )  # fmt: skip
+            lines.append(f"{method:<26}{''.join(cells)}")
+        lines.append(f"{ITSELF:<26}{_cell(summary.loc[(name, ITSELF, '')])}")
+    return "\n".join(lines)
+
+
+def _cell(row: "pandas.Series[Any]") -> str:
+    accuracy = f"{100 * row['accuracy', 'mean']:.1f} ({100 * row['accuracy', 'sem']:.1f})"
+    change = f"{row['change', 'mean']:+.3f} ({row['change', 'sem']:.3f})"
+    return f"{accuracy:>14}{change:>16}"
+
+
+def draw_losses(results: "pandas.DataFrame") -> "Figure":
+    """Draw the log-loss of every kind of features against raw columns, a panel a data set.
+
+    Parameters
+    ----------
+    results : pandas.DataFrame
+        What `run_study` returned.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, attached to no window.
+    """
+    from matplotlib.figure import Figure
+
+    summary = _summary(results)["change"]
+    figure = Figure(figsize=(10.0, 6.4), layout="constrained")
+    panels = figure.subplots(2, 2, sharey=True)
+    heights = np.arange(len(MAPS))[::-1]
+    for panel, name in zip(panels.flat, DATA, strict=True):
+        for place, (method, colour) in enumerate(COLOURS.items()):
+            known = [k for k, kind in enumerate(MAPS) if (name, method, kind) in summary.index]
+            rows = summary.loc[[(name, method, MAPS[k]) for k in known]]
+            panel.errorbar(
+                rows["mean"],
+                heights[known] + 0.13 * (2 - place),
+                xerr=2.0 * rows["sem"],
+                fmt=MARKERS[method],
+                color=colour,
+                label=method,
+            )
+        own = summary.loc[(name, ITSELF, ""), "mean"]
+        panel.axvline(own, color=COLOURS["mixture"], linestyle=":", label=ITSELF)
+        panel.axvline(0.0, color=COLOURS["raw columns"], linewidth=0.8)
+        panel.set_title(name)
+        panel.set_yticks(heights, MAPS)
+        panel.grid(axis="x", color="#e5e7eb", zorder=0)
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in panels[-1]:
+        panel.set_xlabel("log-loss less that of raw columns, linear: mean ± 2 s.e.")
+    handles, labels = panels.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def describe_environment() -> str:
+    """Name the versions a run was made with.
+
+    Returns
+    -------
+    str
+        One line.
+    """
+    packages = ("moment-init", "scikit-learn", "numpy", "scipy")
+    versions = ", ".join(f"{package} {version(package)}" for package in packages)
+    return f"Python {platform.python_version()}, {versions}; {platform.platform()}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the study, print the tables, write the figure.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Command line; that of the process by default.
+
+    Returns
+    -------
+    int
+        Exit status.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_REPEATS} repeats")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the figure")
+    parsed = parser.parse_args(arguments)
+    results = run_study(QUICK_REPEATS if parsed.quick else N_REPEATS)
+    print(describe(results))
+    parsed.output.mkdir(parents=True, exist_ok=True)
+    path = parsed.output / "losses.png"
+    draw_losses(results).savefig(path, dpi=150)
+    print(f"figure: {path}")
+    print(describe_environment())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
