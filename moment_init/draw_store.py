@@ -212,6 +212,8 @@ def open_store(path: StorePath, *, warmup: bool = True, trim: bool = True) -> "x
         If there is nothing at `path`.
     ImportError
         If Zarr is not installed.
+    TypeError
+        If `path` is no path.
     ValueError
         If there is no store at `path`, or no draws after the warm-up in it.
 
@@ -318,7 +320,9 @@ def _remove_parts(folder: Path) -> None:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def _existing_store(path: StorePath) -> Path:
+def _existing_store(path: Any) -> Path:
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"`path` must be a string or path-like; got {type(path).__name__}.")
     folder = Path(path).absolute()
     if not folder.exists():
         raise FileNotFoundError(

@@ -15,6 +15,7 @@ from moment_init.model_variables import (
     pick_at_random,
     place_variable,
 )
+from moment_init.real_arrays import as_float_array
 from moment_init.results import MomentEstimate
 from moment_init.start_values import StartValues, draw_start_values, start_values_of
 
@@ -305,7 +306,11 @@ def _call(
     values: StartValues,
     variable: ModelVariable | None,
 ) -> FloatArray:
-    result = np.array(source(values), dtype=np.float64)
+    result = np.array(as_float_array(source(values), "mapping"))
+    if not np.all(np.isfinite(result)):
+        raise ValueError(
+            f"`mapping`: the callable of {name!r} must return finite numbers; got {result}."
+        )
     if variable is not None and result.shape != variable.shape:
         raise ValueError(
             f"`mapping`: the callable of {name!r} must return the shape of that variable, "

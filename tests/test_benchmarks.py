@@ -40,6 +40,7 @@ NAMES = (
     "out_of_core",
     "dask_scaling",
     "estimator_checks",
+    "hostile_input",
 )
 # They compile PyMC models, for minutes: tests/test_posterior_benchmarks.py and
 # tests/models/test_gradient_cost.py have their quick forms.

@@ -17,6 +17,7 @@ from moment_init.estimators.rows import EstimatorRows, distinct_rows
 from moment_init.families import Family
 from moment_init.families.links import LINKS
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
+from moment_init.real_arrays import require_unmasked
 
 __all__ = ["Inference", "MixtureGLMBase"]
 
@@ -167,7 +168,7 @@ class MixtureGLMBase(
         targets = _indicated(rows, codes)
         # Merged before responses are told apart, so that all mixtures have the same rows.
         merged = distinct_rows(rows) if options.has_own_start and self.inference == "em" else rows
-        seeds = check_random_state(self.random_state).randint(
+        seeds = _generator(self.random_state).randint(
             np.iinfo(np.int32).max, size=(len(targets), 2)
         )
         fits = tuple(
@@ -253,6 +254,7 @@ class MixtureGLMBase(
     def _validated(self, X: Any) -> NDArray[np.generic]:
         """Inputs of new rows, checked against those of the fit."""
         check_is_fitted(self)
+        require_unmasked(X, "X")
         return np.asarray(validate_data(self, X, reset=False))
 
 
@@ -261,6 +263,11 @@ def _indicated(rows: EstimatorRows, codes: Sequence[float] | None) -> list[Estim
     if codes is None:
         return [rows]
     return [replace(rows, y=(rows.y == code).astype(np.float64)) for code in codes]
+
+
+def _generator(random_state: Any) -> Any:
+    """scikit-learn's generator of a seed; for None a new one, not NumPy's that all code shares."""
+    return np.random.RandomState() if random_state is None else check_random_state(random_state)
 
 
 def _stacked(values: list[FloatArray | None]) -> FloatArray | None:
