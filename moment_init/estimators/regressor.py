@@ -80,7 +80,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     progressbar : bool, default False
         Whether to show progress.
     random_state : int, numpy.random.RandomState or None
-        Seed of the search and of the draws; an int gives the same result at every call of `fit`.
+        Seed of search and draws: an int repeats a fit; None is new, not NumPy's global generator.
 
     Attributes
     ----------

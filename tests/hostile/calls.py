@@ -273,7 +273,7 @@ def _input_models(draw: st.DrawFn) -> Call:
     weights = draw(st.sampled_from([None, "negative weight", "NaN weight", "uneven weights"]))
     options: dict[str, Any] = {}
     if weights is not None:
-        n_obs = len(block.X) if hasattr(block.X, "__len__") else 5
+        n_obs = (*getattr(block.X, "shape", ()), 5)[0]
         make, wrong = DATA_ARGUMENTS[weights]
         options, is_refused = make(max(n_obs, 3)), is_refused or wrong
     return Call(
