@@ -106,8 +106,8 @@ def require_unmasked(values: Any, name: str) -> None:
     ValueError
         If any of its values are masked.
     """
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):  # type: ignore[no-untyped-call]
-        number = int(np.ma.getmaskarray(values).sum())  # type: ignore[no-untyped-call]
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        number = int(np.ma.getmaskarray(values).sum())
         raise ValueError(
             f"`{name}` must not have masked values; got {number}. Drop or impute those rows."
         )

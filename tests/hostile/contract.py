@@ -95,7 +95,7 @@ def same(first: Any, second: Any) -> bool:
     if isinstance(first, np.ndarray):
         return _same_arrays(first, second)
     if sparse.issparse(first):
-        return first.shape == second.shape and (first != second).nnz == 0
+        return bool(first.shape == second.shape and (first != second).nnz == 0)
     if isinstance(first, Mapping):
         return list(first) == list(second) and all(same(first[key], second[key]) for key in first)
     if isinstance(first, list | tuple):

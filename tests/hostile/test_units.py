@@ -44,7 +44,7 @@ def data_of(
     return data.X, data.y, block
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", ["scaled by 1e8", "shifted by 1e6"])
 @pytest.mark.parametrize("family", sorted(SAMPLED))
 def test_fit(family: str, change: str, seed: int) -> None:
     X, y, block = data_of(family, seed)
@@ -79,7 +79,7 @@ def test_estimate(family: str, change: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("family", ["gaussian", "poisson", "gamma"])
+@pytest.mark.parametrize("family", ["gaussian", "gamma"])
 def test_regressor(family: str, change: str, seed: int) -> None:
     X, y, _ = data_of(family, seed)
     means = [
