@@ -25,6 +25,8 @@ ARGUMENT = r"`\w+"
 SKLEARN_CHECKS = "sklearn/utils/"
 """scikit-learn's own checks of arrays, whose messages its estimators share."""
 
+PYTENSOR_SETTINGS = ("floatX", "mode", "linker", "optimizer", "cxx", "warn_float64", "on_opt_error")
+
 LONGEST_CALL = 60.0
 """Seconds of the processor after which a call hangs; the slowest takes two."""
 
@@ -127,7 +129,8 @@ def _global_state() -> dict[str, Any]:
     if "pytensor" in sys.modules:
         from pytensor.configdefaults import config
 
-        found["PyTensor"] = str(config)
+        # Not all of it: some values are looked for when they are read, with a warning.
+        found["PyTensor"] = [getattr(config, name) for name in PYTENSOR_SETTINGS]
     if "sklearn" in sys.modules:
         from sklearn import get_config
 
