@@ -275,7 +275,7 @@ def _read_only(values: Any) -> Any:
 def _framed(values: Any, *, is_nullable: bool = False) -> pd.DataFrame:
     names = ["größe", "x 1", "年齢", "`tick`", "a|b"] + [f"c{k}" for k in range(values.shape[1])]
     frame = pd.DataFrame(values, columns=names[: values.shape[1]])
-    return frame.convert_dtypes(convert_integer=False) if is_nullable else frame
+    return frame.astype("Float64") if is_nullable else frame
 
 
 def _multi_indexed(values: Any) -> pd.DataFrame:
