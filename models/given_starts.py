@@ -8,6 +8,7 @@ from moment_init.data import RegressionData
 from moment_init.em import EMFit
 from moment_init.em.problem import GateCoordinates
 from moment_init.families import get_family
+from moment_init.real_arrays import as_float_array
 from moment_init.results import MomentEstimate
 from moment_init.start_values import StartValues
 
@@ -136,7 +137,7 @@ def values_from_arrays(
             "`init` must be (coefficients, biases, weights) or these and dispersion; got a "
             f"sequence of {len(init)}."
         )
-    arrays = [np.asarray(values, dtype=np.float64) for values in init]
+    arrays = [as_float_array(values, "init") for values in init]
     shapes = [(np.shape(X)[1], n_components)] + [(n_components,)] * (len(arrays) - 1)
     names = ("coefficients", "biases", "weights", "dispersion")
     for name, values, shape in zip(names, arrays, shapes, strict=False):

@@ -31,6 +31,7 @@ from pytensor.link.numba.dispatch.basic import (
 from pytensor.link.utils import fgraph_to_python
 
 from moment_init.models.kernels import jit_options
+from moment_init.notices import changed_filters
 
 __all__ = ["DataTable", "FlatPoint", "GraphCompiler"]
 
@@ -283,7 +284,7 @@ class GraphCompiler:
         }
         key = _cache_key(fgraph, source, dtypes)
         python = compile_numba_function_src(source, kind, environment, {}, cache_key=key)
-        with warnings.catch_warnings():
+        with changed_filters():
             # Large constants of a prior: compiled as ever, in every process.
             warnings.filterwarnings(
                 "ignore", ".*Cannot cache compiled function", category=numba.NumbaWarning

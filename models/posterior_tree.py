@@ -11,6 +11,7 @@ import xarray
 from moment_init.alignment import align_components
 from moment_init.exceptions import WeakSignalWarning
 from moment_init.models.specification import Specification
+from moment_init.notices import notify
 from moment_init.predictive import PosteriorDraws, draw_responses
 from moment_init.results import MomentEstimate
 from moment_init.start_values import DIMS
@@ -184,7 +185,7 @@ def _labelled(groups: dict[str, xarray.Dataset], specification: Specification) -
     finished["moment_init"] = finished["moment_init"].to_dataset().assign(shares)
     switched = float(shares["switched_share"].max())
     if switched > NOTABLE_SHARE:
-        warnings.warn(
+        notify(
             f"Labels of components switch in {switched:.0%} of a chain's draws: anchors are close. "
             "`align_components(tree, ...)` matches them to a fit or estimate; a smaller "
             "`anchor_angle` holds them apart.",

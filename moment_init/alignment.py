@@ -172,7 +172,7 @@ class _Task:
 def _pose(tree: Any, reference: Any, dim: Any, var_names: Any, group: str) -> _Task:
     """Check the arguments and find out what is to be compared."""
     dataset = _group_of(tree, group)
-    names = (dim,) if isinstance(dim, str) else tuple(dim)
+    names = (dim,) if isinstance(dim, str) else _checked_dims(dim)
     names += tuple(name.format(names[0]) for name in _SECOND_DIMS)
     arrays = _comparable_draws(dataset, names, group)
     target = None if reference is None else reference_variables(reference, names[0], group)
@@ -182,7 +182,15 @@ def _pose(tree: Any, reference: Any, dim: Any, var_names: Any, group: str) -> _T
     return _Task(group.strip("/"), dims, matched, target, best_draw(tree, group))
 
 
-def _group_of(tree: Any, group: str) -> "xarray.Dataset":
+def _checked_dims(dim: Any) -> tuple[str, ...]:
+    """Several names of dims."""
+    is_sequence = isinstance(dim, Sequence) and len(dim) > 0
+    if not is_sequence or not all(isinstance(name, str) for name in dim):
+        raise TypeError(f"`dim` must be the name of a dim, or several names; got {dim!r}.")
+    return tuple(dim)
+
+
+def _group_of(tree: Any, group: Any) -> "xarray.Dataset":
     import xarray
 
     if not isinstance(tree, xarray.DataTree):
@@ -191,7 +199,7 @@ def _group_of(tree: Any, group: str) -> "xarray.Dataset":
             "one with arviz.convert_to_datatree or xarray.DataTree.from_dict."
         )
     paths = [path for path, _ in tree.subtree_with_keys if path != "."]
-    if group.strip("/") not in paths:
+    if not isinstance(group, str) or group.strip("/") not in paths:
         raise ValueError(
             f"`group` must be a group of the tree; got {group!r}, and the tree has "
             f"{', '.join(map(repr, paths)) or 'none'}. Name one of them."

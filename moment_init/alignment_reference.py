@@ -15,6 +15,7 @@ from moment_init.alignment_variables import (
     draws_by_component,
     stack_draws,
 )
+from moment_init.real_arrays import as_float_array
 from moment_init.relabelling import permutations_among
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def _labelled(name: str, array: Any, dim: str) -> "xarray.DataArray":
 
     if isinstance(array, xarray.DataArray):
         return _from_dataset(array.to_dataset(name=name), dim, 0)[name]
-    values = np.asarray(array, dtype=np.float64)
+    values = as_float_array(array, "reference")
     if values.ndim == 0:
         raise ValueError(
             f"`reference` must hold arrays whose last axis is the component; got the number "

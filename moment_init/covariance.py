@@ -10,7 +10,13 @@ from scipy.linalg import eigh
 from moment_init.blocks import read_block, source_of, sum_over_blocks
 from moment_init.row_sources.scatter import known_scatter
 
-__all__ = ["COLLINEAR_TOLERANCE", "CorrelationFit", "fit_correlation"]
+__all__ = [
+    "COLLINEAR_TOLERANCE",
+    "CorrelationFit",
+    "fit_correlation",
+    "require_safe_spreads",
+    "rough_units",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -25,9 +31,10 @@ CONSTANT_TOLERANCE = 1e-12
 ROUGH_ROWS = 1000
 
 # A mean of so many standard deviations costs two of the sixteen digits of a variance that is
-# summed about zero, and spares a subtraction. Spreads in this range have squares without overflow.
+# summed about zero, and spares a subtraction. Spreads in this range have squares, and variances of
+# coefficients have ratios, that neither overflow nor vanish.
 SMALL_MEAN = 10.0
-SAFE_SPREADS = (1e-100, 1e100)
+SAFE_SPREADS = (1e-75, 1e75)
 
 # Columns are collinear when the correlation matrix has an eigenvalue below this: inverting it
 # would leave fewer than six of sixteen digits.
@@ -96,7 +103,7 @@ def fit_correlation(
         centre, spread, shift = known.mean, np.ones(n_features), np.zeros(n_features)
         covariance = known.products / total
     else:
-        centre, spread = _rough_units(features, weights)
+        centre, spread = rough_units(features, weights)
         first, second = _sums_in_units(features, weights, centre, spread)
         shift = first / total
         covariance = second / total - np.outer(shift, shift)
@@ -111,9 +118,10 @@ def fit_correlation(
         standardised = (rows - mean) / scales
         fourth = weights @ np.square(np.square(standardised).sum(axis=1)) / total
         shrinkage = _ledoit_wolf_shrinkage(correlation, float(fourth), n_obs)
-    if n_obs > n_features:
-        _require_independent_columns(correlation, names, argument)
     shrunk = (1.0 - shrinkage) * correlation + shrinkage * np.eye(n_features)
+    # Few rows make every matrix singular; what shrinkage leaves of it must still be invertible.
+    tested = correlation if n_obs > n_features else shrunk
+    _require_independent_columns(tested, names, argument)
     return CorrelationFit(mean=mean, scales=scales, correlation=shrunk, shrinkage=shrinkage)
 
 
@@ -142,13 +150,27 @@ def _is_safe(spread: FloatArray) -> NDArray[np.bool_]:
     return np.asarray((spread > SAFE_SPREADS[0]) & (spread < SAFE_SPREADS[1]))
 
 
-def _rough_units(
+def rough_units(
     features: NDArray[np.generic], weights: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Centre and unit of each column, from rows spread over the data; 0 and 1 wherever they serve.
 
     Sums are taken about it: a large common level would otherwise cancel away the digits of the
     variance.
+
+    Parameters
+    ----------
+    features : numpy.ndarray, shape (n_obs, n_features)
+        Checked inputs.
+    weights : numpy.ndarray, shape (n_obs,)
+        Weight of each row.
+
+    Returns
+    -------
+    centre : numpy.ndarray, shape (n_features,)
+        What is to be subtracted.
+    unit : numpy.ndarray, shape (n_features,)
+        What is to be divided by.
     """
     if source_of(features) is None:
         counted = np.flatnonzero(weights)
@@ -156,7 +178,9 @@ def _rough_units(
     else:  # all rows count there
         rows = np.arange(0, len(weights), max(1, len(weights) // ROUGH_ROWS))
     sample = np.asarray(features[rows], dtype=np.float64)
-    centre, spread = sample.mean(axis=0), sample.std(axis=0)
+    largest = np.abs(sample).max(axis=0)
+    size = np.where(largest > 0.0, largest, 1.0)  # sums of larger values, or squares, overflow
+    centre, spread = size * (sample / size).mean(axis=0), size * (sample / size).std(axis=0)
     is_safe = _is_safe(spread)
     is_near = is_safe & (np.abs(centre) <= SMALL_MEAN * spread)
     unit = np.where(is_safe | (spread == 0.0), 1.0, spread)
@@ -173,6 +197,34 @@ def _require_variation(
         raise ValueError(
             f"`{argument}` must not have constant columns; got {listed}. "
             "Drop them: every component has an intercept of its own."
+        )
+    require_safe_spreads(scales, names, argument)
+
+
+def require_safe_spreads(scales: FloatArray, names: tuple[str, ...], argument: str = "X") -> None:
+    """Raise for columns whose squares are no numbers, and name the first.
+
+    Parameters
+    ----------
+    scales : numpy.ndarray, shape (n_features,)
+        Standard deviations of the columns.
+    names : tuple of str
+        Names of the columns.
+    argument : str, default "X"
+        What the caller calls the inputs.
+
+    Raises
+    ------
+    ValueError
+        For a standard deviation that is too large or too small.
+    """
+    smallest, largest = SAFE_SPREADS
+    is_safe = (scales > smallest) & (scales < largest)
+    if not is_safe.all():
+        column = int(np.argmin(is_safe))
+        raise ValueError(
+            f"`{argument}` must have columns with standard deviations from {smallest:g} to "
+            f"{largest:g}; got {scales[column]:g} for {names[column]!r}. Change its units."
         )
 
 

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from moment_init.blocks import read_block, row_blocks, source_of
 from moment_init.families import Family, get_family
 from moment_init.groups import validate_groups
+from moment_init.real_arrays import as_real_array
 from moment_init.row_sources.columns import take_rows
-from moment_init.row_sources.detection import in_memory, is_elsewhere
+from moment_init.row_sources.detection import is_elsewhere
 
 __all__ = [
     "RegressionData",
@@ -23,6 +24,9 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
+
+RESPONSE_RANGES = (1e-75, 1e75)
+"""Variances, and products of two of them, are then in the range of doubles."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,7 +198,7 @@ def validate_features(
     if hasattr(X, "toarray") or hasattr(X, "sparse"):
         raise TypeError(f"`{name}` must be dense; got {type(X).__name__}. Pass `{name}.toarray()`.")
     names = _column_names(X, name)
-    features = _as_real_array(X, name)
+    features = as_real_array(X, name)
     if features.ndim != 2:
         raise ValueError(
             f"`{name}` must be two-dimensional, (n_obs, n_features); got shape {features.shape}. "
@@ -234,7 +238,7 @@ def validate_row_vector(values: Any, name: str, n_obs: int) -> FloatArray:
     ValueError
         For a wrong shape, missing or infinite values.
     """
-    array = _as_real_array(values, name)
+    array = as_real_array(values, name)
     if array.shape != (n_obs,):
         raise ValueError(
             f"`{name}` must have shape ({n_obs},), one value per row of `X`; got {array.shape}. "
@@ -263,41 +267,6 @@ def _column_names(X: Any, name: str) -> tuple[str, ...]:
     return names
 
 
-def _as_real_array(values: Any, name: str) -> NDArray[np.generic]:
-    """Turn an argument into a numeric array, or say which part of it is not numeric."""
-    if hasattr(values, "dtypes") and hasattr(values, "columns"):
-        _require_numeric_columns(in_memory(values, name), name)
-        array = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    else:
-        array = np.asarray(in_memory(values, name))
-    if array.dtype == object:
-        try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"`{name}` must hold real numbers; got objects that are not ({error}). "
-                "Encode or drop them."
-            ) from error
-    if array.dtype.kind not in "biuf":
-        raise TypeError(
-            f"`{name}` must hold real numbers; got dtype {array.dtype}. Convert it to float."
-        )
-    return np.asarray(array)
-
-
-def _require_numeric_columns(frame: Any, name: str) -> None:
-    """Name the columns of a DataFrame that are not real numbers."""
-    wrong = [
-        f"{column} ({dtype})"
-        for column, dtype in zip(frame.columns, frame.dtypes, strict=True)
-        if getattr(dtype, "kind", "O") not in "biuf"
-    ]
-    if wrong:
-        raise TypeError(
-            f"`{name}` must hold real numbers; got columns {', '.join(wrong)}. Encode or drop them."
-        )
-
-
 def _require_finite_rows(
     features: NDArray[np.generic], name: str, feature_names: Sequence[str]
 ) -> None:
@@ -323,6 +292,12 @@ def _require_variation(
         raise ValueError(
             f"`y` must vary; got {values[0]:g} in all {len(values)} rows with a positive weight, "
             "which says nothing about any component. Check the column that was passed."
+        )
+    smallest, largest = RESPONSE_RANGES
+    if not smallest < np.ptp(values / 2.0) < largest:  # halves, whose difference is a number
+        raise ValueError(
+            f"`y` must vary by more than {smallest:g} and less than {largest:g}, whose squares are "
+            f"numbers; got values from {values.min():g} to {values.max():g}. Change its units."
         )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tensorly.cp_tensor import CPTensor
 from tensorly.decomposition import parafac, symmetric_parafac_power_iteration
 
+from moment_init.notices import changed_filters
 from moment_init.power_iteration import (
     POWER_ROUNDS,
     STARTS_PER_COMPONENT,
@@ -176,7 +177,7 @@ def refine_components(tensor: FloatArray, directions: FloatArray) -> FloatArray:
     start = CPTensor(
         (np.ones(len(coefficients)), [directions * coefficients, directions, directions])
     )
-    with warnings.catch_warnings():
+    with changed_filters():
         # A singular normal matrix in a sweep only means that the refinement is not taken.
         warnings.simplefilter("ignore")
         try:

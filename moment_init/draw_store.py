@@ -218,6 +218,8 @@ def open_store(
         If there is nothing at `path`.
     ImportError
         If Zarr is not installed.
+    TypeError
+        If `path` is no path.
     ValueError
         If there is no store at `path`, or no draws after the warm-up in it; if log-likelihoods
         are asked for and the store has no rows, which those of `sample` have.
@@ -328,7 +330,9 @@ def _remove_parts(folder: Path) -> None:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def _existing_store(path: StorePath) -> Path:
+def _existing_store(path: Any) -> Path:
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"`path` must be a string or path-like; got {type(path).__name__}.")
     folder = Path(path).absolute()
     if not folder.exists():
         raise FileNotFoundError(

@@ -1,6 +1,5 @@
 """The entry point `estimate`: wires input model, moments, decomposition and recovery together."""
 
-import warnings as python_warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -17,6 +16,8 @@ from moment_init.families import Family
 from moment_init.formulas import takes_formula
 from moment_init.input_findings import with_input_findings
 from moment_init.input_resolution import InputModelName, apply_features, resolve_input
+from moment_init.notices import notify
+from moment_init.real_arrays import as_float_array
 from moment_init.responses.boundary import takes_responses
 from moment_init.results import MomentEstimate
 from moment_init.row_sources.posing import (
@@ -224,7 +225,7 @@ def estimate(
             result = apply_known_parameters(problem, result, *known)
     result = with_input_findings(problem, result)
     for warning in result.warnings:
-        python_warnings.warn(warning, WeakSignalWarning, stacklevel=4)
+        notify(warning, WeakSignalWarning, stacklevel=4)
     return result
 
 
@@ -290,7 +291,7 @@ def _known_parameters(
 
 def _known_parameter(values: ArrayLike, name: str, n_components: int) -> FloatArray:
     """Check known scales or biases and give each component one."""
-    array = np.asarray(values, dtype=np.float64)
+    array = as_float_array(values, name)
     if array.shape not in {(), (n_components,)} or not np.all(np.isfinite(array)):
         raise ValueError(
             f"`{name}` must be a finite number or one per component, shape ({n_components},); "

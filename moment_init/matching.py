@@ -4,6 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
+from moment_init.real_arrays import as_float_array
+
 __all__ = ["angles_in_degrees", "match_components"]
 
 FloatArray = NDArray[np.float64]
@@ -30,8 +32,10 @@ def match_components(
 
     Raises
     ------
+    TypeError
+        For columns that are not real numbers.
     ValueError
-        If the shapes differ.
+        If the shapes differ, and for columns without a direction: zero, missing or infinite.
 
     Examples
     --------
@@ -39,10 +43,7 @@ def match_components(
     >>> match_components(np.array([[0.0, -1.0], [1.0, 0.1]]), np.eye(2))
     array([1, 0])
     """
-    cosines = _cosines(estimated, reference)
-    gains = cosines if signed else np.abs(cosines)
-    _, index = linear_sum_assignment(-gains.T)
-    return np.asarray(index)
+    return _matched(*_unit_pair(estimated, reference), signed=signed)
 
 
 def angles_in_degrees(
@@ -64,15 +65,21 @@ def angles_in_degrees(
     numpy.ndarray, shape (n_components,)
         Angles in degrees, in the order of `reference`.
 
+    Raises
+    ------
+    TypeError
+        For columns that are not real numbers.
+    ValueError
+        If the shapes differ, and for columns without a direction: zero, missing or infinite.
+
     Examples
     --------
     >>> import numpy as np
     >>> angles_in_degrees(np.array([[0.0, -1.0], [1.0, 0.0]]), np.eye(2))
     array([0., 0.])
     """
-    index = match_components(estimated, reference, signed=signed)
-    first = _unit_columns(estimated)[:, index]
-    second = _unit_columns(reference)
+    first, second = _unit_pair(estimated, reference)
+    first = first[:, _matched(first, second, signed=signed)]
     if not signed:
         first = first * np.where(np.sum(first * second, axis=0) < 0.0, -1.0, 1.0)
     # Not by the arc cosine, which loses half the digits of a small angle.
@@ -82,15 +89,35 @@ def angles_in_degrees(
     return np.asarray(np.degrees(2.0 * half))
 
 
-def _unit_columns(columns: ArrayLike) -> FloatArray:
-    matrix = np.asarray(columns, dtype=np.float64)
-    return np.asarray(matrix / np.linalg.norm(matrix, axis=0))
+def _unit_columns(columns: ArrayLike, name: str) -> FloatArray:
+    matrix = as_float_array(columns, name)
+    if matrix.ndim != 2 or 0 in matrix.shape or not np.all(np.isfinite(matrix)):
+        raise ValueError(
+            f"`{name}` must be finite, of shape (n_features, n_components); got shape "
+            f"{matrix.shape} with {int(np.sum(~np.isfinite(matrix)))} values that are not."
+        )
+    largest = np.abs(matrix).max(axis=0)
+    if not largest.all():
+        raise ValueError(
+            f"`{name}` must have a direction in every column; got column {int(np.argmin(largest))} "
+            "of zeros. Leave it out."
+        )
+    scaled = matrix / largest  # whose squares neither overflow nor vanish
+    return np.asarray(scaled / np.linalg.norm(scaled, axis=0))
 
 
-def _cosines(estimated: ArrayLike, reference: ArrayLike) -> FloatArray:
-    first, second = _unit_columns(estimated), _unit_columns(reference)
+def _unit_pair(estimated: ArrayLike, reference: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    first, second = _unit_columns(estimated, "estimated"), _unit_columns(reference, "reference")
     if first.shape != second.shape:
         raise ValueError(
             f"`estimated` must have the shape of `reference`, {second.shape}; got {first.shape}."
         )
-    return np.asarray(first.T @ second)
+    return first, second
+
+
+def _matched(first: FloatArray, second: FloatArray, *, signed: bool) -> NDArray[np.intp]:
+    """Order of the first unit columns that has the largest total cosine with the second."""
+    cosines = first.T @ second
+    gains = cosines if signed else np.abs(cosines)
+    _, index = linear_sum_assignment(-gains.T)
+    return np.asarray(index)

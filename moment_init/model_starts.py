@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from moment_init.arguments import RandomSeed, make_generator
 from moment_init.em.result import EMFit
 from moment_init.model_variables import ModelVariable, pick_at_random, place_variable
+from moment_init.real_arrays import as_float_array
 from moment_init.results import MomentEstimate
 from moment_init.start_targets import Backend, StartTarget, SupportCheck, validate_target
 from moment_init.start_values import StartValues, draw_start_values, start_values_of
@@ -306,7 +307,11 @@ def _call(
     values: StartValues,
     variable: ModelVariable | None,
 ) -> FloatArray:
-    result = np.array(source(values), dtype=np.float64)
+    result = np.array(as_float_array(source(values), "mapping"))
+    if variable is None and not np.all(np.isfinite(result)):  # a model has its own rules
+        raise ValueError(
+            f"`mapping`: the callable of {name!r} must return finite numbers; got {result}."
+        )
     if variable is not None and result.shape != variable.shape:
         raise ValueError(
             f"`mapping`: the callable of {name!r} must return the shape of that variable, "

@@ -26,6 +26,9 @@ _SMALLEST_SPREAD = 0.05
 are twenty spreads apart cannot be confused, and an element that agrees with the reference by chance
 must not outvote all others."""
 
+_FARTHEST = 1e140
+"""Distances in spreads are held below this, so that sums of their squares do not overflow."""
+
 _MAX_ROUNDS = 20
 """Rounds of matching and measuring. Each changes fewer draws than the one before, and two or three
 suffice; a handful of draws half-way between two labels could go to and fro."""
@@ -152,7 +155,7 @@ def _costs(draws: FloatArray, reference: FloatArray, spreads: FloatArray) -> Flo
     draws, reference = draws[..., used] / spreads[used], reference[..., used] / spreads[used]
     result = np.empty((draws.shape[0], reference.shape[0], draws.shape[1]))
     for index, component in enumerate(reference):
-        difference = draws - component
+        difference = np.clip(draws - component, -_FARTHEST, _FARTHEST)
         np.einsum("ije,ije->ij", difference, difference, out=result[:, index])
     return result
 

@@ -44,15 +44,17 @@ def angle_error(
         return 0.0
     projector = np.eye(len(direction)) - np.outer(direction, direction)
     tangent = projector @ covariance @ projector / scale**2
-    trace, squares = float(np.trace(tangent)), float(np.square(tangent).sum())
+    trace = float(np.trace(tangent))
     if trace <= 0.0:
         return 0.0
+    # As a share of the squared trace, which itself leaves the range of doubles in extreme units.
+    squares = float(np.square(tangent / trace).sum())
     if n_degrees is not None:
         # Unbiased for a Wishart matrix; never below that of a sphere in n_features - 1 dimensions.
-        unbiased = n_degrees**2 * (squares - trace**2 / n_degrees)
+        unbiased = n_degrees**2 * (squares - 1.0 / n_degrees)
         unbiased /= (n_degrees - 1) * (n_degrees + 2)
-        squares = max(unbiased, trace**2 / (len(direction) - 1))
-    quantile = squares / trace * float(chi2.ppf(COVERAGE, trace**2 / squares))
+        squares = max(unbiased, 1.0 / (len(direction) - 1))
+    quantile = squares * trace * float(chi2.ppf(COVERAGE, 1.0 / squares))
     return float(np.degrees(np.arctan(np.sqrt(quantile))) / 2.0)
 
 

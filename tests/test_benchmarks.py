@@ -43,6 +43,7 @@ NAMES = (
     "dask_scaling",
     "estimator_checks",
     "several_responses",
+    "hostile_input",
 )
 # They compile PyMC models, for minutes: tests/test_posterior_benchmarks.py and
 # tests/models/test_gradient_cost.py have their quick forms.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.notices import changed_filters
+
 if TYPE_CHECKING:
     import xarray
 
@@ -57,7 +59,7 @@ def assess_convergence(tree: "xarray.DataTree") -> Convergence:
 
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
     divergences = float(stats["diverging"].sum()) if "diverging" in stats else np.nan
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with changed_filters(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # parameters that do not vary
         sizes = _varying(az.ess(_parameters(tree), method="bulk"), tree)
     smallest = float(sizes.min()) if sizes.size else np.nan
@@ -99,7 +101,7 @@ def find_rhat(tree: "xarray.DataTree") -> FloatArray:
 
     if tree["posterior"].sizes["chain"] < 2:
         return np.empty(0)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with changed_filters(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # parameters that do not vary
         found = az.rhat(_parameters(tree))
     values = np.hstack([np.ravel(found[name].values) for name in found.data_vars])

@@ -1,6 +1,5 @@
 """Fits by EM, each from a start of its own."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -13,7 +12,7 @@ from moment_init.comparison.rows import ComparedRows
 from moment_init.em import EMFit, fit_em
 from moment_init.em.progress import track
 from moment_init.em.start_records import BREAKDOWNS
-from moment_init.exceptions import ConvergenceWarning
+from moment_init.notices import quiet_notices
 
 __all__ = [
     "FAILED",
@@ -175,8 +174,7 @@ def timed_fit(
 
 
 def _fit(rows: ComparedRows, n_components: int, **arguments: Any) -> EMFit:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it is in the fit's status
+    with quiet_notices():  # it is in the fit's status
         return fit_em(rows.X, rows.y, n_components, progressbar=False, **rows.block, **arguments)
 
 

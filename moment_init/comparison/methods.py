@@ -1,6 +1,5 @@
 """The methods that are compared, run one after another."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from moment_init.comparison.rows import ComparedRows
 from moment_init.em import EMFit
 from moment_init.em.start_records import BREAKDOWNS
 from moment_init.estimation import estimate
+from moment_init.notices import quiet_notices
 from moment_init.results import Status
 
 if TYPE_CHECKING:
@@ -172,8 +172,7 @@ def _moment_status(rows: ComparedRows, n_components: int, rng: np.random.Generat
     block = dict(rows.block)
     if block.pop("gating") is not None:
         return ""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the status says it
+    with quiet_notices():  # the status says it
         try:
             found = estimate(rows.X, rows.y, n_components, random_seed=rng, **block)
         except BREAKDOWNS:  # among them that the moments cannot identify so many components

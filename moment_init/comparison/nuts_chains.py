@@ -1,6 +1,5 @@
 """Posteriors by NUTS, from the tensor start and from PyMC's own, and the optima they lead to."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -14,7 +13,7 @@ from moment_init.blocks import single_threaded_blas
 from moment_init.comparison.em_runs import EMRun, timed_fit
 from moment_init.comparison.rows import ComparedRows
 from moment_init.em import EMFit
-from moment_init.exceptions import WeakSignalWarning
+from moment_init.notices import quiet_notices
 from moment_init.sampling import sample
 
 if TYPE_CHECKING:
@@ -93,8 +92,7 @@ def run_tensor_nuts(
         How long it took, the compilation of the model included.
     """
     begin = perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakSignalWarning)  # labels are matched, and counted
+    with quiet_notices():  # labels are matched, and counted
         tree = sample(
             rows.X,
             rows.y,

@@ -18,6 +18,7 @@ from moment_init.comparison.figures import PANELS, comparison_figure
 from moment_init.comparison.measures import with_minus
 from moment_init.comparison.page_style import STYLE
 from moment_init.comparison.representatives import reference_method
+from moment_init.notices import changed_filters
 
 if TYPE_CHECKING:
     from moment_init.comparison.result import Comparison
@@ -157,7 +158,7 @@ def _figures(comparison: "Comparison") -> str:
 def _figure(comparison: "Comparison", name: str) -> str:
     buffer = BytesIO()
     figure = comparison_figure(comparison, [name])
-    with warnings.catch_warnings():
+    with changed_filters():
         # A name may have letters that matplotlib's font lacks; the tables have them.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -186,7 +187,7 @@ def _parameters(comparison: "Comparison") -> str:
     method = reference_method(comparison)
     posterior = comparison.trees[method]["posterior"].to_dataset()
     names = [name for name in _SUMMARISED if name in posterior]
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with changed_filters(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # of constants, whose diagnostics are NaN
         summary = az.summary(posterior[names], ci_prob=INTERVAL, ci_kind="eti", round_to="none")
     heads = "".join(f'<th scope="col">{escape(_head(str(name)))}</th>' for name in summary.columns)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from moment_init.comparison.rows import ComparedRows
+from moment_init.notices import changed_filters
 from moment_init.predictive import PosteriorDraws, draw_log_likelihoods
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def score_loo(tree: "xarray.DataTree") -> LooScore:
     if is_approximate:
         tree, n_dropped = _of_positive_density(tree)
         stats = tree["sample_stats"].to_dataset()
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with changed_filters(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # large Pareto k are counted and said in words
         try:
             if is_approximate:
@@ -191,7 +192,7 @@ def score_loo(tree: "xarray.DataTree") -> LooScore:
             else:
                 reff = _relative_efficiency(tree)
                 elpd = az.loo(tree, pointwise=True, var_name="y", reff=reff)
-        except ValueError as error:  # too few draws, or draws that do not vary
+        except (ValueError, IndexError) as error:  # too few draws, or draws that do not vary
             return LooScore(None, str(error), n_dropped)
     if not np.isfinite(elpd.elpd):
         return LooScore(None, f"the elpd is {elpd.elpd}", n_dropped)
@@ -304,7 +305,7 @@ def _arviz_compare(scores: Mapping[str, Any], reference: str | None) -> "pandas.
     """What ``arviz.compare`` returns, with one name of columns for any reference."""
     import arviz as az
 
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with changed_filters(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # weights of rows whose density underflows
         table: pandas.DataFrame = az.compare(dict(scores), reference=reference, round_to="none")
     if reference is not None:

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from moment_init.comparison.rows import ComparedRows
 from moment_init.matching import angles_in_degrees
+from moment_init.real_arrays import as_float_array
 from moment_init.simulation import MixtureData
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _named_values(truth: Any) -> dict[str, Any]:
 
 def _checked(name: str, values: Any, shape: tuple[int, ...]) -> FloatArray:
     try:
-        array = np.array(values, dtype=np.float64)
+        array = np.array(as_float_array(values, "truth"))
     except (TypeError, ValueError) as error:
         raise TypeError(f"`truth` must have {name} of real numbers; got {values!r}.") from error
     if array.shape != shape or not np.all(np.isfinite(array)):

@@ -1,6 +1,5 @@
 """The entry point `fit_em`: wires data, starts, climbs and the result together."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -45,6 +44,7 @@ from moment_init.formulas import takes_formula
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.likelihood.gate_density import gate_size
 from moment_init.likelihood.maximise import MaximiseResult
+from moment_init.notices import notify
 from moment_init.responses.boundary import takes_responses
 from moment_init.results import MomentEstimate
 from moment_init.row_sources.em_rows import (
@@ -260,7 +260,7 @@ def fit_em(
         if data is not given and source is None:
             fit = with_uncounted(fit, given, covariates)
     if not fit.converged:
-        warnings.warn(convergence_message(end), ConvergenceWarning, stacklevel=4)
+        notify(convergence_message(end), ConvergenceWarning, stacklevel=4)
     return fit
 
 

@@ -10,6 +10,7 @@ from moment_init.em.first_steps import fit_responsibilities, fit_single
 from moment_init.em.problem import EMProblem, Restrictions
 from moment_init.em.result import EMFit
 from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.real_arrays import as_float_array
 from moment_init.results import MomentEstimate
 
 __all__ = ["given_starts"]
@@ -89,7 +90,7 @@ def _from_fit(problem: EMProblem, fit: EMFit) -> MixtureParameters:
 
 def _from_arrays(arrays: tuple[Any, ...] | list[Any]) -> MixtureParameters:
     try:
-        parts = [None if part is None else np.asarray(part, dtype=np.float64) for part in arrays]
+        parts = [None if part is None else as_float_array(part, "init") for part in arrays]
     except (TypeError, ValueError) as error:
         raise TypeError(f"{_EXPECTED}; got a tuple of what are no arrays ({error}).") from error
     coefficients, biases, weights = parts[:3]

@@ -15,6 +15,7 @@ from moment_init.em.problem import EMProblem, GateCoordinates, Restrictions
 from moment_init.groups import group_order, require_constant_in_groups
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.real_arrays import as_float_array
 from moment_init.row_sources.detection import is_elsewhere
 from moment_init.row_sources.posing import standardised_response
 from moment_init.row_sources.standardising import (
@@ -37,8 +38,7 @@ FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 GateKind = Literal["softmax", "gaussian"]
 
-INTERCEPT = "intercept"
-DISPERSION = "dispersion"
+INTERCEPT, DISPERSION = "intercept", "dispersion"
 """Names that `shared` takes beside those of the columns."""
 
 _WEIGHT_TOLERANCE = 1e-8
@@ -372,7 +372,7 @@ def _shared_entries(shared: Any, data: RegressionData) -> tuple[tuple[int, ...],
 
 
 def _checked_weights(fixed_weights: ArrayLike, n_components: int) -> FloatArray:
-    weights = np.asarray(fixed_weights, dtype=np.float64)
+    weights = as_float_array(fixed_weights, "fixed_weights")
     is_right = weights.shape == (n_components,) and bool(np.all(weights > 0.0))
     if not is_right or abs(weights.sum() - 1.0) > _WEIGHT_TOLERANCE:
         raise ValueError(
@@ -385,7 +385,7 @@ def _checked_weights(fixed_weights: ArrayLike, n_components: int) -> FloatArray:
 def _checked_directions(
     fixed_directions: ArrayLike, n_features: int, n_components: int
 ) -> FloatArray:
-    directions = np.asarray(fixed_directions, dtype=np.float64)
+    directions = as_float_array(fixed_directions, "fixed_directions")
     if directions.shape != (n_features, n_components) or not np.all(np.isfinite(directions)):
         raise ValueError(
             f"`fixed_directions` must be finite, of shape (n_features, n_components) = "

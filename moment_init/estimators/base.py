@@ -17,6 +17,7 @@ from moment_init.estimators.rows import EstimatorRows, distinct_rows
 from moment_init.families import Family
 from moment_init.families.links import LINKS
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
+from moment_init.real_arrays import require_unmasked
 
 __all__ = ["Inference", "MixtureGLMBase"]
 
@@ -254,6 +255,7 @@ class MixtureGLMBase(
     def _validated(self, X: Any) -> NDArray[np.generic]:
         """Inputs of new rows, checked against those of the fit."""
         check_is_fitted(self)
+        require_unmasked(X, "X")
         return np.asarray(validate_data(self, X, reset=False))
 
 

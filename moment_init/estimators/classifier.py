@@ -14,6 +14,7 @@ from moment_init.data import validate_sample_weight
 from moment_init.estimators.base import MixtureGLMBase
 from moment_init.estimators.rows import validate_rows
 from moment_init.families import Family, get_family
+from moment_init.real_arrays import require_unmasked
 
 __all__ = ["MixtureGLMClassifier"]
 
@@ -81,8 +82,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     progressbar : bool, default False
         Whether to show progress.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None
-        Seed of the search and of the draws; an int gives the same result at every call of `fit`.
-        None takes a fresh one and leaves NumPy's global generator alone.
+        Seed of search and draws: an int repeats a fit; None is new, not NumPy's global generator.
 
     Attributes
     ----------
@@ -172,6 +172,8 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         WeakSignalWarning
             If there are fewer rows than parameters.
         """
+        require_unmasked(X, "X")
+        require_unmasked(y, "y")
         features, labels = validate_data(self, X, y, ensure_min_samples=2, dtype="numeric")
         check_classification_targets(labels)
         weights = validate_sample_weight(sample_weight, len(labels))

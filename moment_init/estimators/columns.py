@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag, eigh
 
 from moment_init.blocks import read_block, sum_over_blocks
-from moment_init.covariance import COLLINEAR_TOLERANCE
+from moment_init.covariance import COLLINEAR_TOLERANCE, require_safe_spreads, rough_units
 from moment_init.em.information import LaplaceApproximation
 from moment_init.em.result import EMFit
 
@@ -155,7 +155,7 @@ def column_axes(X: NDArray[np.generic], weights: FloatArray, n_axes: int) -> Col
     Raises
     ------
     ValueError
-        If no column varies.
+        If no column varies, or one by too much or too little to be squared.
     """
     n_features = X.shape[1]
     mean, scales, correlation = _correlation(X, weights)
@@ -165,6 +165,7 @@ def column_axes(X: NDArray[np.generic], weights: FloatArray, n_axes: int) -> Col
             f"`X` must have a column that varies; got {n_features} that are constant in the rows "
             "of positive weight. Check the columns that were passed."
         )
+    require_safe_spreads(scales[varies], tuple(f"x{k}" for k in np.flatnonzero(varies)))
     values, vectors = eigh(correlation[np.ix_(varies, varies)])
     rank = int(np.sum(values > _SMALLEST_EIGENVALUE))
     if min(rank, n_axes) == n_features:
@@ -181,19 +182,19 @@ def _correlation(
     """Means, standard deviations and correlations of columns, of which some may be constant."""
     n_obs, n_features = X.shape
     shares = weights / weights.sum()
-    # About the first row, so that a common level does not cancel the digits of the variance.
-    origin = np.asarray(X[0], dtype=np.float64)
+    # In rough units, so that a common level does not cancel the digits of the variance.
+    origin, unit = rough_units(X, weights)
 
     def first_moments(rows: slice) -> tuple[FloatArray, ...]:
-        return (shares[rows] @ (read_block(X, rows) - origin),)
+        return (shares[rows] @ ((read_block(X, rows) - origin) / unit),)
 
-    mean = origin + sum_over_blocks(first_moments, n_obs, 2 * n_features)[0]
+    mean = origin + unit * sum_over_blocks(first_moments, n_obs, 2 * n_features)[0]
 
     def second_moments(rows: slice) -> tuple[FloatArray, ...]:
-        centred = read_block(X, rows) - mean
+        centred = (read_block(X, rows) - mean) / unit
         return ((centred * shares[rows, None]).T @ centred,)
 
     covariance = sum_over_blocks(second_moments, n_obs, 3 * n_features)[0]
     scales = np.sqrt(np.diag(covariance))
     safe = np.where(scales > 0.0, scales, 1.0)
-    return mean, scales, covariance / np.outer(safe, safe)
+    return mean, unit * scales, covariance / np.outer(safe, safe)

@@ -12,8 +12,9 @@ from moment_init.em import EMFit, fit_em
 from moment_init.estimators.columns import ColumnAxes, affordable_size, column_axes
 from moment_init.estimators.rows import EstimatorRows
 from moment_init.estimators.warning_types import EstimatorConvergenceWarning
-from moment_init.exceptions import ConvergenceWarning, WeakSignalWarning
+from moment_init.exceptions import WeakSignalWarning
 from moment_init.families import Family
+from moment_init.notices import quiet_notices
 from moment_init.sampling import sample
 
 if TYPE_CHECKING:
@@ -175,8 +176,7 @@ def _reduction(
 
 
 def _run(rows: EstimatorRows, n_components: int, options: MixtureOptions, seed: int) -> EMFit:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # said below, for both libraries
+    with quiet_notices():  # said below, for both libraries
         fit = fit_em(
             rows.inputs,
             rows.y,

@@ -13,6 +13,7 @@ from moment_init.estimators.deviance import deviance_explained
 from moment_init.estimators.rows import refuses_negative, validate_rows
 from moment_init.families import Family, get_family
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
+from moment_init.real_arrays import require_no_dates, require_unmasked
 
 __all__ = ["MixtureGLMRegressor"]
 
@@ -80,8 +81,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     progressbar : bool, default False
         Whether to show progress.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None
-        Seed of the search and of the draws; an int gives the same result at every call of `fit`.
-        None takes a fresh one and leaves NumPy's global generator alone.
+        Seed of search and draws: an int repeats a fit; None is new, not NumPy's global generator.
 
     Attributes
     ----------
@@ -231,6 +231,8 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         WeakSignalWarning
             If there are fewer rows than parameters.
         """
+        require_unmasked(X, "X")
+        require_no_dates(y, "y")
         features, response = validate_data(
             self, X, y, y_numeric=True, ensure_min_samples=2, dtype="numeric"
         )

@@ -22,6 +22,7 @@ from moment_init.families.response_functions import (
     ResponseFunctions,
     fit_response_functions,
 )
+from moment_init.real_arrays import as_float_array
 
 __all__ = ["Family", "ResponseParameters"]
 
@@ -81,7 +82,7 @@ class Family(FamilyDensity):
                 f"`n_trials` has no meaning for family {self.name!r}; got a value for it. "
                 "Leave it out, or use family='binomial'."
             )
-        response = np.asarray(y, dtype=np.float64)
+        response = as_float_array(y, "y")
         self._validate_response(response, n_trials)
 
     def log_density(

@@ -18,6 +18,7 @@ from moment_init.families.links import FloatArray
 from moment_init.families.response_checks import is_count, require_rows
 from moment_init.families.response_functions import PROPORTION_BASIS, ResponseBasis
 from moment_init.families.response_nodes import count_nodes
+from moment_init.real_arrays import as_float_array
 
 __all__ = ["Bernoulli", "Binomial"]
 
@@ -210,7 +211,7 @@ def _validated_trials(y: FloatArray, n_trials: ArrayLike | None) -> FloatArray:
             "`n_trials` is needed for family 'binomial'; got None. "
             "Give the number of trials of each row, or use family='bernoulli' for 0/1 responses."
         )
-    trials = np.asarray(n_trials, dtype=np.float64)
+    trials = as_float_array(n_trials, "n_trials")
     if trials.shape not in ((), y.shape):
         raise ValueError(
             f"`n_trials` must be one number or have the shape of `y`, {y.shape}; "

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.formulas.variables import Scope, names_in, resolve_names, select_columns
+from moment_init.notices import changed_filters
 
 if TYPE_CHECKING:
     import pandas
@@ -298,7 +299,7 @@ def _materialise(
     from formulaic.errors import DataMismatchWarning, FormulaicError
 
     try:
-        with warnings.catch_warnings():
+        with changed_filters():
             warnings.simplefilter("error", DataMismatchWarning)
             matrix = spec.get_model_matrix(frame, context=dict(scope))
     except (FormulaicError, DataMismatchWarning, ValueError, TypeError) as error:

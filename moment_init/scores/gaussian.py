@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh, solve_triangular
 
 from moment_init.covariance import COLLINEAR_TOLERANCE, fit_correlation
+from moment_init.real_arrays import as_float_array
 from moment_init.scores.base import InputModel
 from moment_init.scores.hermite import HermiteContraction
 
@@ -192,7 +193,7 @@ def split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray
     ValueError
         For a wrong shape, or a matrix that is not symmetric and positive definite.
     """
-    matrix = np.asarray(covariance, dtype=np.float64)
+    matrix = as_float_array(covariance, "covariance")
     if matrix.shape != (n_features, n_features):
         raise ValueError(
             f"`covariance` must have shape ({n_features}, {n_features}) to match `X`; "
@@ -232,7 +233,7 @@ def given_mean(mean: ArrayLike, n_features: int) -> FloatArray:
     ValueError
         For a wrong shape.
     """
-    vector = np.asarray(mean, dtype=np.float64)
+    vector = as_float_array(mean, "mean")
     if vector.shape != (n_features,):
         raise ValueError(
             f"`mean` must have shape ({n_features},) to match `X`; got {vector.shape}."

@@ -88,13 +88,13 @@ class Independent(InputModel):
             self._use_given()
             self.require_n_features(features.shape[1])
             return self
+        self._fit_moments(features, weights, names)  # those of the rows, with their correlations
         fitted = [
             fit_column(read_block(features, slice(None))[:, index], weights, choices)
             for index in range(features.shape[1])
         ]
         self.columns_ = tuple(column.density for column in fitted)
         self.held_out_ = tuple(column.held_out for column in fitted)
-        self._fit_moments(features, weights, names)  # those of the rows, with their correlations
         return self
 
     @property

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from moment_init.blocks import read_block, sum_over_blocks
 from moment_init.covariance import CorrelationFit
+from moment_init.notices import changed_filters
 from moment_init.row_samples import resample_rows
 
 __all__ = ["MixtureParameters", "choose_mixture"]
@@ -120,7 +121,7 @@ def _fit_sample(sample: FloatArray, number: int, rng: np.random.Generator) -> An
     )
     # Threads of k-means wait actively for each other, which takes ten times as long on a busy
     # machine.
-    with threadpool_limits(1, user_api="openmp"), warnings.catch_warnings():
+    with threadpool_limits(1, user_api="openmp"), changed_filters():
         # An EM that is still climbing has its density right already; steps on all rows follow.
         warnings.filterwarnings("ignore", message="Best performing initialization did not")
         warnings.filterwarnings("ignore", message="Number of distinct clusters")

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from moment_init.families import Family
 from moment_init.families.links import FloatArray
+from moment_init.real_arrays import as_float_array
 
 __all__ = ["MixtureParameters", "as_floats", "complete_parameters"]
 
@@ -114,11 +115,10 @@ def as_floats(name: str, values: ArrayLike) -> FloatArray:
     ------
     TypeError
         If the values are not real numbers.
+    ValueError
+        For masked values, and for lists of unequal length.
     """
-    try:
-        return np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"`{name}` must hold real numbers; got {values!r}. Convert it.") from error
+    return np.array(as_float_array(values, name))
 
 
 def _given_vector(

@@ -347,7 +347,7 @@ def test_wrong_values(arguments: dict[str, Any], message: str) -> None:
         ({"n_obs": 2.0}, r"`n_obs` must be an integer; got 2\.0"),
         ({"n_components": True}, r"`n_components` must be an integer; got True"),
         ({"n_features": "3"}, r"`n_features` must be an integer; got '3'"),
-        ({"scales": "large"}, r"`scales` must hold real numbers; got 'large'"),
+        ({"scales": "large"}, r"`scales` must hold real numbers; got dtype"),
         ({"weights": [None, {}]}, r"`weights` must hold real numbers"),
         ({"inputs": np.array([["a"] * 3] * 20)}, r"`inputs` must hold real numbers"),
         ({"family": 1}, r"`family` must be a string or a Family"),

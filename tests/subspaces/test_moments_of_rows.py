@@ -73,7 +73,7 @@ def test_nothing_is_left_of_a_linear_response() -> None:
     assert_allclose(without_linear_part(rows), 0.0, atol=0.0)
 
 
-@pytest.mark.parametrize("unit", [1e-200, 1e200])
+@pytest.mark.parametrize("unit", [1e-70, 1e70])
 def test_units_of_the_response_may_be_of_any_order(unit: float) -> None:
     rows = pose_rows(CORNERS, unit * CORNERS.prod(axis=1), None)
     assert_allclose(rows.response, CORNERS.prod(axis=1), atol=1e-14)
