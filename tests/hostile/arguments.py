@@ -183,7 +183,8 @@ def argued_blocks(
     """Blocks whose other arguments have a defect too, more often than not."""
     block = draw(blocks(families))
     kind = draw(st.sampled_from(["plain", "plain", "entry", "number", "seed"]))
-    seed, seed_is_refused = (lambda: 1), False
+    seed: Callable[[], Any] = lambda: 1  # noqa: E731
+    seed_is_refused = False
     label: str | None = None
     if kind == "number":
         label = draw(st.sampled_from(sorted(COMPONENT_NUMBERS)))

@@ -80,7 +80,7 @@ def _made(argument: str, make: Callable[[Any], Any]) -> Defect:
 def _masked(values: Any) -> Any:
     mask = np.zeros(values.shape, dtype=bool)
     mask.flat[-1] = True
-    return np.ma.array(values, mask=mask)  # type: ignore[no-untyped-call]
+    return np.ma.array(values, mask=mask)
 
 
 def _missing_frame(values: Any) -> pd.DataFrame:
@@ -89,7 +89,7 @@ def _missing_frame(values: Any) -> pd.DataFrame:
     return frame
 
 
-def _missing_series(values: Any) -> pd.Series:  # type: ignore[type-arg]
+def _missing_series(values: Any) -> Any:
     series = pd.Series(values).convert_dtypes()
     series.iloc[-1] = pd.NA
     return series
@@ -138,7 +138,7 @@ REFUSED: dict[str, Defect] = {
     "sparse X": _made("X", lambda values: sparse.csr_array(values)),
     "sparse matrix X": _made("X", lambda values: sparse.coo_matrix(values)),
     "sparse y": _made("y", lambda values: sparse.csr_array(values[:, None])),
-    "sparse columns": _made("X", lambda values: pd.DataFrame(values).astype("Sparse[float64]")),
+    "sparse columns": _made("X", lambda values: pd.DataFrame(values).astype(pd.SparseDtype(float))),
     "missing in nullable X": _made("X", _missing_frame),
     "missing in nullable y": _made("y", _missing_series),
     "dates in a column": _made("X", lambda values: pd.DataFrame(_dates(values))),

@@ -27,7 +27,7 @@ from tests.hostile.small_calls import SMALL_CALLS
 
 __all__ = ["CALLS"]
 
-QUICK = {"progressbar": False}
+QUICK: dict[str, Any] = {"progressbar": False}
 
 NOT_OF_ESTIMATORS = ("constant y", "names alike as text", "duplicate names")
 
@@ -109,7 +109,7 @@ def fitted(family: str, n_features: int) -> moment_init.EMFit:
 def _uses_of_fits(draw: st.DrawFn) -> Call:
     """Predictions, memberships and scores of a fit for rows with defects."""
     block = draw(argued_blocks(entries=DATA_ARGUMENTS))
-    shape = getattr(block.X, "shape", ())
+    shape: tuple[int, ...] = getattr(block.X, "shape", ())
     fit = fitted(block.family, min(max(shape[1], 1), 4) if len(shape) == 2 else 2)
     rows = {name: it for name, it in (block.options or {}).items() if name in _ROW_ARGUMENTS}
     is_refused = any(defect in _WRONG_ROWS for defect in block.defects)
@@ -196,7 +196,7 @@ def _classifiers(draw: st.DrawFn) -> Call:
 _LABELS = ("impossible y", "fraction in y", "text in y", "dates in y")
 """What is a label as good as any."""
 
-_FAST = {"init": "random", "n_starts": 1}
+_FAST: dict[str, Any] = {"init": "random", "n_starts": 1}
 
 
 @st.composite

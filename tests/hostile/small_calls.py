@@ -203,7 +203,8 @@ def _check_values(values: Any) -> None:
 
 def _spoiled_tree(value: float) -> xr.DataTree:
     tree = small_tree().copy(deep=True)
-    tree["posterior"]["coefficient"].values[0, 1, 0, 0] = value
+    coefficient: Any = tree["posterior"]["coefficient"]
+    coefficient.values[0, 1, 0, 0] = value
     return tree
 
 

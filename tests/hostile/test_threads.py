@@ -66,4 +66,4 @@ def test_concurrent_fits_have_the_same_bits(run: Callable[[str, int], bytes], se
 
 
 def _generator_state() -> Any:
-    return np.random.get_state()[1].tobytes()  # type: ignore[index]  # noqa: NPY002
+    return np.random.get_state()[1].tobytes()  # noqa: NPY002
