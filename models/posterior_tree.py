@@ -1,6 +1,5 @@
 """The DataTree that `sample` returns, from what PyMC's samplers return."""
 
-import warnings
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -190,7 +189,6 @@ def _labelled(groups: dict[str, xarray.Dataset], specification: Specification) -
             "`align_components(tree, ...)` matches them to a fit or estimate; a smaller "
             "`anchor_angle` holds them apart.",
             WeakSignalWarning,
-            stacklevel=6,
         )
     return finished
 
@@ -258,11 +256,10 @@ def _row_groups(
 
 def _is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
     if asked is None and n_values > LARGEST_GROUP:
-        warnings.warn(
+        notify(
             f"group {name!r} was left out: it would hold {n_values:.1e} values. Pass {name}=True "
             f"for it, or {name}=False to silence this.",
             UserWarning,
-            stacklevel=2,
         )
         return False
     return asked is not False

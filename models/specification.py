@@ -1,6 +1,5 @@
 """What a Bayesian mixture is built from: checked rows, coordinates, a start and its anchors."""
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -20,6 +19,7 @@ from moment_init.models.given_starts import (
     require_fitting_init,
     values_from_arrays,
 )
+from moment_init.notices import notify
 from moment_init.results import MomentEstimate
 from moment_init.start_values import StartValues, start_values_of
 
@@ -327,12 +327,11 @@ def _anchors(coordinates: Coordinates, start: StartValues) -> FloatArray:
     slopes, _ = coordinates.coefficients_to_standardised(columns, np.zeros(columns.shape[1]))
     lengths = np.linalg.norm(slopes, axis=0)
     if np.any(lengths < _SMALLEST_LENGTH):
-        warnings.warn(
+        notify(
             f"components {np.flatnonzero(lengths < _SMALLEST_LENGTH).tolist()} of the start have "
             "no slopes and so no direction: their anchors are arbitrary. Use directions='free', "
             "or fewer components.",
             ConvergenceWarning,
-            stacklevel=6,
         )
         slopes = np.where(lengths < _SMALLEST_LENGTH, np.eye(*slopes.shape), slopes)
         lengths = np.linalg.norm(slopes, axis=0)

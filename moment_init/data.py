@@ -16,6 +16,7 @@ from moment_init.row_sources.detection import is_elsewhere
 
 __all__ = [
     "RegressionData",
+    "require_response_range",
     "validate_data",
     "validate_features",
     "validate_n_trials",
@@ -293,11 +294,27 @@ def _require_variation(
             f"`y` must vary; got {values[0]:g} in all {len(values)} rows with a positive weight, "
             "which says nothing about any component. Check the column that was passed."
         )
-    smallest, largest = RESPONSE_RANGES
-    if not smallest < np.ptp(values / 2.0) < largest:  # halves, whose difference is a number
+    require_response_range(float(values.min()), float(values.max()))
+
+
+def require_response_range(smallest: float, largest: float) -> None:
+    """Raise for a response in units whose squares are no numbers.
+
+    Parameters
+    ----------
+    smallest, largest : float
+        Extremes of the response.
+
+    Raises
+    ------
+    ValueError
+        If half their difference is outside of `RESPONSE_RANGES`.
+    """
+    low, high = RESPONSE_RANGES
+    if not low < largest / 2.0 - smallest / 2.0 < high:  # halves, whose difference is a number
         raise ValueError(
-            f"`y` must vary by more than {smallest:g} and less than {largest:g}, whose squares are "
-            f"numbers; got values from {values.min():g} to {values.max():g}. Change its units."
+            f"`y` must vary by more than {low:g} and less than {high:g}, whose squares are "
+            f"numbers; got values from {smallest:g} to {largest:g}. Change its units."
         )
 
 

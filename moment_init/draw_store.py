@@ -13,7 +13,6 @@ in a file of its own. `open_store` cuts what a killed run leaves to draws that a
 
 import json
 import shutil
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -31,6 +30,7 @@ from moment_init.draw_files import (
     with_plain_strings,
 )
 from moment_init.draw_trimming import cut_chains, describe_trimming, draws_made, largest_block
+from moment_init.notices import notify
 from moment_init.stored_rows import stored_log_likelihood
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def open_store(
         chains, length = largest_block(made) if trim else (np.flatnonzero(made), int(made.max()))
         told = {"draws_made": made.tolist(), "trimming": describe_trimming(made, chains, length)}
         if not prefix and chains.size < made.size:
-            warnings.warn(f"{folder}: {told['trimming']}", UserWarning, stacklevel=2)
+            notify(f"{folder}: {told['trimming']}", UserWarning)
         for name, dataset in pair.items():
             cut = cut_chains(dataset, made, chains, length)
             given = header.pop(f"/{prefix}{name}", None)

@@ -225,7 +225,7 @@ def estimate(
             result = apply_known_parameters(problem, result, *known)
     result = with_input_findings(problem, result)
     for warning in result.warnings:
-        notify(warning, WeakSignalWarning, stacklevel=4)
+        notify(warning, WeakSignalWarning)
     return result
 
 

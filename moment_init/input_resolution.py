@@ -129,7 +129,7 @@ def apply_features(phi: Callable[[Any], Any], X: Any, name: str) -> Any:
 def _validate_unlabelled(unlabelled: Any, data: RegressionData) -> FloatArray | None:
     if unlabelled is None:
         return None
-    features, names = validate_features(unlabelled)
+    features, names = validate_features(unlabelled, name="X_unlabelled")
     if features.shape[1] != data.n_features:
         raise ValueError(
             f"`X_unlabelled` must have the columns of `X` ({data.n_features}); got "

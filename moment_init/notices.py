@@ -4,6 +4,8 @@ Python has one list of warning filters for all threads. A thread that changes it
 puts it back can leave the change of another one behind for good.
 """
 
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +18,14 @@ _IS_QUIET: ContextVar[bool] = ContextVar("is_quiet", default=False)
 
 _FILTERS_LOCK = RLock()
 
+_PACKAGES = ("moment_init", "moment_init.models", "sklearn")
 
-def notify(message: str, category: type[Warning], *, stacklevel: int) -> None:
-    """Give a warning of this library, unless the caller keeps it back.
+
+def notify(message: str, category: type[Warning]) -> None:
+    """Give a warning of this library at the line that called it, unless the caller keeps it back.
+
+    However many functions lie between: decorators for formulas and for several responses come and
+    go. Scikit-learn's own lie between, too, where a method of an estimator was called.
 
     Parameters
     ----------
@@ -26,11 +33,14 @@ def notify(message: str, category: type[Warning], *, stacklevel: int) -> None:
         What it says.
     category : type
         Class of the warning.
-    stacklevel : int
-        As for `warnings.warn`, counted from the caller.
     """
     if not _IS_QUIET.get():
-        warnings.warn(message, category, stacklevel=stacklevel + 1)
+        warnings.warn(message, category, skip_file_prefixes=_own_folders())
+
+
+def _own_folders() -> tuple[str, ...]:
+    modules = [sys.modules[name] for name in _PACKAGES if name in sys.modules]
+    return tuple(f"{folder}{os.sep}" for module in modules for folder in module.__path__)
 
 
 @contextmanager

@@ -85,6 +85,8 @@ def _as_array(values: Any, name: str) -> NDArray[Any]:
 
 
 def _from_objects(array: NDArray[Any], name: str) -> FloatArray:
+    if any(isinstance(value, str | bytes) for value in array.flat):
+        raise TypeError(f"`{name}` must hold real numbers; got objects that are text. Encode or drop them.")
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
@@ -134,9 +136,12 @@ def require_no_dates(values: Any, name: str) -> None:
         If any of its values are masked.
     """
     require_unmasked(values, name)
-    dtype = getattr(values, "dtype", None)
-    if getattr(dtype, "kind", "f") in "mM":
-        raise TypeError(f"`{name}` must hold real numbers; got dtype {dtype}. Convert it to float.")
+    dtypes = values.dtypes if hasattr(values, "columns") else [getattr(values, "dtype", None)]
+    for dtype in dtypes:
+        if getattr(dtype, "kind", "f") in "mM":
+            raise TypeError(
+                f"`{name}` must hold real numbers; got dtype {dtype}. Convert it to float."
+            )
 
 
 def _require_numeric_columns(frame: Any, name: str) -> None:

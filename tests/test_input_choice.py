@@ -182,6 +182,8 @@ def test_rows_without_a_response_serve_the_density(rng: np.random.Generator) -> 
     assert np.abs(helped.directions - plain.directions).max() > 1e-6
     with pytest.raises(ValueError, match=r"`X_unlabelled` must have the columns of `X` \(3\)"):
         estimate(X, y, 2, X_unlabelled=more[:, :2])
+    with pytest.raises(ValueError, match="`X_unlabelled` must be finite"):
+        estimate(X, y, 2, X_unlabelled=np.full((4, 3), np.nan))
     chosen = estimate(X, y, 2, X_unlabelled=more, random_seed=1).input_choice
     assert chosen is not None
     assert chosen.explanation.endswith("50000 rows without a response served the density too.")

@@ -260,7 +260,7 @@ def fit_em(
         if data is not given and source is None:
             fit = with_uncounted(fit, given, covariates)
     if not fit.converged:
-        notify(convergence_message(end), ConvergenceWarning, stacklevel=4)
+        notify(convergence_message(end), ConvergenceWarning)
     return fit
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
 from moment_init.data import validate_sample_weight
 from moment_init.estimators.base import MixtureGLMBase
@@ -300,6 +300,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         """
         shares = self.predict_proba(X, offset=offset, gating=gating)
         codes = self._known(y).astype(np.intp)
+        check_consistent_length(shares, codes)
         with np.errstate(divide="ignore"):  # a probability may have underflowed to zero
             return np.asarray(np.log(shares[np.arange(len(shares)), codes]))
 

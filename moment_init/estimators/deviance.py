@@ -1,6 +1,5 @@
 """How much of the deviance of responses a prediction of their means explains."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from sklearn.utils.validation import column_or_1d
 
 from moment_init.data import validate_n_trials, validate_row_vector, validate_sample_weight
 from moment_init.families import Family
+from moment_init.notices import notify
 
 __all__ = ["deviance_explained"]
 
@@ -71,11 +71,7 @@ def deviance_explained(
     family.validate_response(response, trials)
     weights = validate_sample_weight(sample_weight, len(mean))
     if len(mean) < 2:
-        warnings.warn(
-            "D^2 score is not well-defined with less than two samples.",
-            UndefinedMetricWarning,
-            stacklevel=2,
-        )
+        notify("D^2 score is not well-defined with less than two samples.", UndefinedMetricWarning)
         return float("nan")
     counts = np.ones(len(mean)) if trials is None else trials
     rates = response / counts

@@ -1,6 +1,5 @@
 """Fit one mixture to the rows of an estimator: by maximum likelihood, or by draws."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from moment_init.estimators.rows import EstimatorRows
 from moment_init.estimators.warning_types import EstimatorConvergenceWarning
 from moment_init.exceptions import WeakSignalWarning
 from moment_init.families import Family
-from moment_init.notices import quiet_notices
+from moment_init.notices import notify, quiet_notices
 from moment_init.sampling import sample
 
 if TYPE_CHECKING:
@@ -164,13 +163,12 @@ def _reduction(
     axes = column_axes(rows.X, rows.sample_weight, n_axes)
     n_kept = n_features if axes is None else axes.basis.shape[1]
     if number < n_components or n_kept == n_axes < n_features:
-        warnings.warn(
+        notify(
             f"`X` should have more distinct rows of positive weight than {n_components} components "
             f"of {n_features} columns have parameters; got {rows.n_obs}. Fitted: {number} "
             f"component(s) along {n_kept} principal axes of the columns. Use fewer components or "
             "columns.",
             WeakSignalWarning,
-            stacklevel=2,
         )
     return number, axes
 
@@ -187,7 +185,7 @@ def _run(rows: EstimatorRows, n_components: int, options: MixtureOptions, seed: 
             **options.fitting,
         )
     if not fit.converged:
-        warnings.warn(fit.warnings[0], EstimatorConvergenceWarning, stacklevel=2)
+        notify(fit.warnings[0], EstimatorConvergenceWarning)
     return fit
 
 

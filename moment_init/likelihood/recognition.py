@@ -23,6 +23,9 @@ IndexArray = NDArray[np.intp]
 LARGEST_GAP = 20.0
 """Points that are further below a maximum are not on its parabola; it saves trying."""
 
+SMALLEST_GAP = 0.01
+"""Runs end within this of their maximum: points no further above it can be on their way to it."""
+
 CONTRACTION = 0.3
 """Share of the distance to the maximum that a Newton step with the maximum's own curvature may
 leave, in its metric. From another stationary point the step is zero, and leaves all of it; where it
@@ -91,7 +94,8 @@ class KnownMaximum:
         """
         if len(sums.score) != len(self.factor):
             return False
-        if not abs(self.log_likelihood - sums.log_likelihood) < LARGEST_GAP:
+        # A climb never falls: above the maximum it leads to another one.
+        if not -SMALLEST_GAP < self.log_likelihood - sums.log_likelihood < LARGEST_GAP:
             return False
         order = _matching(self.parameters, parameters)
         distance = self.factor.T @ (pack(parameters.reorder(order)) - pack(self.parameters))

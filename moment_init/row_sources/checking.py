@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from moment_init.data import (
     RegressionData,
+    require_response_range,
     validate_data,
     validate_features,
     validate_n_trials,
@@ -312,6 +313,7 @@ def _raise_first(found: Sequence[_Summary], sizes: NDArray[np.intp]) -> None:
             f"`y` must vary; got {smallest:g} in all rows with a positive weight, which says "
             "nothing about any component. Check the column that was passed."
         )
+    require_response_range(smallest, largest)
 
 
 def _as_double(values: NDArray[np.generic]) -> FloatArray:

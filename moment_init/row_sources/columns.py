@@ -112,6 +112,8 @@ class RowColumn(NDArrayOperatorsMixin):
         if isinstance(key, np.ndarray) and key.dtype.kind in "iu" and key.ndim == 1:
             return gather_columns([self], key)[0]
         if isinstance(key, int | np.integer):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"row {key} is out of bounds for {len(self)} rows")
             return gather_columns([self], np.array([int(key) % len(self)]))[0][0]
         raise TypeError(
             "Rows of a Dask input can be taken by number or as every so manieth; got "

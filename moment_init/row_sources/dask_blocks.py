@@ -1,4 +1,4 @@
-"""Dask collections as blocks of rows: the only module that imports Dask.
+"""Dask collections as blocks of rows: the only module that imports Dask when it is imported.
 
 Every pass is one graph, run by whatever scheduler is current: that of a `distributed` client if
 there is one, else threads of this process. Graphs hold how blocks are made, never their rows, so
@@ -15,6 +15,7 @@ from dask.base import compute, is_dask_collection
 from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
+from moment_init.real_arrays import require_unmasked
 from moment_init.row_sources.block_tasks import BlockPlace, run_task
 from moment_init.row_sources.sources import BlockReader
 
@@ -63,7 +64,9 @@ class DaskBlocks(BlockReader):
         ValueError
             If it has another number of rows, or of blocks of unknown sizes.
         """
-        self.columns.append(_matched(_prepared(values), tuple(sizes), name, "X", self.n_blocks))
+        self.columns.append(
+            _matched(_prepared(values, name), tuple(sizes), name, "X", self.n_blocks)
+        )
         return len(self.columns) - 1
 
     def apply(self, function: Callable[..., Any], places: Sequence[int] | None = None) -> list[Any]:
@@ -214,7 +217,7 @@ def align_blocks(columns: dict[str, Any]) -> DaskBlocks:
         If columns are cut into different numbers of blocks of unknown sizes, or have different
         numbers of rows.
     """
-    prepared = {name: _prepared(values) for name, values in columns.items()}
+    prepared = {name: _prepared(values, name) for name, values in columns.items()}
     leader = next(name for name, values in prepared.items() if _is_dask(values))
     n_blocks = _n_blocks(prepared[leader])
     sizes = _known_sizes(prepared[leader])
@@ -243,13 +246,16 @@ def _matched(
     return _blocks(matched)
 
 
-def _prepared(values: Any) -> Any:
+def _prepared(values: Any, name: str) -> Any:
     """Strip labels of xarray, and put all columns of a table into one block."""
     if hasattr(values, "dims") and hasattr(values, "data"):
         values = values.data
     if isinstance(values, dask.array.Array) and values.ndim == 2 and values.numblocks[1] > 1:
         return values.rechunk({1: -1})
-    return values if _is_dask(values) else np.asarray(values)
+    if _is_dask(values):
+        return values
+    require_unmasked(values, name)
+    return np.asarray(values)
 
 
 def _is_dask(values: Any) -> bool:

@@ -1,12 +1,12 @@
 """A subsample of a Dask input, for samplers that need all their rows in memory at every step."""
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from moment_init.blocks import source_of
 from moment_init.data import RegressionData, validate_data
+from moment_init.notices import notify
 from moment_init.row_samples import sample_rows
 from moment_init.row_sources.detection import is_elsewhere
 from moment_init.row_sources.standardising import gating_elsewhere
@@ -118,10 +118,9 @@ def _labelled(values: Any, names: tuple[str, ...]) -> Any:
 
 def _warn_if_fewer(n_rows: int, n_obs: int) -> None:
     if n_rows < n_obs:
-        warnings.warn(
+        notify(
             f"The posterior is that of {n_rows} rows drawn at random from {n_obs}: its standard "
             f"deviations are about {np.sqrt(n_obs / n_rows):.2g} times those given all rows. Pass "
             "arrays to choose the rows, or use `fit_em`, which uses all of them.",
             UserWarning,
-            stacklevel=6,
         )

@@ -1,6 +1,5 @@
 """What every method of this package returns."""
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from moment_init.coordinates import Coordinates
 from moment_init.data import validate_features
 from moment_init.exceptions import WeakSignalWarning
+from moment_init.notices import notify
 
 __all__ = ["STANDS_OUT", "SubspaceEstimate", "assemble_estimate"]
 
@@ -149,7 +149,7 @@ def assemble_estimate(
     signs = np.where(np.diag(triangle) < 0.0, -1.0, 1.0)  # keeps the first direction's own sign
     messages = _weaknesses(spectrum, directions.shape[1], method)
     for message in messages:
-        warnings.warn(message, WeakSignalWarning, stacklevel=3)
+        notify(message, WeakSignalWarning)
     return SubspaceEstimate(
         basis=basis * signs,
         spectrum=spectrum,

@@ -54,6 +54,12 @@ def test_membership_and_density_of_two_classes() -> None:
     assert density.sum() == pytest.approx(fitted.fit_.log_likelihood)
 
 
+def test_density_needs_a_label_for_each_row() -> None:
+    """One label must not stand for all rows."""
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        classifier().log_density(binary_rows().X, labels_of_two()[:1])
+
+
 def test_more_classes_have_a_mixture_each() -> None:
     X, y = three_classes()
     fitted = three_classifier()

@@ -63,6 +63,8 @@ def test_other_maxima_are_not_recognised(rng: np.random.Generator) -> None:
     assert not elsewhere.lies_ahead(best.parameters, best.sums)
     far_below = replace(best.sums, log_likelihood=best.log_likelihood - 1000.0)
     assert not known.lies_ahead(best.parameters, far_below)
+    above = replace(best.sums, log_likelihood=best.log_likelihood + 0.1)
+    assert not known.lies_ahead(best.parameters, above)
 
 
 def test_maximum_needs_a_curvature(rng: np.random.Generator) -> None:

@@ -119,6 +119,11 @@ def test_what_holds_for_all_rows_together() -> None:
         validate_data(_lazy(X), da.ones(50), family="bernoulli")
     with pytest.raises(ValueError, match="`sample_weight` must not be all zero"):
         validate_data(_lazy(X), Y, family="bernoulli", sample_weight=da.zeros(50))
+    with pytest.raises(ValueError, match="`y` must vary by more than"):
+        validate_data(_lazy(X), _lazy(1e80 * X[:, 0]), family="gaussian")
+    masked = np.ma.MaskedArray(np.ones(50), mask=Y > 0.0)
+    with pytest.raises(ValueError, match="`sample_weight` must not have masked values"):
+        validate_data(_lazy(X), _lazy(Y), family="bernoulli", sample_weight=masked)
     with pytest.raises(ValueError, match="`groups` must be None for a Dask input"):
         validate_data(_lazy(X), Y, family="bernoulli", groups=Y)
     with pytest.raises(ValueError, match="`y` must have 1 axis"):

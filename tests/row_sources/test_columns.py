@@ -87,6 +87,8 @@ def test_nothing_is_read_whole_by_accident() -> None:
         np.asarray(table)
     with pytest.raises(TypeError, match="by number or as every so manieth"):
         table[2:5]
+    with pytest.raises(IndexError, match="out of bounds"):
+        table[len(table)]
     with pytest.raises(TypeError, match="by number or as every so manieth"):
         take_rows([table], slice(0, 5))
     with pytest.raises(TypeError):
