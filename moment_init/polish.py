@@ -12,8 +12,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.all_rows import AllRows
 from moment_init.families import Family
-from moment_init.le_cam import AllRows, Optimum, best_start, climb_on_many, curvature_rows
+from moment_init.le_cam import Optimum, best_start, climb_on_many, curvature_rows
 from moment_init.likelihood.bounds import active_bounds, bounds_of
 from moment_init.likelihood.maximise import maximise
 from moment_init.likelihood.parameters import MixtureParameters, parameter_count

@@ -86,7 +86,9 @@ def _as_array(values: Any, name: str) -> NDArray[Any]:
 
 def _from_objects(array: NDArray[Any], name: str) -> FloatArray:
     if any(isinstance(value, str | bytes) for value in array.flat):
-        raise TypeError(f"`{name}` must hold real numbers; got objects that are text. Encode or drop them.")
+        raise TypeError(
+            f"`{name}` must hold real numbers; got objects that are text. Encode or drop them."
+        )
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:

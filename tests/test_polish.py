@@ -12,6 +12,7 @@ from scipy.special import expit, logsumexp
 import moment_init.le_cam
 import moment_init.polish
 from moment_init import estimate
+from moment_init.all_rows import AllRows
 from moment_init.data import validate_data
 from moment_init.families import FAMILIES
 from moment_init.le_cam import Optimum
@@ -354,13 +355,13 @@ def test_a_sample_decides_between_starts_only_where_it_can(
     sample = rows.sample(2000, rng)
     alike = move(truth, np.full(parameter_count(truth), 1e-3))
     n_read: list[int] = []
-    evaluate = moment_init.le_cam.AllRows.evaluate
+    evaluate = AllRows.evaluate
 
     def count(these: Any, parameters: MixtureParameters) -> tuple[float, FloatArray]:
         n_read.append(these.rows.n_obs)
         return evaluate(these, parameters)
 
-    monkeypatch.setattr(moment_init.le_cam.AllRows, "evaluate", count)
+    monkeypatch.setattr(AllRows, "evaluate", count)
     best = moment_init.le_cam.best_start(rows, [merged(truth), truth], sample)
     assert best is truth
     assert n_read == []
