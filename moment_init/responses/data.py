@@ -26,6 +26,7 @@ from moment_init.responses.row_values import by_response, validate_trials
 from moment_init.row_sources.detection import is_elsewhere
 
 __all__ = [
+    "CLASSES",
     "ResponsesData",
     "has_several_responses",
     "refuse_arguments",
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
+
+CLASSES = "family='categorical'"
+"""How messages call a response of classes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,13 +184,17 @@ def require_one_response(function: str, y: Any, family: Any) -> None:
     )
 
 
-def refuse_arguments(function: str, **given: Any) -> None:
+def refuse_arguments(
+    function: str, kind: str = "several responses or family='categorical'", **given: Any
+) -> None:
     """Raise for arguments that are not for several responses.
 
     Parameters
     ----------
     function : str
         What was called.
+    kind : str
+        The responses for which they are not available.
     **given : object
         Arguments by name; None if they were not given.
 
@@ -198,9 +206,9 @@ def refuse_arguments(function: str, **given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise ValueError(
-                f"`{name}` must be left out of `{function}` with several responses or "
-                f"family='categorical', for which it is not available; got "
-                f"{type(value).__name__}. Leave it out, or fit one response at a time."
+                f"`{name}` must be left out of `{function}` with {kind}, for which it is not "
+                f"available; got {type(value).__name__}. Leave it out, or fit one "
+                "response at a time."
             )
 
 
@@ -256,7 +264,7 @@ def validate_responses(
             "it, or fit one response at a time."
         )
     if isinstance(family, str) and family == CATEGORICAL:
-        refuse_arguments(function, link=link, offset=offset, n_trials=n_trials)
+        refuse_arguments(function, CLASSES, link=link, offset=offset, n_trials=n_trials)
         return _validate_classes(X, y, sample_weight)
     names, columns = response_columns(y)
     families = response_families(family, link, len(columns))

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from moment_init.em.prediction import match_columns
 from moment_init.responses.columns import columns_of_fit
-from moment_init.responses.data import refuse_arguments, validate_rows
+from moment_init.responses.data import CLASSES, refuse_arguments, validate_rows
 from moment_init.responses.kinds import Categorical, SeparateResponses
 from moment_init.responses.labels import validate_labels
 from moment_init.responses.row_values import by_response, validate_trials
@@ -48,7 +48,7 @@ def matched_inputs(
         For wrong shapes, missing values, and trials of responses without any.
     """
     if isinstance(fit.kind, Categorical):
-        refuse_arguments("predict", offset=offset, n_trials=n_trials)
+        refuse_arguments("predict", CLASSES, offset=offset, n_trials=n_trials)
     features = match_columns(X, fit.feature_names, "X")
     n_obs, n_responses = len(features), len(fit.kind.families)
     missing = np.full((n_responses, n_obs), np.nan)
@@ -90,7 +90,7 @@ def rows_of(
     """
     features = match_columns(X, fit.feature_names, "X")
     if isinstance(fit.kind, Categorical):
-        refuse_arguments("JointFit", offset=offset, n_trials=n_trials)
+        refuse_arguments("JointFit", CLASSES, offset=offset, n_trials=n_trials)
         codes = validate_labels(y, fit.kind, len(features))
         return JointRows(features, codes[None], np.ones(len(features)))
     if not isinstance(fit.kind, SeparateResponses):

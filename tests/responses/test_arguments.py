@@ -76,7 +76,9 @@ def test_trials_without_a_binomial_response(counts: tuple[Any, Any]) -> None:
         fit.predict(X, n_trials=3)
     classes = fit_any(X, y[:, 0] > 0, 1, family="categorical", **QUICK)
     for name in ("offset", "n_trials"):
-        with pytest.raises(ValueError, match=f"`{name}` must be left out"):
+        with pytest.raises(
+            ValueError, match=f"`{name}` must be left out of `predict` with family="
+        ):
             classes.predict(X, **{name: np.ones(60)})
         with pytest.raises(ValueError, match=f"`{name}` must be left out"):
             classes.score(X, y[:, 0] > 0, **{name: np.ones(60)})
