@@ -155,7 +155,8 @@ def _coefficient(specification: JointSpecification, book: PriorBook) -> tuple[An
     mean = pm.Data("input_mean", specification.problem.coordinates[0].mean, dims="feature")
     if specification.directions == "free":
         free = book.coefficient("standardised_coefficient", OF_SLOPES)
-        back = np.linalg.inv(specification.problem.coordinates[0].factor.T)
+        factor = specification.problem.coordinates[0].factor
+        back = np.linalg.solve(factor.T, np.eye(p))
         units = [where.response_scale for where in specification.problem.coordinates]
         flat = free.reshape((p, n_columns)) * pm.Data("column_units", np.tile(units, r))
         value = linear_predictor(pm.Data("unwhitening", back), flat, np.zeros(n_columns))

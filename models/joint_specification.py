@@ -1,5 +1,6 @@
 """What a Bayesian mixture of several responses is built from: rows, coordinates, a start."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -11,7 +12,8 @@ from moment_init.em import fit_em
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.models.frames import anchor_bases, tilt_per_unit, tilts_of
 from moment_init.models.specification import Directions, require_angle
-from moment_init.responses.data import ResponsesData, refuse_arguments, validate_responses
+from moment_init.notices import quiet_notices
+from moment_init.responses.data import ResponsesData, validate_responses
 from moment_init.responses.parameters import JointParameters
 from moment_init.responses.result import JointFit
 from moment_init.responses.rows import JointProblem, pose_joint
@@ -165,8 +167,7 @@ def specify_joint(
             f"{directions!r}."
         )
     require_angle(anchor_angle)
-    refuse_arguments("mixture_glm", groups=data_block.get("groups"))
-    data = validate_responses(X, y, **data_block)
+    data = validate_responses(X, y, **data_block, function="mixture_glm")
     number = validate_n_components(n_components, data.n_obs)
     if data.n_features == 1 and directions == "anchored":
         # With a single column an anchor is a sign: held, it would cut every slope off at zero.
@@ -201,13 +202,8 @@ def _start(
             )
         return init
     max_iter: dict[str, Any] = {"max_iter": 0} if isinstance(init, tuple | list) else {}
-    import warnings
-
-    from moment_init.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        if max_iter:  # arrays are taken as they are, not as the end of a run
-            warnings.simplefilter("ignore", ConvergenceWarning)
+    # Arrays are taken as they are, not as the end of a run.
+    with quiet_notices() if max_iter else nullcontext():
         fit: Any = fit_em(
             X,
             y,

@@ -243,7 +243,11 @@ def validate_row_vector(values: Any, name: str, n_obs: int) -> FloatArray:
     if array.shape != (n_obs,):
         raise ValueError(
             f"`{name}` must have shape ({n_obs},), one value per row of `X`; got {array.shape}. "
-            f"Pass a one-dimensional array such as `{name}.ravel()` of the same length as `X`."
+            + (
+                f"Pass a one-dimensional array such as `{name}.ravel()` of the same length as `X`."
+                if array.size == n_obs
+                else "Pass a one-dimensional array of the same length as `X`."
+            )
         )
     result = array.astype(np.float64, copy=False)
     finite = np.isfinite(result)

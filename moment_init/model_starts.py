@@ -10,6 +10,8 @@ from moment_init.arguments import RandomSeed, make_generator
 from moment_init.em.result import EMFit
 from moment_init.model_variables import ModelVariable, pick_at_random, place_variable
 from moment_init.real_arrays import as_float_array
+from moment_init.responses.estimate_result import JointEstimate
+from moment_init.responses.result import JointFit
 from moment_init.results import MomentEstimate
 from moment_init.start_targets import Backend, StartTarget, SupportCheck, validate_target
 from moment_init.start_values import StartValues, draw_start_values, start_values_of
@@ -213,6 +215,12 @@ def initial_values(
 def _check_arguments(
     estimate: Any, target: StartTarget, mapping: Any, spread: Any, chains: Any
 ) -> None:
+    if isinstance(estimate, JointFit | JointEstimate):
+        raise TypeError(
+            "`estimate` must be of one response: several responses and classes are not supported "
+            f"by `initial_values`; got {type(estimate).__name__}. Use `mixture_glm(..., "
+            "init=fit)`, whose model starts at the fit."
+        )
     if not isinstance(estimate, MomentEstimate | EMFit):
         raise TypeError(
             "`estimate` must be what `estimate` or `fit_em` returns; got "

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from moment_init.row_sources.detection import in_memory
 
-__all__ = ["as_float_array", "as_real_array", "require_no_dates", "require_unmasked"]
+__all__ = ["as_array", "as_float_array", "as_real_array", "require_no_dates", "require_unmasked"]
 
 FloatArray = NDArray[np.float64]
 
@@ -34,13 +34,12 @@ def as_real_array(values: Any, name: str) -> NDArray[np.generic]:
     ValueError
         For masked values, and for lists of unequal length.
     """
-    in_memory(values, name)
     if hasattr(values, "dtypes") and hasattr(values, "columns"):
+        in_memory(values, name)
         _require_numeric_columns(values, name)
         array = values.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        require_unmasked(values, name)
-        array = _as_array(values, name)
+        array = as_array(values, name)
     if array.dtype == object:
         array = _from_objects(array, name)
     if array.dtype.kind not in "biuf":
@@ -75,7 +74,30 @@ def as_float_array(values: Any, name: str) -> FloatArray:
     return as_real_array(values, name).astype(np.float64, copy=False)
 
 
-def _as_array(values: Any, name: str) -> NDArray[Any]:
+def as_array(values: Any, name: str) -> NDArray[Any]:
+    """Turn an argument of any type, such as labels, into an array.
+
+    Parameters
+    ----------
+    values : array-like
+        The argument.
+    name : str
+        Its name, for the messages.
+
+    Returns
+    -------
+    numpy.ndarray
+        Its values.
+
+    Raises
+    ------
+    TypeError
+        For a Dask collection.
+    ValueError
+        For masked values, and for lists of unequal length.
+    """
+    in_memory(values, name)
+    require_unmasked(values, name)
     try:
         return np.asarray(values)
     except ValueError as error:  # lists of unequal length

@@ -14,6 +14,7 @@ from moment_init.comparison.rows import check_rows, split_rows
 from moment_init.comparison.truth import read_truth
 from moment_init.families import Family
 from moment_init.formulas import takes_formula
+from moment_init.responses.data import require_one_response
 from moment_init.simulation import MixtureData
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def compare(
         "groups": groups,
         "gating": gating,
     }
+    require_one_response("compare", y, family)
     rows = check_rows(X, y, block)
     number = validate_n_components(n_components, rows.checked.n_obs)
     true = read_truth(truth, rows.checked.n_features, number)

@@ -14,6 +14,7 @@ from moment_init.em.fitting import fit_em
 from moment_init.em.prediction import rows_for, unit_scores
 from moment_init.em.result import EMFit
 from moment_init.formulas import takes_formula
+from moment_init.responses.data import require_one_response
 
 if TYPE_CHECKING:
     import pandas
@@ -158,6 +159,7 @@ def select_components(
         raise ValueError(
             f"`criterion` must be one of {', '.join(map(repr, CRITERIA))}; got {criterion!r}."
         )
+    require_one_response("select_components", y, family)
     rows = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
     rows["groups"] = groups
     checked = validate_data(X, y, family=family, link=link, **rows)

@@ -12,6 +12,7 @@ from moment_init.families import family_of_response, get_family
 from moment_init.formulas.design import ROW_ARGUMENTS, FormulaDesign
 from moment_init.formulas.reading import read_formula
 from moment_init.formulas.variables import is_frame
+from moment_init.responses.columns import is_joint_family
 
 __all__ = ["reads_design", "takes_formula"]
 
@@ -40,6 +41,7 @@ def takes_formula[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             frame = sys._getframe(1)
             scope = ChainMap(frame.f_locals, frame.f_globals)
             bound = parameters.bind(*args, **kwargs)
+            _require_one_family(given.get("family"))
             design = _replace_formula(bound, scope, function.__name__)
             if "family" not in given:
                 _choose_family(bound.arguments)
@@ -129,6 +131,15 @@ def _require_gate(
         raise ValueError(
             f"`gating` must be None with a formula that has a bar; got values and "
             f"{design.formula!r}. Give the gating covariates in one place."
+        )
+
+
+def _require_one_family(family: Any) -> None:
+    """A formula has one response of numbers, or of two labels."""
+    if is_joint_family(family):
+        raise ValueError(
+            "`family` must be that of one response with a formula: several responses and classes "
+            f"are not supported there; got {family!r}. Pass arrays or DataFrames as `X` and `y`."
         )
 
 

@@ -1,6 +1,5 @@
 """The data block with several responses, or with one of several classes: checked once, here."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,25 +13,32 @@ from moment_init.data import (
     validate_row_vector,
     validate_sample_weight,
 )
-from moment_init.families import Family, get_family
+from moment_init.families import get_family
+from moment_init.responses.columns import (
+    CATEGORICAL,
+    is_joint_family,
+    response_columns,
+    response_families,
+)
 from moment_init.responses.kinds import Categorical, ResponseKind, SeparateResponses
-from moment_init.responses.labels import clean_labels, label_column, validate_labels
+from moment_init.responses.labels import label_classes, label_column, validate_labels
+from moment_init.responses.row_values import by_response, validate_trials
 from moment_init.row_sources.detection import is_elsewhere
 
 __all__ = [
-    "CATEGORICAL",
+    "CLASSES",
     "ResponsesData",
-    "by_response",
     "has_several_responses",
     "refuse_arguments",
+    "require_one_response",
     "validate_responses",
     "validate_rows",
 ]
 
 FloatArray = NDArray[np.float64]
 
-CATEGORICAL = "categorical"
-"""The family of one response of several classes."""
+CLASSES = "family='categorical'"
+"""How messages call a response of classes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,21 +144,57 @@ def has_several_responses(y: Any, family: Any) -> bool:
     bool
         Whether y has two dimensions, the family is categorical, or there are several families.
     """
-    if isinstance(family, str) and family == CATEGORICAL:
-        return True
-    if not isinstance(family, str | Family) and isinstance(family, Sequence):
+    if is_joint_family(family):
         return True
     n_dims = getattr(y, "ndim", None)
-    return (np.ndim(y) if n_dims is None else n_dims) == 2
+    try:
+        return (np.ndim(y) if n_dims is None else n_dims) == 2
+    except ValueError:  # lists of unequal length, which the checks of one response refuse by name
+        return False
 
 
-def refuse_arguments(function: str, **given: Any) -> None:
+def require_one_response(function: str, y: Any, family: Any) -> None:
+    """Raise where several responses are not supported.
+
+    Parameters
+    ----------
+    function : str
+        What was called.
+    y : array-like
+        The response as the user gave it.
+    family : str, Family or sequence of them
+        The family as the user gave it.
+
+    Raises
+    ------
+    ValueError
+        For several columns, several families, and classes. A single column is left to the checks
+        of one response.
+    """
+    shape: tuple[int, ...] = np.shape(y) if has_several_responses(y, family) else ()
+    if is_joint_family(family):
+        got = f"family={family!r}"
+    elif len(shape) == 2 and shape[1] != 1:
+        got = f"`y` of shape {shape}"
+    else:
+        return
+    raise ValueError(
+        f"`y` must be one response of numbers: several responses and classes are not supported by "
+        f"`{function}`; got {got}. Pass one column, or fit all with `fit_em` and compare the `bic`."
+    )
+
+
+def refuse_arguments(
+    function: str, kind: str = "several responses or family='categorical'", **given: Any
+) -> None:
     """Raise for arguments that are not for several responses.
 
     Parameters
     ----------
     function : str
         What was called.
+    kind : str
+        The responses for which they are not available.
     **given : object
         Arguments by name; None if they were not given.
 
@@ -164,9 +206,9 @@ def refuse_arguments(function: str, **given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise ValueError(
-                f"`{name}` must be left out of `{function}` with several responses or "
-                f"family='categorical', for which it is not available; got "
-                f"{type(value).__name__}. Leave it out, or fit one response at a time."
+                f"`{name}` must be left out of `{function}` with {kind}, for which it is not "
+                f"available; got {type(value).__name__}. Leave it out, or fit one "
+                "response at a time."
             )
 
 
@@ -180,6 +222,7 @@ def validate_responses(
     n_trials: Any = None,
     sample_weight: Any = None,
     groups: Any = None,
+    function: str = "fit_em",
 ) -> ResponsesData:
     """Check the data block.
 
@@ -199,6 +242,8 @@ def validate_responses(
         Weights of the rows.
     groups : None
         Not available.
+    function : str
+        What was called, for the messages.
 
     Returns
     -------
@@ -212,17 +257,17 @@ def validate_responses(
     ValueError
         For wrong shapes, missing or infinite values, and responses outside the family's range.
     """
-    refuse_arguments("fit_em", groups=groups)
+    refuse_arguments(function, groups=groups)
     if is_elsewhere(X, y, offset, n_trials, sample_weight):
         raise TypeError(
             "`X` and `y` must be in memory for several responses; got a Dask collection. Compute "
             "it, or fit one response at a time."
         )
-    if family == CATEGORICAL:
-        refuse_arguments("family='categorical'", link=link, offset=offset, n_trials=n_trials)
+    if isinstance(family, str) and family == CATEGORICAL:
+        refuse_arguments(function, CLASSES, link=link, offset=offset, n_trials=n_trials)
         return _validate_classes(X, y, sample_weight)
-    names, columns = _response_columns(y)
-    families = _families(family, link, len(columns))
+    names, columns = response_columns(y)
+    families = response_families(family, link, len(columns))
     kind = SeparateResponses(names, families)
     data = validate_rows(
         X, columns, kind, offset=offset, n_trials=n_trials, sample_weight=sample_weight
@@ -262,9 +307,7 @@ def validate_rows(
     features, feature_names = validate_features(X, min_obs=1)
     n_obs = len(features)
     offsets = by_response(offset, "offset", n_obs, len(columns))
-    trials = by_response(n_trials, "n_trials", n_obs, len(columns))
-    if n_trials is not None and not any(each.has_trials for each in kind.members):
-        kind.members[0].validate_response([], n_trials)
+    trials = validate_trials(n_trials, kind, n_obs)
     checked = []
     for index, (name, family) in enumerate(zip(kind.names, kind.members, strict=True)):
         try:
@@ -285,84 +328,6 @@ def validate_rows(
     )
 
 
-def _response_columns(y: Any) -> tuple[tuple[str, ...], list[Any]]:
-    """Names and columns of y: a DataFrame's own names, else y0, y1, ..."""
-    if hasattr(y, "toarray") or hasattr(y, "sparse"):
-        raise TypeError(f"`y` must be dense; got {type(y).__name__}. Pass `y.toarray()`.")
-    if hasattr(y, "columns"):
-        names = tuple(str(name) for name in y.columns)
-        if len(set(names)) < len(names):
-            raise ValueError(f"`y` must have distinct column names; got {list(names)}.")
-        columns = [y.iloc[:, index].to_numpy() for index in range(len(names))]
-    else:
-        array = np.asarray(y)
-        if array.ndim != 2:
-            raise ValueError(
-                "`y` must have a column for each response, (n_obs, n_responses), where `family` "
-                f"names several families; got shape {array.shape}."
-            )
-        names = tuple(f"y{index}" for index in range(array.shape[1]))
-        columns = list(array.T)
-    if not names:
-        raise ValueError("`y` must have at least one column; got none.")
-    return names, columns
-
-
-def _families(family: Any, link: Any, n_responses: int) -> tuple[Family, ...]:
-    if isinstance(family, str | Family) or not isinstance(family, Sequence):
-        return (get_family(family, link),) * n_responses
-    if len(family) != n_responses:
-        raise ValueError(
-            f"`family` must be one family, or one for each of the {n_responses} responses; got "
-            f"{len(family)}."
-        )
-    if link is not None:
-        raise ValueError(
-            f"`link` must be None where each response has its own family; got {link!r}. Pass "
-            "families with their links, from moment_init.families.get_family."
-        )
-    if CATEGORICAL in [each for each in family if isinstance(each, str)]:
-        raise ValueError(
-            "`family` must not hold 'categorical' beside other families; got it. A response of "
-            "classes is fitted on its own, or as a column of zeros and ones for each class."
-        )
-    return tuple(get_family(each) for each in family)
-
-
-def by_response(values: Any, name: str, n_obs: int, n_responses: int) -> FloatArray | None:
-    """Give an argument of the rows to every response.
-
-    Parameters
-    ----------
-    values : array-like, shape (), (n_obs,) or (n_obs, n_responses), or None
-        The argument.
-    name : str
-        Its name, for the messages.
-    n_obs, n_responses : int
-        Numbers of rows and responses.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_responses, n_obs), or None
-        Its values; None if it was not given.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape, missing or infinite values.
-    """
-    if values is None:
-        return None
-    array = np.asarray(values, dtype=np.float64)
-    if array.shape not in {(), (n_obs,), (n_obs, n_responses)} or not np.isfinite(array).all():
-        raise ValueError(
-            f"`{name}` must be finite, of shape ({n_obs},) or ({n_obs}, {n_responses}); got shape "
-            f"{array.shape}."
-        )
-    by_row = array[:, None] if array.ndim == 1 else array
-    return np.ascontiguousarray(np.broadcast_to(by_row, (n_obs, n_responses)).T)
-
-
 def _require_variation(data: ResponsesData, index: int, name: str) -> None:
     single = data.single(index)
     try:
@@ -381,11 +346,7 @@ def _validate_classes(X: Any, y: Any, sample_weight: Any) -> ResponsesData:
     features, feature_names = validate_features(X)
     labels = label_column(y, len(features))
     weights = validate_sample_weight(sample_weight, len(features))
-    classes = np.unique(clean_labels(labels))
-    if len(classes) < 2:
-        raise ValueError(
-            f"`y` must have at least two classes for family='categorical'; got {classes.tolist()}."
-        )
+    classes = label_classes(labels, weights)
     kind = Categorical(tuple(str(label) for label in classes[1:]), classes)
     if len(set(kind.outcome_names)) < len(classes):
         raise ValueError(f"`y` must have labels with distinct names; got {classes.tolist()}.")

@@ -1,6 +1,5 @@
 """`estimate` for several responses: wires data, moments, likelihood and the result."""
 
-import warnings as python_warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from moment_init.arguments import RandomSeed, make_generator, validate_n_compone
 from moment_init.blocks import N_PARTS, single_threaded_blas
 from moment_init.exceptions import WeakSignalWarning
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
+from moment_init.notices import notify
 from moment_init.responses.assembly import inverse_information
 from moment_init.responses.bounds import active_bounds
 from moment_init.responses.climbing import Climb
@@ -86,7 +86,7 @@ def estimate_responses(
         raise ValueError(
             f"`method` must be 'stacked' with several responses; got {method!r}. Leave it out."
         )
-    data = validate_responses(X, y, **data_block).counted()
+    data = validate_responses(X, y, **data_block, function="estimate").counted()
     if isinstance(n_components, str):
         raise ValueError(
             f"`n_components` must be an integer with several responses; got {n_components!r}. "
@@ -108,7 +108,7 @@ def estimate_responses(
         ends = settle_directions(problem, found.candidates, rng, holds_directions=not polish)
         result = _assemble(problem, data, found, ends[0])
     for warning in result.warnings:
-        python_warnings.warn(warning, WeakSignalWarning, stacklevel=4)
+        notify(warning, WeakSignalWarning, stacklevel=4)
     return result
 
 

@@ -1,6 +1,5 @@
 """`fit_em` for several responses: wires data, starts, climbs and the result."""
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,8 @@ from moment_init.em.options import FitOptions, validate_options
 from moment_init.em.posing import validate_dispersion_ratio
 from moment_init.exceptions import ConvergenceWarning
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
+from moment_init.notices import notify
+from moment_init.real_arrays import as_float_array
 from moment_init.responses.assembly import assemble_joint
 from moment_init.responses.climbing import Climb, climb
 from moment_init.responses.data import ResponsesData, validate_responses
@@ -102,7 +103,7 @@ def fit_responses(
         found, end = _run(problem, data, given, init, limits, rng)
         fit = assemble_joint(problem, given, end, tuple(found.records))
     if not fit.converged:
-        warnings.warn(
+        notify(
             f"The search did not converge ({end.status} after {end.n_iter} iterations): the "
             "log-likelihood may still rise. Allow more iterations (`max_iter`) or use fewer "
             "components.",
@@ -205,10 +206,10 @@ def _given_start(problem: JointProblem, given: ResponsesData, init: Any) -> Star
                 f"{names[1]} and {names[0]}."
             )
         return type(init).__name__, _checked(problem, init.parameters)
-    if isinstance(init, tuple | list) and not np.isscalar(init[0]) and len(init) in (3, 4):
-        arrays = [np.asarray(each, dtype=np.float64) for each in init]
+    if isinstance(init, tuple | list) and len(init) in (3, 4) and not np.isscalar(init[0]):
+        arrays = [as_float_array(each, "init") for each in init]
         return "arrays", _checked(problem, JointParameters(*arrays))
-    shares = np.asarray(init, dtype=np.float64)
+    shares = as_float_array(init, "init")
     shape = (given.n_obs, problem.n_components)
     if shares.shape != shape or not np.isfinite(shares).all() or shares.min() < 0.0:
         raise ValueError(
@@ -235,6 +236,10 @@ def _checked(problem: JointProblem, parameters: JointParameters) -> JointParamet
         if value is None or value.shape != shape:
             got = None if value is None else value.shape
             raise ValueError(f"`init`: {name} must have shape {shape}; got {got}.")
+        read = value[:, np.array(problem.kind.has_dispersion)] if name == "dispersion" else value
+        if not np.isfinite(read).all() or (name == "dispersion" and read.min() <= 0.0):
+            rule = "finite and positive" if name == "dispersion" else "finite"
+            raise ValueError(f"`init`: {name} must be {rule}; got {value.tolist()}.")
     if parameters.weights.min() <= 0.0 or abs(parameters.weights.sum() - 1.0) > 1e-6:
         raise ValueError(
             f"`init`: weights must be positive and sum to one; got {parameters.weights.tolist()}."

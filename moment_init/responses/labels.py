@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.real_arrays import as_array
 from moment_init.responses.kinds import Categorical
 
-__all__ = ["clean_labels", "label_column", "validate_labels"]
+__all__ = ["clean_labels", "label_classes", "label_column", "validate_labels"]
 
 FloatArray = NDArray[np.float64]
 
@@ -35,12 +36,53 @@ def clean_labels(labels: NDArray[Any]) -> NDArray[Any]:
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("`y` must be finite; got missing or infinite labels. Drop such rows.")
     if labels.dtype == object:
-        if any(label is None or label != label for label in labels):
+        from pandas import isna  # its own missing values have no truth value
+
+        if isna(labels).any():
             raise ValueError("`y` must not have missing labels. Drop such rows.")
         if len({type(label) for label in labels}) > 1:
             raise TypeError("`y` must have labels of one type; got several. Convert them.")
         return np.asarray(labels.tolist())
     return labels
+
+
+def label_classes(labels: NDArray[Any], weights: FloatArray) -> NDArray[Any]:
+    """Find the classes among labels.
+
+    Parameters
+    ----------
+    labels : numpy.ndarray, shape (n_obs,)
+        Labels.
+    weights : numpy.ndarray, shape (n_obs,)
+        Weights of the rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_classes,)
+        The classes, sorted.
+
+    Raises
+    ------
+    TypeError
+        For labels of several types.
+    ValueError
+        For missing labels, fewer than two classes, and one that has no row of positive weight.
+    """
+    clean = clean_labels(labels)
+    classes = np.unique(clean[weights > 0.0])
+    if len(classes) < 2:
+        raise ValueError(
+            "`y` must have at least two classes in rows of positive weight for "
+            f"family='categorical'; got {classes.tolist()}."
+        )
+    is_known = np.isin(clean, classes)
+    if not is_known.all():
+        row = int(np.argmin(is_known))
+        raise ValueError(
+            "`y` must have every class in rows of positive weight; got "
+            f"{clean[row].item()!r}, of row {row}, in rows of weight zero only. Drop those rows."
+        )
+    return classes
 
 
 def validate_labels(y: Any, kind: Categorical, n_obs: int) -> FloatArray:
@@ -94,9 +136,9 @@ def label_column(y: Any, n_obs: int) -> NDArray[Any]:
     Raises
     ------
     ValueError
-        For a wrong shape.
+        For a wrong shape and masked values.
     """
-    labels = np.asarray(y)
+    labels = as_array(y, "y")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.shape != (n_obs,):

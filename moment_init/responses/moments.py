@@ -150,8 +150,7 @@ def find_directions(
 def _to_problem(posed: EstimationProblem, problem: JointProblem) -> FloatArray:
     """Matrix that takes directions in the frame of the input model to those of the problem."""
     where = problem.coordinates[0]
-    user = np.linalg.inv(posed.input_model.standardising_basis.T)
-    return np.asarray(where.factor.T @ user)
+    return np.asarray(np.linalg.solve(posed.input_model.standardising_basis, where.factor).T)
 
 
 def _unit(columns: FloatArray) -> FloatArray:

@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.em.prediction import match_columns
-from moment_init.responses.data import by_response, validate_rows
+from moment_init.responses.columns import columns_of_fit
+from moment_init.responses.data import CLASSES, refuse_arguments, validate_rows
 from moment_init.responses.kinds import Categorical, SeparateResponses
 from moment_init.responses.labels import validate_labels
+from moment_init.responses.row_values import by_response, validate_trials
 from moment_init.responses.rows import JointRows
 
 if TYPE_CHECKING:
@@ -37,7 +39,16 @@ def matched_inputs(
     -------
     JointRows
         The rows; their responses are missing.
+
+    Raises
+    ------
+    TypeError
+        For values that are not real numbers.
+    ValueError
+        For wrong shapes, missing values, and trials of responses without any.
     """
+    if isinstance(fit.kind, Categorical):
+        refuse_arguments("predict", CLASSES, offset=offset, n_trials=n_trials)
     features = match_columns(X, fit.feature_names, "X")
     n_obs, n_responses = len(features), len(fit.kind.families)
     missing = np.full((n_responses, n_obs), np.nan)
@@ -47,7 +58,7 @@ def matched_inputs(
         missing,
         ones,
         by_response(offset, "offset", n_obs, n_responses),
-        by_response(n_trials, "n_trials", n_obs, n_responses),
+        validate_trials(n_trials, fit.kind, n_obs),
     )
 
 
@@ -79,27 +90,11 @@ def rows_of(
     """
     features = match_columns(X, fit.feature_names, "X")
     if isinstance(fit.kind, Categorical):
+        refuse_arguments("JointFit", CLASSES, offset=offset, n_trials=n_trials)
         codes = validate_labels(y, fit.kind, len(features))
         return JointRows(features, codes[None], np.ones(len(features)))
     if not isinstance(fit.kind, SeparateResponses):
         raise TypeError(f"unknown kind of responses, {type(fit.kind).__name__}")
-    columns = _columns(y, fit.kind.names)
+    columns = columns_of_fit(y, fit.kind.names)
     data = validate_rows(features, columns, fit.kind, offset=offset, n_trials=n_trials)
     return JointRows(data.X, data.y, data.sample_weight, data.offset, data.n_trials)
-
-
-def _columns(y: Any, names: tuple[str, ...]) -> list[Any]:
-    """Columns of y in the order of the fit."""
-    if hasattr(y, "columns"):
-        given = {str(name): y.iloc[:, index] for index, name in enumerate(y.columns)}
-        missing = [name for name in names if name not in given]
-        if missing:
-            raise ValueError(f"`y` must have the responses of the fit; missing are {missing}.")
-        return [given[name].to_numpy() for name in names]
-    array = np.asarray(y)
-    if array.ndim != 2 or array.shape[1] != len(names):
-        raise ValueError(
-            f"`y` must have the {len(names)} responses of the fit, (n_obs, {len(names)}); got "
-            f"shape {array.shape}."
-        )
-    return list(array.T)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.arguments import RandomSeed
+from moment_init.data import validate_sample_weight
 from moment_init.em.start_records import StartRecord, count_best, tabulate_starts
 from moment_init.responses.datatree import fit_to_datatree
 from moment_init.responses.display import fit_to_text
@@ -232,7 +233,7 @@ class JointFit:
         offset : array-like, shape (n_obs,) or (n_obs, n_responses), optional
             Known part of the linear predictors.
         n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), optional
-            Binomial trials; one by default.
+            Trials of binomial responses, one by default; others have none.
         kind : {"mean", "components"}, default "mean"
             Mean of the mixture, or of every component.
 
@@ -244,13 +245,14 @@ class JointFit:
         Raises
         ------
         ValueError
-            For an unknown kind, wrong shapes or columns, or missing values.
+            For an unknown kind, wrong shapes or columns, missing values, and trials where no
+            response is binomial.
         """
         if kind not in ("mean", "components"):
             raise ValueError(f"`kind` must be 'mean' or 'components'; got {kind!r}.")
         rows = matched_inputs(self, X, offset=offset, n_trials=n_trials)
         means = self.kind.mean(predictors(rows, self.parameters))  # (M, r, n)
-        if n_trials is not None and rows.n_trials is not None:
+        if rows.n_trials is not None:  # one where a response has none
             means = means * rows.n_trials[:, None, :]
         if kind == "components":
             return np.ascontiguousarray(means.transpose(2, 1, 0))
@@ -331,9 +333,15 @@ class JointFit:
         -------
         float
             Log-likelihood over the total weight of the rows.
+
+        Raises
+        ------
+        ValueError
+            As `log_densities`, and for weights of a wrong shape, negative or all zero.
         """
         values = self.log_densities(X, y, offset=offset, n_trials=n_trials)
-        return float(np.average(values, weights=sample_weight))
+        weights = validate_sample_weight(sample_weight, len(values))
+        return float(np.average(values, weights=weights))
 
     def to_datatree(
         self,

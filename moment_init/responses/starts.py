@@ -72,12 +72,18 @@ def mean_predictors(problem: JointProblem) -> FloatArray:
     levels = np.zeros(problem.kind.n_predictors)
     for a, family in enumerate(problem.kind.families):
         if family is None:
-            reference = shares @ (rows.y[0] == 0)
-            levels[a] = np.log((shares @ (rows.y[0] == a + 1)) / max(reference, 1e-12))
+            # Half a row of a class that a sample of the rows has none of.
+            least = 0.5 / rows.n_obs
+            own, reference = (shares @ (rows.y[0] == code) for code in (a + 1, 0))
+            levels[a] = np.log(max(own, least) / max(reference, least))
             continue
         trials = rows.n_trials[a] if family.has_trials and rows.n_trials is not None else 1.0
         mean = np.asarray((shares @ rows.y[a]) / (shares @ np.broadcast_to(trials, rows.n_obs)))
-        levels[a] = float(family.link.link(mean))
+        level = float(family.link.link(mean))
+        if not np.isfinite(level):  # a sample of the rows whose responses are all the same
+            even = family.link.mean(np.zeros(()))
+            level = float(family.link.link((rows.n_obs * mean + even) / (rows.n_obs + 1)))
+        levels[a] = level
         if rows.offset is not None:
             levels[a] -= float(shares @ rows.offset[a])
     return levels

@@ -159,6 +159,7 @@ REFUSED: dict[str, Defect] = {
     "X None": _made("X", lambda values: None),
     "X a dict": _made("X", lambda values: {"a": values}),
     "ragged X": _made("X", lambda values: [[1.0, 2.0], [3.0]]),
+    "ragged y": _made("y", lambda values: [[1.0, 2.0], [3.0]]),
     "X without columns": _made("X", lambda values: values[:, :0]),
     "X without rows": _made("X", lambda values: values[:0]),
     "records": _made("X", lambda values: np.zeros(len(values), dtype=[("a", float), ("b", int)])),
