@@ -108,7 +108,7 @@ def estimate_responses(
         ends = settle_directions(problem, found.candidates, rng, holds_directions=not polish)
         result = _assemble(problem, data, found, ends[0])
     for warning in result.warnings:
-        notify(warning, WeakSignalWarning, stacklevel=4)
+        notify(warning, WeakSignalWarning)
     return result
 
 

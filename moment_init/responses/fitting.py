@@ -108,7 +108,6 @@ def fit_responses(
             "log-likelihood may still rise. Allow more iterations (`max_iter`) or use fewer "
             "components.",
             ConvergenceWarning,
-            stacklevel=4,
         )
     return fit
 
