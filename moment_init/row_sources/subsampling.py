@@ -123,5 +123,5 @@ def _warn_if_fewer(n_rows: int, n_obs: int) -> None:
             f"deviations are about {np.sqrt(n_obs / n_rows):.2g} times those given all rows. Pass "
             "arrays to choose the rows, or use `fit_em`, which uses all of them.",
             UserWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
