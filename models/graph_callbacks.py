@@ -238,7 +238,7 @@ class GraphCompiler:
 
     point: FlatPoint
     table: DataTable
-    _converted: dict[str, Any] = field(default_factory=dict, init=False)
+    _converted: dict[tuple[Any, ...], Any] = field(default_factory=dict, init=False)
 
     def callback(self, kind: str, function: Any, results: FlatPoint) -> Any:
         """The callback of a PyTensor function, from the cache on disk if it is there.
@@ -294,11 +294,14 @@ class GraphCompiler:
     def _flat(self, fgraph: Any) -> Any:
         """A graph as one function for numba.
 
-        Nodes that PyTensor's cache takes for the same are one function, in all graphs of a model.
+        Nodes that PyTensor's cache takes for the same are one function, in all graphs of a model,
+        if they have as many inputs of the same types: PyTensor leaves these to Numba's signatures,
+        but a function such as that of `MakeVector` is written for one number of inputs.
         """
 
         def convert(op: Any, node: Any = None, **options: Any) -> Any:
-            _, key = numba_funcify_and_cache_key(op, node=node, **options)
+            _, word = numba_funcify_and_cache_key(op, node=node, **options)
+            key = None if word is None else (word, *_input_types(node))
             if key is not None and key in self._converted:
                 return self._converted[key]
             # Without its cache PyTensor wraps nothing around a node.
@@ -315,6 +318,14 @@ class GraphCompiler:
         # callback's `try` can end the process (numba 0.68). With the options of our own loops: what
         # numba brings itself is then compiled for both at once.
         return numba_njit(python, **jit_options())
+
+
+def _input_types(node: Any) -> list[Any]:
+    """Data type and number of dimensions of the inputs of a node, as far as they have them."""
+    if node is None:
+        return []
+    inputs = [item.type for item in node.inputs]
+    return [(getattr(each, "dtype", None), getattr(each, "ndim", None)) for each in inputs]
 
 
 def _cache_key(fgraph: Any, source: str, dtypes: Mapping[str, Any]) -> str | None:

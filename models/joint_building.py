@@ -98,12 +98,9 @@ def build_joint_model(
         length = pt.sqrt(pt.sqr(coefficient).sum(axis=0))
         pm.Deterministic("scale", length, dims=OF_LEVELS)
         pm.Deterministic("direction", coefficient / length, dims=OF_SLOPES)
-        # Not one product and a reshape: its gradient asks for the rows' number in a vector of
-        # another length, which compiled code that is kept for later processes takes for the same.
-        predictors = [
-            linear_predictor(inputs, coefficient[:, :, a], bias[:, a]) for a in range(n_predictors)
-        ]
-        eta = pt.stack(predictors, axis=-1)
+        # All predictors in one product: what is compiled does not grow with their number.
+        eta = linear_predictor(inputs, flat, bias.reshape((r * n_predictors,)))
+        eta = eta.reshape((inputs.shape[0], r, n_predictors))
         rows: dict[str, Any] = {}
         if data.offset is not None:
             eta = eta + pm.Data("offset", data.offset.T, dims=("obs", "response"))[:, None, :]

@@ -5,6 +5,7 @@ r"""Several responses of a mixture as one PyMC distribution: a density for each 
 Written out in PyTensor's own operations: every backend knows them.
 """
 
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,11 +15,13 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.dist_math import binomln
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.special import log_softmax, logsumexp
 
-from moment_init.models.likelihoods import component_distribution
+from moment_init.families import Family
+from moment_init.models.likelihoods import component_distribution, log_normal_cdf
 from moment_init.responses.kinds import Categorical, ResponseKind, SeparateResponses
 
 __all__ = ["joint_response"]
@@ -113,20 +116,40 @@ def _log_density(kind: ResponseKind, fields: tuple[str, ...], value: Any, *param
 
 
 def _separate_density(kind: SeparateResponses, value: Any, eta: Any, more: dict[str, Any]) -> Any:
-    """Sum of the log densities of all responses, by row and component."""
+    """Sum of the log densities of all responses, by row and component.
+
+    Neighbours of one family are one array: what is compiled grows with the number of families.
+    """
     density: Any = 0.0
-    for index, family in enumerate(kind.members):
-        arguments = {}
-        if family.has_dispersion:
-            arguments["dispersion"] = more["dispersion"][..., index]
-        if family.has_trials:
-            arguments["n_trials"] = more["n_trials"][..., index][..., None]
-        distribution = component_distribution(family, eta[..., index], **arguments)
-        column = value[..., index][..., None]
-        if family.has_trials or family.has_binary_rows or family.has_unlimited_counts:
-            column = column.astype("int64")
-        density = density + pm.logp(distribution, column)
+    stop = 0
+    for family, members in itertools.groupby(kind.members):
+        start, stop = stop, stop + len(list(members))
+        run = slice(start, stop)
+        dispersion = more["dispersion"][..., run] if family.has_dispersion else None
+        trials = more["n_trials"][..., None, run] if family.has_trials else None
+        each = _family_density(family, value[..., None, run], eta[..., run], dispersion, trials)
+        density = density + each.sum(axis=-1)
     return density
+
+
+def _family_density(family: Family, value: Any, eta: Any, dispersion: Any, trials: Any) -> Any:
+    """Log density of responses of one family.
+
+    PyMC's distributions of binary responses and counts have means for parameters. Those round to 0
+    and 1, or underflow, where components are apart, and gradients are then no numbers: from
+    predictors they are finite.
+    """
+    if family.has_binary_rows or family.has_trials:
+        is_logit = family.link.name == "logit"
+        success = -pt.softplus(-eta) if is_logit else log_normal_cdf(eta)
+        failure = -pt.softplus(eta) if is_logit else log_normal_cdf(-eta)
+        if trials is None:
+            return value * success + (1.0 - value) * failure
+        return value * success + (trials - value) * failure + binomln(trials, value)
+    if family.name == "poisson":
+        return value * eta - pt.exp(eta) - pt.gammaln(value + 1.0)
+    distribution = component_distribution(family, eta, dispersion=dispersion)
+    return pm.logp(distribution, value.astype("int64") if family.has_unlimited_counts else value)
 
 
 def _response_point(variable: Any, size: Any, eta: Any, *parameters: Any) -> Any:

@@ -18,15 +18,27 @@ from pytensor.tensor.variable import TensorVariable
 
 from moment_init.families import Family, get_family
 
-__all__ = ["component_distribution"]
+__all__ = ["component_distribution", "log_normal_cdf"]
 
 type Tensor = TensorVariable[Any, Any]
 type TensorLike = Tensor | NDArray[Any] | float
 
 
-def _log_normal_cdf(z: Tensor) -> Tensor:
+def log_normal_cdf(z: Tensor) -> Tensor:
     """Return log Phi(z), finite with a finite gradient for every z.
 
+    Parameters
+    ----------
+    z : TensorVariable
+        Where.
+
+    Returns
+    -------
+    TensorVariable
+        The logarithms.
+
+    Notes
+    -----
     Each branch sees only the arguments it is meant for: PyTensor differentiates both branches of
     a switch, and the overflow of ``erfcx`` at large z would make the gradient NaN.
     """
@@ -40,7 +52,7 @@ def _log_normal_cdf(z: Tensor) -> Tensor:
 
 def _logit_of_probit_mean(eta: Tensor) -> Tensor:
     """Return logit Phi(eta): the probit link on the scale on which Bernoulli is stable."""
-    log_odds: Tensor = _log_normal_cdf(eta) - _log_normal_cdf(-eta)
+    log_odds: Tensor = log_normal_cdf(eta) - log_normal_cdf(-eta)
     return log_odds
 
 

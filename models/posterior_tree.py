@@ -9,14 +9,23 @@ import xarray
 
 from moment_init.alignment import align_components
 from moment_init.exceptions import WeakSignalWarning
-from moment_init.models.specification import Specification
+from moment_init.models.specification import Directions, Specification
 from moment_init.notices import notify
 from moment_init.predictive import PosteriorDraws, draw_responses
 from moment_init.results import MomentEstimate
 from moment_init.start_values import DIMS
 from moment_init.stored_rows import log_likelihood_group
 
-__all__ = ["ORDER", "finish_tree", "header_tree"]
+__all__ = [
+    "ORDER",
+    "finish_tree",
+    "header_tree",
+    "is_wanted",
+    "match_labels",
+    "ordered_posterior",
+    "require_no_rows",
+    "versions",
+]
 
 ORDER = (
     "coefficient",
@@ -101,9 +110,20 @@ def _own_group(specification: Specification) -> xarray.Dataset:
         "directions": specification.directions,
         "anchor_angle": specification.anchor_angle,
         "init": "arrays" if origin is None else type(given or origin).__name__,
-        **{f"{name}_version": version(name) for name in _PACKAGES if find_spec(name)},
+        **versions(),
     }
     return own
+
+
+def versions() -> dict[str, str]:
+    """Versions of what samples, where it is installed.
+
+    Returns
+    -------
+    dict of str to str
+        Attributes.
+    """
+    return {f"{name}_version": version(name) for name in _PACKAGES if find_spec(name)}
 
 
 def _with_estimate(own: xarray.Dataset, given: MomentEstimate) -> xarray.Dataset:
@@ -156,26 +176,60 @@ def finish_tree(
     }
     for name in ("posterior", "warmup_posterior"):
         if name in groups:
-            groups[name] = _ordered(groups[name], raw_names)
+            groups[name] = ordered_posterior(groups[name], raw_names)
     groups |= {name: node.to_dataset() for name, node in header.children.items()}
     posterior = groups["posterior"]
     if _has_parameters(posterior, specification):
         groups |= _row_groups(posterior, specification, log_likelihood, posterior_predictive, seed)
-    elif log_likelihood or posterior_predictive:
+    else:
+        require_no_rows(posterior, log_likelihood, posterior_predictive)
+    return match_labels(groups, specification.directions)
+
+
+def require_no_rows(
+    posterior: xarray.Dataset, log_likelihood: bool | None, posterior_predictive: bool | None
+) -> None:
+    """Raise if groups of rows were asked for that a posterior cannot give.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        Draws without some of the parameters.
+    log_likelihood, posterior_predictive : bool or None
+        What was asked for.
+
+    Raises
+    ------
+    ValueError
+        If one of them was.
+    """
+    if log_likelihood or posterior_predictive:
         raise ValueError(
             "`var_names` must hold the parameters of the rows for `log_likelihood` and "
             f"`posterior_predictive`; got {sorted(map(str, posterior.data_vars))}. Leave it out."
         )
-    return _labelled(groups, specification)
 
 
-def _labelled(groups: dict[str, xarray.Dataset], specification: Specification) -> xarray.DataTree:
-    """Match labels to the start's: where nothing else tells components apart, or for the record."""
+def match_labels(groups: dict[str, xarray.Dataset], directions: Directions) -> xarray.DataTree:
+    """Match labels to the start's: where nothing else tells components apart, or for the record.
+
+    Parameters
+    ----------
+    groups : dict of str to xarray.Dataset
+        All groups, with the start in `moment_init`.
+    directions : {"anchored", "fixed", "free"}
+        What was done about the directions.
+
+    Returns
+    -------
+    xarray.DataTree
+        The tree; a warning is given where labels of anchored components switch.
+    """
     finished = xarray.DataTree.from_dict(groups)
-    if specification.directions == "fixed" or "coefficient" not in groups["posterior"]:
+    if directions == "fixed" or "coefficient" not in groups["posterior"]:
         return finished
     reference = _start_reference(groups["moment_init"])
-    if specification.directions == "free":
+    if directions == "free":
         return align_components(finished, reference)
     # Anchors and priors give components their names: those of the draws are the model's own.
     seen = {name: groups[name] for name in ("posterior", "moment_init")}
@@ -209,8 +263,21 @@ def _start_reference(own: xarray.Dataset) -> xarray.Dataset:
     return own[list(names)].rename(names)
 
 
-def _ordered(posterior: xarray.Dataset, raw_names: list[str]) -> xarray.Dataset:
-    """Parameters in the user's units with what follows from them first, then standardised ones."""
+def ordered_posterior(posterior: xarray.Dataset, raw_names: list[str]) -> xarray.Dataset:
+    """Order parameters: in the user's units with what follows from them first, then standardised.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        Draws as the sampler returned them.
+    raw_names : list of str
+        Free variables of the model, in the order in which they are shown.
+
+    Returns
+    -------
+    xarray.Dataset
+        The draws, with scales and directions.
+    """
     if "coefficient" in posterior:
         coefficient = posterior["coefficient"]
         scale = (coefficient**2).sum("feature") ** 0.5
@@ -240,9 +307,9 @@ def _row_groups(
     n_values = shape[0] * shape[1] * data.n_obs
     sampling = {name: posterior.coords[name] for name in ("chain", "draw")}
     result: dict[str, xarray.Dataset] = {}
-    if _is_wanted(log_likelihood, n_values, "log_likelihood"):
+    if is_wanted(log_likelihood, n_values, "log_likelihood"):
         result["log_likelihood"] = log_likelihood_group(posterior, data, gating)
-    if _is_wanted(posterior_predictive, n_values, "posterior_predictive"):
+    if is_wanted(posterior_predictive, n_values, "posterior_predictive"):
         rng = np.random.default_rng(seed)
         replicated = draw_responses(PosteriorDraws.of(posterior), data, rng, gating)
         result["posterior_predictive"] = xarray.Dataset(
@@ -254,7 +321,23 @@ def _row_groups(
     return result
 
 
-def _is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
+def is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
+    """Say whether to make a group of the tree.
+
+    Parameters
+    ----------
+    asked : bool or None
+        What the user said; None for if it is not too large.
+    n_values : int
+        How many values it would hold.
+    name : str
+        Its name.
+
+    Returns
+    -------
+    bool
+        Whether to make it; a warning says so if it is left out for its size.
+    """
     if asked is None and n_values > LARGEST_GROUP:
         notify(
             f"group {name!r} was left out: it would hold {n_values:.1e} values. Pass {name}=True "

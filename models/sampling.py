@@ -1,6 +1,6 @@
 """Sampling from the start: `sample`'s engine, which needs PyMC."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ from moment_init.models.model_building import build_model
 from moment_init.models.posterior_tree import ORDER, finish_tree, header_tree
 from moment_init.models.specification import Specification
 
-__all__ = ["SamplingOptions", "sample_specification"]
+__all__ = ["SamplingOptions", "compiling_of", "sample_specification", "sampler_arguments"]
 
 FloatArray = NDArray[np.float64]
 
@@ -80,9 +80,11 @@ def sample_specification(
         The groups that `moment_init.sample` describes.
     """
     model = build_model(specification, priors, projects_once=True)
-    arguments = _arguments(specification, model, options)
+    arguments = sampler_arguments(
+        model, options, lambda: start_of(specification, model, options.seeds[0])
+    )
     header = header_tree(specification)
-    with single_threaded_blas(), _compiling(model, arguments):
+    with single_threaded_blas(), compiling_of(model, arguments):
         if options.store is None:
             tree = pm.sample(model=model, **arguments)
         else:
@@ -104,8 +106,21 @@ def sample_specification(
     )
 
 
-def _compiling(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """A context in which nutpie compiles the model so that the next process need not."""
+def compiling_of(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """A context in which nutpie compiles the model so that the next process need not.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        The model.
+    arguments : mapping of str to object
+        Arguments of `pymc.sample`, with `nuts_sampler`.
+
+    Returns
+    -------
+    context manager
+        One that does nothing for other samplers.
+    """
     if arguments["nuts_sampler"] != "nutpie" or find_spec("nutpie") is None:
         return nullcontext()
     from moment_init.models.nutpie_compiling import compiling_once
@@ -113,10 +128,30 @@ def _compiling(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContext
     return compiling_once(model)
 
 
-def _arguments(
-    specification: Specification, model: pm.Model, options: SamplingOptions
+def sampler_arguments(
+    model: pm.Model, options: SamplingOptions, draw_start: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Arguments of `pymc.sample`: ours where the user gave none."""
+    """Put the arguments of `pymc.sample` together: ours where the user gave none.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        The model.
+    options : SamplingOptions
+        How to sample.
+    draw_start : callable
+        Returns the initial values; it is called after the user's arguments are checked.
+
+    Returns
+    -------
+    dict of str to object
+        The arguments, all but `model`.
+
+    Raises
+    ------
+    TypeError
+        For arguments that `sample` does not take.
+    """
     given = dict(options.pm_sample)
     refused = sorted({"model", "trace", "return_inferencedata"} & set(given))
     if refused:
@@ -131,7 +166,7 @@ def _arguments(
             "`initvals` must be a dict of values by variable, which replace those of the start; "
             f"got {type(own).__name__}. Random variables as values differ between chains."
         )
-    start = start_of(specification, model, options.seeds[0]) | dict(own)
+    start = draw_start() | dict(own)
     arguments: dict[str, Any] = {
         "draws": options.draws,
         "tune": options.tune,

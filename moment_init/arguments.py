@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RandomSeed", "make_generator", "validate_n_components"]
+__all__ = ["RandomSeed", "make_generator", "validate_n_components", "validate_run"]
 
 RandomSeed = int | Sequence[int] | np.random.Generator | None
 
@@ -43,6 +43,35 @@ def validate_n_components(n_components: Any, n_obs: int) -> int:
             f"got {n_components}. Use a smaller positive number."
         )
     return int(n_components)
+
+
+def validate_run(draws: Any, tune: Any, chains: Any) -> None:
+    """Check how long a run of a sampler is to be.
+
+    Parameters
+    ----------
+    draws : int
+        Draws of each chain, positive.
+    tune : int or None
+        Draws that tune the sampler; None for the sampler's default.
+    chains : int
+        Number of chains, positive.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument that is wrong.
+    """
+    for name, value in {"draws": draws, "chains": chains}.items():
+        _require_integer(name, value, 1)
+    if tune is not None:
+        _require_integer("tune", tune, 0)
+
+
+def _require_integer(name: str, value: Any, smallest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < smallest:
+        kind = "positive" if smallest else "non-negative"
+        raise ValueError(f"`{name}` must be a {kind} integer; got {value!r}.")
 
 
 def make_generator(random_seed: RandomSeed) -> np.random.Generator:

@@ -1,16 +1,16 @@
 """Sampling the posterior of a mixture of generalised linear models."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from moment_init.arguments import RandomSeed, make_generator
+from moment_init.arguments import RandomSeed, make_generator, validate_run
 from moment_init.families import Family
 from moment_init.formulas import takes_formula
+from moment_init.responses.boundary import takes_responses
 from moment_init.row_sources.detection import is_elsewhere
 
 if TYPE_CHECKING:
@@ -23,7 +23,14 @@ __all__ = ["sample"]
 Method = Literal["nuts", "laplace", "pathfinder", "advi"]
 
 
+def _load_joint() -> Callable[..., Any]:
+    from moment_init.models.joint_sampling import sample_joint
+
+    return sample_joint
+
+
 @takes_formula
+@takes_responses(_load_joint, ("groups", "gating", "store"))
 def sample(
     X: Any,
     y: Any,
@@ -59,10 +66,13 @@ def sample(
         as ``"y ~ a + b | g"``.
     y : array-like, shape (n_obs,), or DataFrame
         Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
+        Several responses that share their component, shape (n_obs, n_responses): variables then
+        have the dim `response`.
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response; with a formula, by default the one that suits its values.
+        Family of the response, or one for each; "categorical" for labels of classes. With a
+        formula, by default the one that suits its values.
     link : str, optional
         Its link; the family's own by default.
     offset : array-like, shape (n_obs,), optional
@@ -79,7 +89,8 @@ def sample(
         Covariates on which the weights depend: a mixture of experts.
     init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
         Where to start: the fit of `fit_em` from that start, an `EMFit` as it is, or
-        (coefficients, biases, weights[, dispersion]) as they are.
+        (coefficients, biases, weights[, dispersion]) as they are. With several responses a
+        `JointEstimate` or `JointFit`.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Whether directions tilt about those of the start, are held there, or are free. Draws of free
         ones are relabelled against the start.
@@ -141,6 +152,12 @@ def sample(
     have, and a warning says so: the posterior is that of these rows. An `EMFit` of all rows is a
     better start than one of theirs.
 
+    With several responses, or classes, `coefficient` and `direction` have the dims (feature,
+    component, response), `bias`, `scale` and `dispersion` (component, response); where only some
+    responses have a dispersion, its last dim is `dispersed_response`. The log-likelihood is that of
+    all responses of a row. `groups`, `gating`, `store`, Dask inputs and a `method` other than
+    "nuts" are then refused.
+
     Labels of anchored components can switch where anchors are close; a warning then says so, and
     `align_components` matches them. nutpie is used where it is installed. Directions that are fixed
     are taken for exact: intervals are then too short.
@@ -159,10 +176,7 @@ def sample(
     if method not in get_args(Method):
         names = ", ".join(map(repr, get_args(Method)))
         raise ValueError(f"`method` must be one of {names}; got {method!r}.")
-    for name, value in {"draws": draws, "chains": chains}.items():
-        _require_integer(name, value, 1)
-    if tune is not None:
-        _require_integer("tune", tune, 0)
+    validate_run(draws, tune, chains)
     if store is not None and method != "nuts":
         raise ValueError(f"`store` must be None with method={method!r}, which is not a long run.")
     if store is not None and Path(store).exists() and any(Path(store).iterdir()):
@@ -210,9 +224,3 @@ def sample(
     if method == "nuts":
         return sample_specification(specification, priors, options)
     return approximate_specification(specification, priors, options, method)
-
-
-def _require_integer(name: str, value: Any, smallest: Literal[0, 1]) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < smallest:
-        kind = "positive" if smallest else "non-negative"
-        raise ValueError(f"`{name}` must be a {kind} integer; got {value!r}.")

@@ -20,7 +20,7 @@ from moment_init.responses.kinds import PredictorDerivatives, ResponseKind
 from moment_init.responses.parameters import JointParameters, Layout
 from moment_init.responses.rows import JointProblem, JointRows
 
-__all__ = ["JointSums", "log_likelihood", "row_posterior", "sum_rows"]
+__all__ = ["JointSums", "log_likelihood", "predictors", "row_posterior", "sum_rows"]
 
 FloatArray = NDArray[np.float64]
 

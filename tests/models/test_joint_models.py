@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from moment_init import fit_em
+from moment_init.families import get_family
 from moment_init.models import mixture_glm
 from moment_init.models.joint_response import _draw
 from moment_init.responses.kinds import Categorical, SeparateResponses
@@ -13,6 +14,7 @@ from tests.joint_mixtures import simulate_joint
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("gaussian", {"dispersion": 0.4}),
+    ("bernoulli", {"scale": 2.5}),
     ("poisson", {}),
     ("categorical", {"scale": 3.0}),
 ]
@@ -52,10 +54,71 @@ def test_families_offsets_and_weights(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(density, expected, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("directions", ["anchored", "free"])
+@pytest.mark.parametrize(("family", "options"), CASES)
+def test_sum_over_rows_is_the_log_likelihood(
+    family: str, options: dict[str, Any], directions: Any, rng: np.random.Generator
+) -> None:
+    data = simulate_joint(family, 200, 3, [0.7, 0.3], 3, rng, **options)
+    fit: Any = fit_em(data.X, data.y, 2, family=family, init="random", n_starts=2, random_seed=1)
+    model = mixture_glm(data.X, data.y, 2, family=family, init=fit, directions=directions)
+    density = model.compile_logp(vars=model.observed_RVs, mode="FAST_COMPILE")
+    np.testing.assert_allclose(density(model.initial_point()), fit.log_likelihood, rtol=1e-8)
+
+
+def test_runs_of_families(rng: np.random.Generator) -> None:
+    """Neighbours of one family are one array: orders, links and trials of their own."""
+    X, n_obs = rng.standard_normal((80, 2)), 80
+    trials = rng.integers(3, 7, n_obs)
+    y = np.column_stack(
+        [
+            rng.poisson(2.0, n_obs),
+            rng.poisson(1.0, n_obs),
+            rng.binomial(trials, 0.4),
+            rng.standard_normal(n_obs),
+            rng.negative_binomial(3, 0.5, n_obs),
+            rng.gamma(2.0, size=n_obs),
+            rng.integers(2, size=n_obs),
+        ]
+    )
+    families: Any = [
+        "poisson",
+        "poisson",
+        get_family("binomial", "probit"),
+        "gaussian",
+        "negative_binomial",
+        "gamma",
+        get_family("bernoulli", "probit"),
+    ]
+    n_trials = np.ones_like(y)
+    n_trials[:, 2] = trials
+    block: dict[str, Any] = {"family": families, "n_trials": n_trials}
+    fit: Any = fit_em(X, y, 2, init="random", n_starts=2, random_seed=1, **block)
+    model = mixture_glm(X, y, 2, init=fit, **block)
+    start = model.initial_point()
+    density = model.compile_logp(vars=model.observed_RVs, sum=False, mode="FAST_COMPILE")(start)[0]
+    expected = fit.log_densities(X, y, n_trials=n_trials)
+    np.testing.assert_allclose(density, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "poisson", "categorical"])
+def test_gradient_is_finite_where_means_round_to_their_bounds(
+    family: str, rng: np.random.Generator
+) -> None:
+    """Predictors of several hundred, as a separated component has them."""
+    X = rng.standard_normal((40, 2))
+    y = rng.integers(3, size=40) if family == "categorical" else rng.integers(2, size=(40, 2))
+    sign = -1.0 if family == "poisson" else 1.0
+    slopes = np.array([[[1.0, 0.5], [0.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]])
+    biases = np.array([[sign * 800.0, -800.0], [0.3, -0.2]])
+    start = (slopes, biases, np.array([0.4, 0.6]))
+    model = mixture_glm(X, y, 2, family=family, init=start)
+    gradient = model.compile_dlogp(mode="FAST_COMPILE")(model.initial_point())
+    assert np.all(np.isfinite(gradient))
+
+
 def test_draws_of_responses(rng: np.random.Generator) -> None:
     """Means over many rows within five standard errors of those of the mixture."""
-    from moment_init.families import get_family
-
     n_obs = 20_000
     kind = SeparateResponses(("a", "b"), (get_family("gaussian"), get_family("poisson")))
     eta = np.broadcast_to([[1.0, 0.0], [-2.0, 1.0]], (n_obs, 2, 2))

@@ -227,6 +227,21 @@ def test_error_within_a_graph_is_a_code(capfd: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.slow
+def test_one_operation_with_several_numbers_of_inputs() -> None:
+    """PyTensor's cache gives vectors of two and of three scalars one name."""
+    with pm.Model() as model:
+        first, second = pm.Normal("first"), pm.Normal("second")
+        pm.Deterministic("pair", pt.stack([first, second]))
+        pm.Deterministic("triple", pt.stack([second, first, second]))
+    initial = make_initial_point_fn(model=model, jitter_rvs=set(), return_transformed=True)
+    compiled = nutpie_compiling.compile_model(model, initial)
+    code, also, _, gradient, stored = evaluate(compiled, np.array([1.0, 2.0]))
+    assert (code, also) == (0, 0)
+    np.testing.assert_array_equal(gradient, [-1.0, -2.0])
+    np.testing.assert_array_equal(stored, [1.0, 2.0, 1.0, 2.0, 2.0, 1.0, 2.0])
+
+
+@pytest.mark.slow
 def test_same_draws_with_and_without_a_store(tmp_path: Path) -> None:
     start = fitted("bernoulli", "logit", "plain", with_extras=False)
     posteriors = [
