@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-import warnings
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +14,6 @@ import pymc as pm
 import pytest
 import xarray as xr
 
-from moment_init import WeakSignalWarning
 from scripts.studies import ROOT
 from tests.bayesian_models import evaluate
 
@@ -247,9 +245,6 @@ def medical() -> Any:
     run = module("medical_care.run")
     X, y, checksum = survey()
     fit = three_classes()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakSignalWarning)  # of discrete columns, as it should
-        moments = run.estimate(X, y, 1, family=run.FAMILY, random_seed=0)
     choice = run.select_components(X, y, [1], family=run.FAMILY, random_seed=0)
     single = choice.fit
     poisson = {1: run.fit_em(X, y, 1, family="poisson", random_seed=0)}
@@ -260,7 +255,7 @@ def medical() -> Any:
         X=X,
         y=y,
         checksum=checksum,
-        moments=moments,
+        moments=run.moments_said(X, y, 0),
         choice=choice,
         wider=choice,
         poisson=poisson,

@@ -50,11 +50,11 @@ X.describe().round(2)
 # %% [markdown]
 # ## What moments can do here, and what they cannot
 #
-# Moments use the derivatives of the features' density. Four of the seven features are yes or no and
-# two are small counts: these have no such derivative, and schooling alone is left. So moments are
-# no more than a hint here, and the estimate says itself that its signal is weak. The likelihood
-# does not care: `fit_em` splits one regression into two and three, and checks the end against
-# random starts.
+# Moments use the derivatives of the features' density. Four of the seven features are yes or no,
+# two are small counts, and schooling is in whole years of which one, the end of high school, stands
+# for more than a quarter of the people: none has such a derivative. So moments have nothing to say
+# here, and `estimate` says so. The likelihood does not care: `fit_em` splits one regression into
+# two and three, and checks the end against random starts.
 
 # %%
 study = run_study(quick=QUICK, seed=SEED)

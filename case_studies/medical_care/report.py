@@ -32,7 +32,7 @@ may have a thousand to go."""
 
 
 def describe_moments(study: Study) -> str:
-    """Say what moments see in features of which most are discrete.
+    """Say what moments see in features that are discrete.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def describe_moments(study: Study) -> str:
     Returns
     -------
     str
-        Their status, and the starts that did the work.
+        What `estimate` says, and the starts that did the work.
     """
     values = [int(study.X[name].nunique()) for name in study.X]
     reached, converged = study.fit.reached_best
@@ -50,8 +50,7 @@ def describe_moments(study: Study) -> str:
     return "\n".join(
         [
             f"distinct values of the features: {', '.join(map(str, values))}",
-            f"moments: status {study.moments.status}",
-            *(f"  {line}" for line in study.moments.warnings),
+            f"moments: {study.moments}",
             f"fit_em: log-likelihood {study.fit.log_likelihood:.3f}, status {study.fit.status}; "
             f"reached by {reached} of {converged} converged starts",
             f"  starts: {starts}",

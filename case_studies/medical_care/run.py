@@ -4,7 +4,6 @@ import argparse
 import hashlib
 import platform
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,8 +16,7 @@ from numpy.typing import NDArray
 
 from moment_init import (
     EMFit,
-    MomentEstimate,
-    WeakSignalWarning,
+    IdentifiabilityError,
     estimate,
     fit_em,
     predict_membership,
@@ -107,8 +105,8 @@ class Study:
         Visits to a physician's office.
     checksum : str
         SHA-256 of the data as they are read.
-    moments : MomentEstimate
-        What moments say, for the record.
+    moments : str
+        What `estimate` says of them.
     choice : ComponentChoice
         Negative binomial mixtures with several numbers of classes.
     wider : ComponentChoice
@@ -132,7 +130,7 @@ class Study:
     X: "pandas.DataFrame"
     y: FloatArray
     checksum: str
-    moments: MomentEstimate
+    moments: str
     choice: ComponentChoice
     wider: ComponentChoice
     poisson: dict[int, EMFit]
@@ -219,9 +217,6 @@ def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = Fals
 
     X, y, checksum = read_survey()
     settings: dict[str, Any] = {"random_seed": seed, "progressbar": False}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakSignalWarning)  # the report prints what it says
-        moments = estimate(X, y, N_CLASSES, family=FAMILY, random_seed=seed)
     choice = select_components(
         X,
         y,
@@ -244,7 +239,7 @@ def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = Fals
         X=X,
         y=y,
         checksum=checksum,
-        moments=moments,
+        moments=moments_said(X, y, seed),
         choice=choice,
         wider=choose_with_all_features(seed),
         poisson=poisson,
@@ -255,6 +250,29 @@ def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = Fals
         membership=shares.isel(component=order).to_numpy(),
         is_sampled=not quick,
     )
+
+
+def moments_said(X: "pandas.DataFrame", y: FloatArray, seed: int) -> str:
+    """Ask `estimate` for moments of features of which none is continuous.
+
+    Parameters
+    ----------
+    X : DataFrame
+        Features.
+    y : numpy.ndarray
+        Visits.
+    seed : int
+        Seed.
+
+    Returns
+    -------
+    str
+        Why it refuses; or its status, should it not.
+    """
+    try:
+        return str(estimate(X, y, N_CLASSES, family=FAMILY, random_seed=seed).status)
+    except IdentifiabilityError as error:
+        return str(error)
 
 
 def _sample(X: "pandas.DataFrame", y: FloatArray, fit: EMFit, **settings: Any) -> "xarray.DataTree":
