@@ -9,7 +9,6 @@ import time
 import warnings
 
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
-from tests.hostile.running import SHARES, run_calls
 
 __all__ = ["BENCHMARK", "run"]
 
@@ -31,6 +30,10 @@ def run(options: Options) -> Outcome:
     Outcome
         Calls that were answered, refused and failed of each function, and their number.
     """
+    from tests.hostile.running import (
+        SHARES,
+    )  # imports PyMC, which other benchmarks need not wait for
+
     shares = {name: QUICK_EXAMPLES for name in QUICK_NAMES} if options.is_quick else SHARES
     rows: tuple[Row, ...] = tuple(_row(name, shares[name], options.seed) for name in shares)
     n_examples = sum(int(str(row["answered"])) + int(str(row["refused"])) for row in rows)
@@ -43,6 +46,8 @@ def run(options: Options) -> Outcome:
 
 
 def _row(name: str, n_examples: int, seed: int) -> Row:
+    from tests.hostile.running import run_calls
+
     failure = ""
     counts: dict[str, int] = {}
     start = time.process_time()
