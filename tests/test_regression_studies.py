@@ -249,13 +249,13 @@ def test_choice_figures_show_the_study(travel: choice_study.Study, tmp_path: Pat
 def test_choice_study_is_told_as_in_the_readme(travel: choice_study.Study) -> None:
     printed = choice_run.describe(travel)
     text = readme("binary_choice")
-    for figure in ("2,929", "-1317.283", "57.35, 2.48", "13 of 20"):
+    for figure in ("2,929", "-1317.283", "57.35, 2.48", "14 of 20"):
         assert figure in printed
         assert figure in text
     assert re.search(r"one logit +log score -0\.584", printed)
-    assert re.search(r"known person +log score -0\.445", printed)
+    assert re.search(r"known person +log score -0\.433", printed)
     assert "-0.584" in text
-    assert "-0.445" in text
+    assert "-0.433" in text
     assert "moment-init" in choice_run.describe_environment()
 
 

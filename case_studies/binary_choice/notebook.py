@@ -55,8 +55,8 @@ study.choices.X.describe().round(2)
 # ## How many classes
 #
 # Log-likelihood, criteria and, in the full run, the log-likelihood of held-out persons (five
-# folds). A single logit is far behind. From six classes on BIC is flat, and ICL rises: a seventh
-# class would be a few persons with extreme coefficients.
+# folds). A single logit is far behind. From six classes on the criteria are nearly flat, and some
+# coefficients of seven classes have no finite estimate.
 
 # %%
 print(describe_number(study))
@@ -65,11 +65,10 @@ print(describe_number(study))
 # ## What moments saw, and what random starts find
 #
 # Moments look at rows one by one and know nothing of persons. If all four columns were Gaussian,
-# they would show two directions. But changes and comfort take few values and have no density; with
-# these set apart, which is the default, price and time show one direction, and six classes are more
-# than moments of two columns can tell. `fit_em` therefore has no moments among its starts.
-# Structured starts (splits of one component into two, and so on) take their place. Random starts do
-# well here too: most of them reach the same maximum.
+# they would show two directions. But each has few values, or one that recurs, and so no density:
+# by default moments are refused, and `fit_em` has none among its starts. Structured starts (splits
+# of one component into two, and so on) take their place. Random starts do well here too: most of
+# them reach the same maximum.
 
 # %%
 print(describe_starts(study))
