@@ -55,6 +55,14 @@ COMPILED_NAMES = (
     "interval_coverage",
     "posterior_reference",
 )
+# Half a minute or more each, even at their small size; tests of what they measure are elsewhere.
+SLOW_NAMES = (
+    "several_responses",
+    "estimator_checks",
+    "dask_scaling",
+    "out_of_core",
+    "input_models",
+)
 RECORD_FIELDS = {
     "benchmark",
     "commit",
@@ -112,7 +120,10 @@ def read_record(folder: Path, name: str) -> dict[str, Any]:
     return record
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_NAMES else []) for name in NAMES],
+)
 def test_quick_run_leaves_a_complete_record(
     command_line: ModuleType,
     capsys: pytest.CaptureFixture[str],
