@@ -192,10 +192,10 @@ def _draw_gauntlet(record: Record, axes: Sequence["Axes"]) -> None:
 
 
 def _draw_cost(record: Record, axes: Sequence["Axes"]) -> None:
-    rows: Rows = [row for row in record["rows"] if "lean EM s" in row]
+    rows: Rows = [row for row in record["rows"] if "least EM s" in row]
     groups = {
         "X.T @ X": (_values(rows, "over X.T @ X"), OURS),
-        "a lean EM iteration": (_values(rows, "over lean EM"), FOURTH),
+        "an EM iteration, by CPU": (_values(rows, "over EM, CPU"), FOURTH),
         "an EM iteration": (_values(rows, "over EM"), SECOND),
     }
     _bars(axes[0], [str(row["family"]) for row in rows], groups)
