@@ -36,8 +36,9 @@ FloatArray = NDArray[np.float64]
 
 # Rows that the moments use (up to twice as many) where the likelihood of all rows follows: they
 # only have to come within reach of Newton's steps then. If the directions do not stand out clearly
-# from that many, twice and four times as many are used, then all. A search for the number of
-# components begins with the largest of these, since it counts the directions that stand out.
+# from that many, twice or four times as many are used, whichever promises to be enough, then all. A
+# search for the number of components begins with the largest of these, since it counts the
+# directions that stand out.
 MOMENT_ROWS = 60_000
 SEARCH_ROWS = 4 * MOMENT_ROWS
 
