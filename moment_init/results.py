@@ -192,7 +192,8 @@ class MomentEstimate:
         Log-likelihood of the polished fit; beyond some 40,000 rows the gain of the last step is
         predicted, to a unit, mostly to a third of one.
     candidates : tuple of MixtureParameters
-        Distinct solutions of the moments in the user's units, best first: starts for a likelihood.
+        Distinct solutions of the moments in the user's units, best first, the components of each by
+        falling weight: starts for a likelihood.
     selection : ComponentSelection or None
         How the number of components was chosen, where it was.
     input_choice : InputChoice or None

@@ -264,7 +264,7 @@ def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> M
     MomentEstimate
         The result, components by falling weight.
     """
-    order = np.argsort(-solution.parameters.weights, kind="stable")
+    order = _by_falling_weight(solution.parameters)
     parameters = solution.parameters.reorder(order)
     family, coordinates = problem.data.family, problem.coordinates
     directions, lengths = coordinates.directions_to_user(parameters.directions)
@@ -284,7 +284,11 @@ def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> M
         dispersion=in_user_units.dispersion,
         standard_errors=errors,
         log_likelihood=None if solution.polished is None else solution.polished.log_likelihood,
-        candidates=tuple(_to_user_units(problem, each) for each in solution.fit.candidates),
+        candidates=tuple(
+            # The decomposition's own order hangs on rounding where components count alike.
+            _to_user_units(problem, each.reorder(_by_falling_weight(each)))
+            for each in solution.fit.candidates
+        ),
         feature_names=problem.data.feature_names,
         family=family.name,
         link=family.link.name,
@@ -293,6 +297,10 @@ def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> M
         warnings=warnings,
         diagnostics=diagnostics,
     )
+
+
+def _by_falling_weight(parameters: MixtureParameters) -> NDArray[np.intp]:
+    return np.argsort(-parameters.weights, kind="stable")
 
 
 def apply_known_parameters(
