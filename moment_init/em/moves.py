@@ -120,16 +120,27 @@ def _stretched(parameters: MixtureParameters) -> list[MixtureParameters]:
 
 
 def _uncrossed(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
-    """For every pair of components, one fitted to the rows where its predictor is the larger."""
+    """Every pair of components, with places traded where one's predictor is the larger.
+
+    Predictors may cross more than once, rightly in one place and wrongly in another: the pair is
+    also made to trade places on one side of each column's middle alone.
+    """
     shares = responsibilities(problem.family, problem.rows, parameters)
-    predictors = np.asarray(problem.rows.Z) @ parameters.coefficients + parameters.biases
+    columns = np.asarray(problem.rows.Z)
+    predictors = columns @ parameters.coefficients + parameters.biases
+    is_right = columns > np.median(columns, axis=0)
+    sides = [*is_right.T, *~is_right.T]
     result = []
     for j in range(parameters.n_components):
         for k in range(j):
             above = predictors[:, j] > predictors[:, k]
-            upper = np.where(above, shares[:, j], shares[:, k])
-            lower = np.where(above, shares[:, k], shares[:, j])
-            result.append(_replace_components(problem, parameters, {j: upper, k: lower}))
+            trades = [above, *(above & side for side in sides), *(~above & side for side in sides)]
+            for trade in trades:
+                if not trade.any() or trade.all():  # predictors do not cross there
+                    continue
+                first = np.where(trade, shares[:, k], shares[:, j])
+                second = np.where(trade, shares[:, j], shares[:, k])
+                result.append(_replace_components(problem, parameters, {j: first, k: second}))
     return result
 
 

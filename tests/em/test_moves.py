@@ -110,11 +110,12 @@ def test_tempering_does_not_depend_on_the_unit_of_the_weights(rng: np.random.Gen
 def test_proposals_are_finite_mixtures_of_the_same_size(
     family: str, link: str, variant: Variant, rng: np.random.Generator
 ) -> None:
-    """Two drops with splits, a replanted component, one pair uncrossed; binary rows: stretched."""
+    """Two drops with splits, a replanted component, a pair uncrossed; binary rows: stretched."""
     problem = pose(make_problem(family, link, rng, variant=variant))
     fitted = problem.climb(random_assignment(problem, rng), max_steps=20, em_steps=20).parameters
     moves = propose_moves(problem, fitted)
-    assert len(moves) == 4 + 2 * problem.family.has_binary_rows
+    n_others = 3 + 2 * problem.family.has_binary_rows
+    assert n_others <= len(moves) <= n_others + most_crossings(fitted.n_features, 1)
     for move in moves:
         assert move.n_components == 2
         assert_allclose(move.weights.sum(), 1.0)
@@ -122,12 +123,18 @@ def test_proposals_are_finite_mixtures_of_the_same_size(
         assert np.isfinite(likelihood_sums(problem.family, problem.rows, move).log_likelihood)
 
 
+def most_crossings(n_features: int, n_pairs: int) -> int:
+    """Everywhere, or on either side of a column, where either predictor is the larger."""
+    return n_pairs * (1 + 4 * n_features)
+
+
 def test_crossings_are_for_few_features(seed: int) -> None:
     counts = []
     for n_features in (FEW_FEATURES, FEW_FEATURES + 1):
         posed = draw_mixture([seed, 4], 300, n_features, (0.5, 0.3, 0.2))
         counts.append(len(propose_moves(posed.problem, posed.truth)))
-    assert counts == [6 + 1 + 3, 6 + 1]  # pairs (drop, split), a replanted one, pairs uncrossed
+    n_others = 6 + 1  # pairs (drop, split), a replanted component
+    assert counts == [n_others + most_crossings(FEW_FEATURES, 3), n_others]
 
 
 def test_one_component_has_no_moves(rng: np.random.Generator) -> None:
@@ -151,6 +158,27 @@ def test_crossed_lines_are_uncrossed(rng: np.random.Generator) -> None:
     best = problem.climb(truth, **FINISH)
     ends = [problem.climb(move, **FINISH) for move in propose_moves(problem, flat)]
     reached = max(end.log_likelihood for end in ends)
+    assert_allclose(reached, best.log_likelihood, rtol=0, atol=SAME_OPTIMUM)
+
+
+def test_of_two_crossings_only_the_wrong_one_is_undone(rng: np.random.Generator) -> None:
+    """Curves that cross on the left alone, fitted as two that cross on both sides."""
+    t = rng.uniform(-1.0, 1.0, 2_000)
+    x = np.column_stack([t, t**4, t**7])
+    right = np.array([[-0.42, -0.31], [0.51, -0.30], [-1.71, 0.15]]), np.array([0.16, 0.84])
+    wrong = np.array([[-0.35, -0.37], [-1.23, 1.44], [-0.89, -0.70]]), np.array([0.87, 0.13])
+    means = x @ right[0] + right[1]
+    y = means[np.arange(2_000), rng.integers(2, size=2_000)] + 0.09 * rng.standard_normal(2_000)
+    drawn = make_problem("gaussian", "identity", rng, with_extras=False)
+    problem = pose(replace(drawn, rows=LikelihoodRows(x, y, np.ones(2_000))))
+    truth, crossed = (
+        problem.to_standardised(MixtureParameters(*each, np.full(2, 0.5), np.full(2, 0.1)))
+        for each in (right, wrong)
+    )
+    best, stuck = problem.climb(truth, **FINISH), problem.climb(crossed, **FINISH)
+    assert stuck.log_likelihood < best.log_likelihood - 100.0
+    moves = propose_moves(problem, stuck.parameters)
+    reached = max(problem.climb(move, **FINISH).log_likelihood for move in moves)
     assert_allclose(reached, best.log_likelihood, rtol=0, atol=SAME_OPTIMUM)
 
 
