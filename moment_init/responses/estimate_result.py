@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.responses.datatree import library
-from moment_init.responses.kinds import ResponseKind
+from moment_init.responses.kinds import Categorical, ResponseKind
 from moment_init.responses.parameters import JointParameters
 from moment_init.results import Status
 
@@ -136,6 +136,11 @@ class JointEstimate:
             "component": np.arange(self.n_components),
             "response": list(self.response_names),
         }
+        classes = (
+            {"reference_class": self.kind.outcome_names[0]}
+            if isinstance(self.kind, Categorical)
+            else {}
+        )
         own = xarray.Dataset(
             {
                 "spectrum": ("eigenvalue", self.spectrum),
@@ -150,6 +155,7 @@ class JointEstimate:
                 "warnings": "\n".join(self.warnings),
                 "family": self.family,
                 "link": self.link,
+                **classes,
             },
         )
         groups = {"posterior": xarray.Dataset(variables, coords), "moment_init": own}

@@ -158,13 +158,12 @@ class JointFit:
     @property
     def scales(self) -> FloatArray:
         """Lengths of the coefficients, shape (n_components, n_predictors)."""
-        return np.asarray(np.linalg.norm(self.coefficients, axis=0))
+        return self.parameters.scales
 
     @property
     def directions(self) -> FloatArray:
         """Unit directions, shape (n_features, n_components, n_predictors)."""
-        scales = self.scales
-        return np.asarray(self.coefficients / np.where(scales > 0.0, scales, 1.0))
+        return self.parameters.directions
 
     @property
     def aic(self) -> float:
