@@ -13,7 +13,7 @@ from moment_init.responses.labels import validate_labels
 from moment_init.responses.row_values import by_response, validate_trials
 from moment_init.responses.rows import JointRows
 
-__all__ = ["AskedModel", "matched_inputs", "rows_of"]
+__all__ = ["matched_inputs", "rows_of"]
 
 FloatArray = NDArray[np.float64]
 

@@ -136,8 +136,9 @@ def test_what_is_refused() -> None:
         predict_membership(bare, X, y)
     given: Any = ["gaussian", "poisson"]
     assert_array_equal(predict_membership(bare, X, y, family=given), predict_membership(tree, X, y))
-    broken = bare.copy(deep=True)
-    broken["posterior"]["bias"][0, 1, 0, 0] = np.nan
+    posterior = bare["posterior"].to_dataset().copy(deep=True)
+    posterior["bias"][0, 1, 0, 0] = np.nan
+    broken = xr.DataTree.from_dict({"posterior": posterior})
     with pytest.raises(ValueError, match="`tree` must have finite draws; got 1 of 2"):
         predict_membership(broken, X, y, family=given)
     X, labels, fit = classes()
