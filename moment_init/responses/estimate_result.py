@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.formulas import FormulaDesign
 from moment_init.responses.datatree import library
 from moment_init.responses.kinds import Categorical, ResponseKind
 from moment_init.responses.parameters import JointParameters
@@ -59,6 +60,8 @@ class JointEstimate:
         How far the estimate can be trusted.
     warnings : tuple of str
         What the status means and what to do.
+    design : FormulaDesign or None
+        What encodes new rows, for an estimate by formula.
     """
 
     directions: FloatArray
@@ -76,6 +79,7 @@ class JointEstimate:
     feature_names: tuple[str, ...]
     status: Status
     warnings: tuple[str, ...]
+    design: FormulaDesign | None = None
 
     @property
     def n_components(self) -> int:

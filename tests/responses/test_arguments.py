@@ -218,15 +218,6 @@ def test_groups_name_the_function(function: Any, counts: tuple[Any, Any]) -> Non
         function(X, y, 2, family="poisson", groups=np.arange(60))
 
 
-@pytest.mark.parametrize("function", [fit_any, estimate_any, model_any])
-def test_formulas_have_one_response(function: Any, counts: tuple[Any, Any]) -> None:
-    X, y = counts
-    frame = pd.DataFrame(np.column_stack([X, y]), columns=["a", "b", "y", "z"])
-    for family in ("categorical", ["poisson"], ("poisson", "poisson")):
-        with pytest.raises(ValueError, match="`family` must be that of one response"):
-            function("y ~ a + b", frame, 2, family=family)
-
-
 def test_arrays_start_a_model_without_a_warning(rng: np.random.Generator) -> None:
     data = simulate_joint("poisson", 60, 2, [0.6, 0.4], 2, rng)
     start = (data.truth.coefficients, data.truth.biases, data.truth.weights)
