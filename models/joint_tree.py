@@ -15,14 +15,13 @@ from moment_init.models.posterior_tree import (
     versions,
 )
 from moment_init.responses.datatree import library, observed_variable
+from moment_init.responses.draws import parameters_of, row_log_densities
 from moment_init.responses.kinds import Categorical
 from moment_init.responses.parameters import JointParameters
 from moment_init.responses.rows import JointRows
-from moment_init.responses.sums import predictors, row_posterior
+from moment_init.responses.sums import predictors
 
 __all__ = ["finish_joint_tree"]
-
-FloatArray = NDArray[np.float64]
 
 
 def finish_joint_tree(
@@ -74,10 +73,10 @@ def finish_joint_tree(
     }
     posterior = groups["posterior"]
     if _needed(specification) <= set(posterior.data_vars):
-        draws = _draws_of(posterior, specification)
+        draws = parameters_of(posterior, data.kind)
         n_values = len(draws) * rows.n_obs
         if is_wanted(log_likelihood, n_values, "log_likelihood"):
-            values = _log_likelihoods(specification, rows, draws)
+            values = row_log_densities(data.kind, rows, draws)
             added["log_likelihood"] = _by_draw(values, posterior, added["observed_data"], ("obs",))
         if is_wanted(posterior_predictive, n_values * len(rows.y), "posterior_predictive"):
             drawn = _replicated(specification, rows, draws, np.random.default_rng(seed))
@@ -153,46 +152,6 @@ def _needed(specification: JointSpecification) -> set[str]:
     """What log-likelihoods need: `var_names` may leave it out."""
     has_dispersion = any(specification.data.kind.has_dispersion)
     return {"coefficient", "bias", "weight"} | ({"dispersion"} if has_dispersion else set())
-
-
-def _draws_of(
-    posterior: xarray.Dataset, specification: JointSpecification
-) -> list[JointParameters]:
-    """Draws of the parameters, chain by chain."""
-
-    def flat(name: str, *dims: str) -> FloatArray:
-        array = posterior[name].transpose("chain", "draw", *dims).to_numpy()
-        return np.asarray(array.reshape(-1, *array.shape[2:]))
-
-    coefficients = flat("coefficient", "feature", "component", "response")
-    biases, weights = flat("bias", "component", "response"), flat("weight", "component")
-    dispersion = None
-    if "dispersion" in posterior:
-        has_one = np.array(specification.data.kind.has_dispersion)
-        dispersion = np.full(biases.shape, np.nan)
-        dispersion[:, :, has_one] = flat("dispersion", *map(str, posterior["dispersion"].dims[2:]))
-    return [
-        JointParameters(
-            coefficients[index],
-            biases[index],
-            weights[index],
-            None if dispersion is None else dispersion[index],
-        )
-        for index in range(len(weights))
-    ]
-
-
-def _log_likelihoods(
-    specification: JointSpecification, rows: JointRows, draws: list[JointParameters]
-) -> FloatArray:
-    """Log density of all responses of each row under each draw, whatever the row's weight."""
-    kind = specification.data.kind
-    values = np.empty((len(draws), rows.n_obs))
-    # A wild draw has a density of zero, and a weight may have underflowed to zero.
-    with np.errstate(over="ignore", divide="ignore"):
-        for index, draw in enumerate(draws):
-            values[index] = row_posterior(kind, rows, draw)[0]
-    return np.asarray(values + kind.log_base_measure(rows.y, rows.n_trials))
 
 
 def _replicated(

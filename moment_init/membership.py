@@ -29,6 +29,7 @@ from moment_init.membership_draws import (
     posterior_of,
     read_draws,
 )
+from moment_init.responses.membership import has_responses, joint_membership
 from moment_init.stored_rows import stored_rows
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def predict_membership(
         Draws in the group ``posterior``: ``coefficient``, ``bias``, ``weight``, where the family
         has one ``dispersion``, with a gate ``gate`` and ``gate_bias`` (or ``gate_mean`` and
         ``gate_covariance``), in the user's units; as `sample` and `EMFit.to_datatree` give them.
+        Draws of several responses have the dim ``response``.
     X : array-like or DataFrame, shape (n_obs, n_features), optional
         Inputs; columns of a DataFrame are matched by name with the coordinate ``feature``. Without
         `X` and `y` the rows are those of the tree: ``X``, ``offset``, ``n_trials``, ``gating``,
@@ -83,6 +85,7 @@ def predict_membership(
     y : array-like, shape (n_obs,), optional
         Response. If there is none but `gating`, the result is what the gate says before the
         response is seen; without a gate that would be ``weight`` for all rows, and is refused.
+        Several responses have the shape (n_obs, n_responses); of classes the labels are given.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
         Gating covariates, for draws with a gate; matched with ``gate_feature``.
     offset, n_trials : array-like, shape (n_obs,), optional
@@ -92,7 +95,8 @@ def predict_membership(
     groups : array-like, shape (n_obs,), optional
         Rows with one value share their component.
     family : str or Family, optional
-        Family of the response; by default that in the attributes of the group ``moment_init``.
+        Family of the response, or one for each; by default that in the attributes of the group
+        ``moment_init``.
     link : str, optional
         Link; by default that in the same attributes if the family is theirs, else the family's own.
     draws : int, optional
@@ -123,6 +127,9 @@ def predict_membership(
     domain. The array of all draws has 8 bytes for each draw, row and component: 480 MB for 4000
     draws, 5000 rows and three components.
 
+    Draws of several responses, or of classes, have neither groups nor a gate: `groups` and `gating`
+    are then refused.
+
     Examples
     --------
     >>> import numpy as np, xarray
@@ -142,6 +149,12 @@ def predict_membership(
     posterior = posterior_of(tree, draws)
     data = {"offset": offset, "n_trials": n_trials, "gating": gating, "groups": groups}
     data["sample_weight"] = sample_weight
+    if has_responses(posterior):
+        if X is None and y is None:
+            _require_nothing(data)
+        return joint_membership(
+            tree, posterior, X, y, **data, family=family, link=link, average=average
+        )
     has_response = y is not None or gating is None
     resolved = family_of(tree, family, link) if has_response else None
     parameters, layout = read_draws(posterior, resolved)

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
     from moment_init.em.result import EMFit
 
-__all__ = ["ExpertDraws", "MixtureDraws", "RowLayout", "family_of", "posterior_of", "read_draws"]
+__all__ = [
+    "ExpertDraws",
+    "MixtureDraws",
+    "RowLayout",
+    "draw_values",
+    "family_of",
+    "labels_of",
+    "posterior_of",
+    "read_draws",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -208,33 +217,53 @@ def read_draws(
     """
     slopes, centre, means = None, None, None
     if "gate_mean" in posterior:
-        means = _values(posterior, "gate_mean", "gate_feature")
+        means = draw_values(posterior, "gate_mean", "gate_feature")
         centre = means.mean(axis=(0, 1))
         slopes = _gaussian_slopes(posterior, means, centre)
     elif "gate" in posterior:
-        slopes = _values(posterior, "gate", "gate_feature")
+        slopes = draw_values(posterior, "gate", "gate_feature")
         centre = np.zeros(slopes.shape[-1])
     is_softmax = slopes is not None and means is None
-    logits = _values(posterior, "gate_bias") if is_softmax else _log_weights(posterior)
+    logits = draw_values(posterior, "gate_bias") if is_softmax else _log_weights(posterior)
     experts = None if family is None else _read_experts(posterior, family)
     # Any response is possible under a gaussian family.
     response = get_family("gaussian") if family is None else family
-    gate_names = () if centre is None else _names(posterior, "gate_feature")
-    layout = RowLayout(response, _names(posterior, "feature"), gate_names, centre, means)
+    gate_names = () if centre is None else labels_of(posterior, "gate_feature")
+    layout = RowLayout(response, labels_of(posterior, "feature"), gate_names, centre, means)
     return MixtureDraws(logits, slopes, experts), layout
 
 
 def _read_experts(posterior: "xarray.Dataset", family: Family) -> ExpertDraws:
     return ExpertDraws(
         family,
-        _values(posterior, "coefficient", "feature"),
-        _values(posterior, "bias"),
-        _values(posterior, "dispersion") if family.has_dispersion else None,
+        draw_values(posterior, "coefficient", "feature"),
+        draw_values(posterior, "bias"),
+        draw_values(posterior, "dispersion") if family.has_dispersion else None,
     )
 
 
-def _values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArray:
-    """Draws of a variable, (n_components, n_draws, ...)."""
+def draw_values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArray:
+    """Draws of a variable, those of all chains in a row.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        The draws.
+    name : str
+        Name of the variable.
+    *dims : str
+        Its dims after component, chain and draw.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components, n_draws, ...)
+        The draws.
+
+    Raises
+    ------
+    ValueError
+        If the variable is missing, has other dims or is not finite.
+    """
     wanted = ("component", "chain", "draw", *dims)
     if name not in posterior or set(posterior[name].dims) != set(wanted):
         got = posterior[name].dims if name in posterior else "no such variable"
@@ -257,22 +286,37 @@ def _values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArray:
 
 def _log_weights(posterior: "xarray.Dataset") -> FloatArray:
     with np.errstate(divide="ignore"):  # a weight of zero is a probability of zero
-        return np.asarray(np.log(_values(posterior, "weight")))
+        return np.asarray(np.log(draw_values(posterior, "weight")))
 
 
 def _gaussian_slopes(
     posterior: "xarray.Dataset", means: FloatArray, centre: FloatArray
 ) -> FloatArray:
     """Slopes of a gaussian gate's log densities in the statistics of centred covariates."""
-    covariances = _values(posterior, "gate_covariance", "gate_feature", "gate_feature_2")
+    covariances = draw_values(posterior, "gate_covariance", "gate_feature", "gate_feature_2")
     roots = np.linalg.cholesky(covariances).swapaxes(0, 1)
     centred = (means - centre).transpose(1, 2, 0)
     slopes = [GaussianGate(*gate).slopes for gate in zip(centred, roots, strict=True)]
     return np.stack(slopes).transpose(2, 0, 1)
 
 
-def _names(posterior: "xarray.Dataset", dim: str) -> tuple[str, ...]:
-    """Labels of columns; those of an array without names if there are none."""
+def labels_of(posterior: "xarray.Dataset", dim: str, letter: str = "x") -> tuple[str, ...]:
+    """Labels of columns; those of an array without names if there are none.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        The draws.
+    dim : str
+        The dim whose labels are asked for.
+    letter : str, default "x"
+        With which the names of columns of an array begin.
+
+    Returns
+    -------
+    tuple of str
+        A label a column.
+    """
     if dim in posterior.coords:
         return tuple(map(str, posterior.coords[dim].values.tolist()))
-    return tuple(f"x{index}" for index in range(posterior.sizes.get(dim, 0)))
+    return tuple(f"{letter}{index}" for index in range(posterior.sizes.get(dim, 0)))

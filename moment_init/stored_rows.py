@@ -57,7 +57,8 @@ def stored_rows(
         )
     data = {name: _plain(constant[name]) if name in constant else None for name in _NAMES}
     response = observed["y"]
-    labels = [response.coords[name].values for name in response.dims if name in response.coords]
+    rows = response.dims[:1]  # the next are responses
+    labels = [response.coords[name].values for name in rows if name in response.coords]
     return _plain(constant["X"]), response.values, data, (*labels, None)[0]
 
 

@@ -240,9 +240,9 @@ def test_second_category_of_a_response_is_one() -> None:
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        ("age + income", "one response left of '~'"),
-        ("~ age", "one response left of '~'"),
-        ("y | age ~ income", "one response left of '~'"),
+        ("age + income", "a response left of '~'"),
+        ("~ age", "a response left of '~'"),
+        ("y | age ~ income", "a response left of '~'"),
         ("y ~ age | income | gender", "one bar at most"),
         ("y ~ 0 + age", "formula with intercepts, .* Leave '0 \\+' or '- 1' out"),
         ("y ~ age - 1", "formula with intercepts"),
@@ -257,8 +257,8 @@ def test_second_category_of_a_response_is_one() -> None:
         ("y ~ zzz", "missing are 'zzz', .* Rename or add them"),
         ("y ~ cube(age)", "missing are 'cube'"),
         ("y ~ `size of flat`", "missing are 'size of flat'"),
-        ("y + income ~ age", r"one column of numbers, or of two levels; .* with 2 columns"),
-        ("gender ~ age", "with 3 levels. Compare with one"),
+        ("y + gender ~ age", "several columns of numbers; .* with labels among several responses"),
+        ("gender ~ age", "with 3 levels. Use family='categorical' for one of several levels"),
         ("y ~ C(gender, levels=['male', 'female'])", "outside of the nominated levels"),
         ("y ~ weight", "'weight' from outside, with a value a row"),
     ],

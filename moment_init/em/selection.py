@@ -9,12 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.arguments import RandomSeed, make_generator, validate_n_components
-from moment_init.data import validate_data
+from moment_init.data import validate_data, validate_sample_weight
 from moment_init.em.fitting import fit_em
 from moment_init.em.prediction import rows_for, unit_scores
 from moment_init.em.result import EMFit
 from moment_init.formulas import takes_formula
-from moment_init.responses.data import require_one_response
+from moment_init.responses.data import (
+    has_several_responses,
+    refuse_arguments,
+    validate_responses,
+)
+from moment_init.responses.result import JointFit
 
 if TYPE_CHECKING:
     import pandas
@@ -42,15 +47,15 @@ class ComponentChoice:
         log-likelihood per unit and its standard error (cv_score, cv_error) if asked for, status.
     chosen : int
         The chosen number.
-    fit : EMFit
-        Its fit to all rows.
+    fit : EMFit or JointFit
+        Its fit to all rows; the latter of several responses, or classes.
     criterion : str
         By which it was chosen.
     """
 
     table: "pandas.DataFrame"
     chosen: int
-    fit: EMFit
+    fit: EMFit | JointFit
     criterion: str
 
     def __repr__(self) -> str:
@@ -118,11 +123,13 @@ def select_components(
     X : array-like or DataFrame, shape (n_obs, n_features), or str
         Inputs; or a formula, such as ``"y ~ a + b | g"``.
     y : array-like, shape (n_obs,), or DataFrame
-        Response; or the formula's data.
+        Response; or the formula's data. Several responses that share their component: shape
+        (n_obs, n_responses).
     candidates : iterable of int
         The numbers to compare.
     family : str or Family, default "bernoulli"
-        Family of the response; with a formula, by default the one that suits its values.
+        Family of the response, or one for each; "categorical" for labels of classes. With a
+        formula, by default the one that suits its values.
     link : str, optional
         Link; the family's own by default.
     offset, n_trials, sample_weight, groups : array-like, shape (n_obs,), optional
@@ -159,16 +166,16 @@ def select_components(
         raise ValueError(
             f"`criterion` must be one of {', '.join(map(repr, CRITERIA))}; got {criterion!r}."
         )
-    require_one_response("select_components", y, family)
     rows = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
     rows["groups"] = groups
-    checked = validate_data(X, y, family=family, link=link, **rows)
-    numbers = _checked_candidates(candidates, checked.n_obs)
+    settings = {"family": family, "link": link}
+    n_obs, units = _checked_rows(X, y, gating, rows, settings)
+    numbers = _checked_candidates(candidates, n_obs)
     rows |= {"X": X, "y": y, "gating": gating}
-    settings = {"family": family, "link": link, **options}
+    settings |= options
     folds: list[IndexArray] = []
     if criterion == "cv":
-        folds = _draw_folds(checked.n_obs, checked.groups, n_folds, make_generator(random_seed))
+        folds = _draw_folds(n_obs, units, n_folds, make_generator(random_seed))
     fits, scores = {}, {}
     for number in numbers:
         seeds = _seeds(random_seed, 1 + len(folds))
@@ -179,6 +186,18 @@ def select_components(
     values = -table["cv_score"] if criterion == "cv" else table[criterion]
     chosen = numbers[int(np.argmin(values.to_numpy()))]
     return ComponentChoice(table, chosen, fits[chosen], criterion)
+
+
+def _checked_rows(
+    X: Any, y: Any, gating: Any, rows: dict[str, Any], settings: dict[str, Any]
+) -> tuple[int, NDArray[np.generic] | None]:
+    """Number of rows, and their groups."""
+    if has_several_responses(y, settings["family"]):
+        refuse_arguments("select_components", gating=gating)
+        data = validate_responses(X, y, **rows, **settings, function="select_components")
+        return data.n_obs, None
+    checked = validate_data(X, y, **rows, **settings)
+    return checked.n_obs, checked.groups
 
 
 def _checked_candidates(candidates: Iterable[int], n_obs: int) -> list[int]:
@@ -226,7 +245,7 @@ def _draw_folds(
     return [np.flatnonzero(fold_of_row == fold) for fold in range(n_folds)]
 
 
-def _fit(rows: dict[str, Any], number: int, settings: dict[str, Any]) -> EMFit:
+def _fit(rows: dict[str, Any], number: int, settings: dict[str, Any]) -> EMFit | JointFit:
     data = dict(rows)
     return fit_em(data.pop("X"), data.pop("y"), number, **data, **settings)
 
@@ -244,13 +263,22 @@ def _cross_validate(
         kept = np.setdiff1d(np.concatenate(folds), held_out)
         try:
             fit = _fit(_take(rows, kept), number, {**settings, "random_seed": seed})
-            there = unit_scores(fit, rows_for(fit, **_take(rows, held_out))[0])
+            there = _unit_scores(fit, _take(rows, held_out))
         except ValueError as error:
             error.add_note(f"This was fold {fold} of {len(folds)}, {number} components.")
             raise
         values.append(there[0])
         weights.append(there[1])
     return _weighted_mean(np.concatenate(values), np.concatenate(weights))
+
+
+def _unit_scores(fit: EMFit | JointFit, rows: dict[str, Any]) -> tuple[FloatArray, FloatArray]:
+    """Log-likelihoods of held-out rows or groups, and their weights."""
+    if isinstance(fit, EMFit):
+        return unit_scores(fit, rows_for(fit, **rows)[0])
+    data = {name: rows[name] for name in ("X", "y", "offset", "n_trials")}
+    values = fit.log_densities(**data)
+    return values, validate_sample_weight(rows["sample_weight"], len(values))
 
 
 def _weighted_mean(values: FloatArray, weights: FloatArray) -> tuple[float, float]:
@@ -272,7 +300,9 @@ def _take_one(values: Any, index: IndexArray) -> Any:
     return values.iloc[index] if hasattr(values, "iloc") else np.asarray(values)[index]
 
 
-def _table(fits: dict[int, EMFit], scores: dict[int, tuple[float, float]]) -> "pandas.DataFrame":
+def _table(
+    fits: dict[int, EMFit | JointFit], scores: dict[int, tuple[float, float]]
+) -> "pandas.DataFrame":
     import pandas
 
     records = []

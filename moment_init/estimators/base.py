@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,12 +13,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from moment_init.em import EMFit
 from moment_init.estimators.fitting import MixtureOptions, fit_mixture, sample_mixture
+from moment_init.estimators.joint_mixtures import DrawnJointMixture, JointMixture, side_by_side
 from moment_init.estimators.mixtures import DrawnMixture, FittedMixture, PointMixture
 from moment_init.estimators.rows import EstimatorRows, distinct_rows
 from moment_init.families import Family
 from moment_init.families.links import LINKS
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.real_arrays import require_unmasked
+from moment_init.responses.result import JointFit
 
 __all__ = ["Inference", "MixtureGLMBase"]
 
@@ -39,6 +42,15 @@ _FITTING = (
     "progressbar",
 )
 """Parameters that go to `fit_em` as they are."""
+
+_OF_ONE_RESPONSE: dict[str, Any] = {
+    "gate": "softmax",
+    "random_start": "assignment",
+    "shared": None,
+    "fixed_weights": None,
+    "fixed_directions": None,
+}
+"""Parameters that mixtures of several responses do not have, with their defaults."""
 
 _SAMPLING = ("directions", "anchor_angle", "priors", "draws", "tune", "chains", "progressbar")
 """Parameters that go to `sample` as they are."""
@@ -141,23 +153,32 @@ class MixtureGLMBase(
         numpy.ndarray, shape (n_obs, n_directions)
             :math:`\langle u_j, x\rangle`, or :math:`g` of it if `transform_link` asks for it, or of
             :math:`s_j \langle u_j, x\rangle + b_j` if that is "components"; a column a component,
-            those of the first class first if there are several mixtures.
+            those of the first class, or response, first if there are several. Classes of one
+            mixture have projections but for the first, and probabilities all of them.
         """
         features = np.asarray(self._validated(X), dtype=np.float64)
         if self.transform_link == "components":
-            return np.hstack([mixture.mean(features, "components") for mixture in self._mixtures])
-        projections = features @ self._side_by_side()
+            means = [mixture.mean(features, "components") for mixture in self._mixtures]
+            return np.hstack([side_by_side(each) for each in means])
+        projections = features @ self._all_directions()
+        first = self._mixtures[0]
+        if self.transform_link == "family" and isinstance(first, JointMixture):
+            return first.linked(projections)
         link = self._transform_link()
         return projections if link is None else np.asarray(LINKS[link].mean(projections))
 
     @property
     def _n_features_out(self) -> int:
         """Number of columns of `transform`, for scikit-learn's names of them."""
-        return int(self._side_by_side().shape[1])
+        if self.transform_link in ("family", "components"):
+            return sum(mixture.n_means for mixture in self._mixtures)
+        return int(self._all_directions().shape[1])
 
-    def _side_by_side(self) -> FloatArray:
-        """Directions of all mixtures, (n_features, n_directions)."""
-        return self.directions_ if len(self._mixtures) == 1 else np.hstack(self.directions_)
+    def _all_directions(self) -> FloatArray:
+        """Directions of all mixtures and predictors, (n_features, n_directions)."""
+        if len(self._mixtures) > 1:
+            return np.hstack(self.directions_)
+        return side_by_side(self.directions_)
 
     # --- for the subclasses ----------------------------------------------------------------------
 
@@ -165,9 +186,18 @@ class MixtureGLMBase(
         """Family of the response, with its link."""
         raise NotImplementedError
 
-    def _fit_mixtures(self, rows: EstimatorRows, codes: Sequence[float] | None = None) -> None:
-        """Fit a mixture to the response, or one to the indicator of each of its codes."""
-        options = self._options()
+    def _fit_mixtures(
+        self,
+        rows: EstimatorRows,
+        codes: Sequence[float] | None = None,
+        *,
+        family: tuple[Family, ...] | str | None = None,
+    ) -> None:
+        """Fit a mixture to the response, or one to the indicator of each of its codes.
+
+        A family is given for several responses, or classes, of one mixture.
+        """
+        options = self._options(self._family() if family is None else family)
         targets = _indicated(rows, codes)
         # Merged before responses are told apart, so that all mixtures have the same rows.
         merged = distinct_rows(rows) if options.has_own_start and self.inference == "em" else rows
@@ -185,11 +215,12 @@ class MixtureGLMBase(
         )
         self._record(fits, trees)
 
-    def _record(self, fits: tuple[EMFit, ...], trees: tuple[Any, ...]) -> None:
+    def _record(self, fits: tuple[EMFit | JointFit, ...], trees: tuple[Any, ...]) -> None:
         """Set the fitted attributes."""
-        mixtures: list[FittedMixture] = [PointMixture(fit) for fit in fits]
-        if trees:
-            mixtures = [DrawnMixture(tree) for tree in trees]
+        mixtures = [
+            _mixture_of(fit, tree)
+            for fit, tree in zip_longest(fits, trees)  # none for EM
+        ]
         self._mixtures = tuple(mixtures)
         for name in ("fit_", "fits_", "posterior_", "posteriors_"):
             if hasattr(self, name):
@@ -210,13 +241,13 @@ class MixtureGLMBase(
         n_iter = np.array([fit.n_iter for fit in fits])
         self.n_iter_ = int(n_iter[0]) if is_single else n_iter
 
-    def _options(self) -> MixtureOptions:
+    def _options(self, family: Family | tuple[Family, ...] | str) -> MixtureOptions:
         """Parameters as the functions of the library take them."""
         self._validate_inference()
         sampling = {name: getattr(self, name) for name in _SAMPLING}
         return MixtureOptions(
             n_components=self.n_components,
-            family=self._family(),
+            family=family,
             fitting={name: getattr(self, name) for name in _FITTING},
             sampling={**sampling, "method": self.inference, **(self.sampler_options or {})},
         )
@@ -235,6 +266,21 @@ class MixtureGLMBase(
                     f"`{name}` must be {default!r} with inference={self.inference!r}, whose model "
                     f"has no such restriction; got {getattr(self, name)!r}. Use inference='em'."
                 )
+
+    def _require_joint(self, kind: str, remedy: str, **data: Any) -> None:
+        """Raise for what mixtures of several responses, or classes, do not have."""
+        given = {name: getattr(self, name) for name in _OF_ONE_RESPONSE} | data
+        for name, value in given.items():
+            default: Any = _OF_ONE_RESPONSE.get(name)
+            if not np.array_equal(value, default):  # may be an array
+                raise ValueError(
+                    f"`{name}` must be {default!r} with {kind}, for which it is not available; got "
+                    f"{value if isinstance(value, str) else type(value).__name__}. {remedy}"
+                )
+        if self.inference not in ("em", "nuts"):
+            raise ValueError(
+                f"`inference` must be 'em' or 'nuts' with {kind}; got {self.inference!r}. {remedy}"
+            )
 
     def _transform_link(self) -> str | None:
         """Name of the link that `transform` inverts."""
@@ -257,6 +303,13 @@ class MixtureGLMBase(
         check_is_fitted(self)
         require_unmasked(X, "X")
         return np.asarray(validate_data(self, X, reset=False))
+
+
+def _mixture_of(fit: EMFit | JointFit, tree: Any) -> FittedMixture:
+    """A fit, or the draws that started there, as something to ask."""
+    if isinstance(fit, JointFit):
+        return JointMixture(fit) if tree is None else DrawnJointMixture(fit, tree)
+    return PointMixture(fit) if tree is None else DrawnMixture(tree)
 
 
 def _drawn_seeds(random_state: Any, number: int) -> NDArray[np.integer[Any]]:

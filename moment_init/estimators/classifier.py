@@ -1,5 +1,6 @@
 """The classifier: labels from mixtures of logistic (or probit) regressions."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -8,13 +9,25 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, validate_data
 
 from moment_init.data import validate_sample_weight
-from moment_init.estimators.base import MixtureGLMBase
+from moment_init.estimators.base import Inference, MixtureGLMBase
+from moment_init.estimators.joint_mixtures import JointMixture
+from moment_init.estimators.labels import (
+    MultiClass,
+    class_shares,
+    counted_classes,
+    encode_labels,
+    require_known,
+    require_two_classes_for,
+    shares_components,
+)
 from moment_init.estimators.rows import validate_rows
 from moment_init.families import Family, get_family
+from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.real_arrays import require_unmasked
+from moment_init.responses.columns import CATEGORICAL
 
 __all__ = ["MixtureGLMClassifier"]
 
@@ -27,12 +40,20 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     .. math:: P(y = 1 \mid x) = \sum_j \pi_j\, g(s_j \langle u_j, x\rangle + b_j)
 
     Two classes have one mixture, for the second of them in sorted order. More have one each, for a
-    class against all others, and the probabilities are divided by their sum.
+    class against all others, and the probabilities are divided by their sum; or all share a single
+    mixture, whose components have a softmax each: see `multi_class`.
 
     Parameters
     ----------
     n_components : int, default 2
         Number of components of each mixture.
+    multi_class : {"one_vs_rest", "categorical"}, default "one_vs_rest"
+        What is fitted to more than two classes. "one_vs_rest": a mixture for each, with components
+        of its own; it takes all other arguments, and costs as much as so many fits. "categorical":
+        one mixture of softmax regressions, whose components all classes share, as
+        ``fit_em(..., family="categorical")``; rows then have one component, not one for each
+        class. It has a logit link, neither groups nor a gate nor restrictions, and inference "em"
+        or "nuts". Two classes are the same model either way.
     link : {"logit", "probit"}, optional
         Link of the probabilities; "logit" by default.
     inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
@@ -41,46 +62,35 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         predictions are then averages over the draws.
     gate : {"softmax", "gaussian"}, default "softmax"
         How weights depend on `gating` of `fit`.
-    init : {"tensor", "random"}, MomentEstimate, EMFit, tuple or array, default "tensor"
-        Where the search starts.
-    n_starts : int, optional
-        Number of random starts.
-    random_start : {"assignment", "coefficients"}, default "assignment"
-        Kind of random starts.
+    init : {"tensor", "random"}, estimate, fit, tuple or array, default "tensor"
+        Where the search starts, as for `moment_init.fit_em`.
+    n_starts, random_start : int and {"assignment", "coefficients"}, optional
+        Number and kind of random starts.
     shared : str, int or sequence, optional
         Columns or "intercept", common to all components.
-    fixed_weights : array-like, shape (n_components,), optional
-        Weights that are held.
-    fixed_directions : array-like, shape (n_features, n_components), optional
-        Directions that are held.
+    fixed_weights, fixed_directions : array-like, optional
+        Weights, and directions of shape (n_features, n_components), that are held.
     min_dispersion_ratio : float, default 0.05
         Smallest ratio of two standard deviations of the covariates of a gaussian gate.
-    max_iter : int, default 1000
-        Most iterations of the run to the maximum.
-    tolerance : float, default 1e-6
-        Predicted gain of log-likelihood below which a run has converged.
+    max_iter, tolerance : int and float, default 1000 and 1e-6
+        Most iterations of the run to the maximum, and the predicted gain of log-likelihood below
+        which it has converged.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Prior of the directions; not for inference="em".
     anchor_angle : float, default 45
         Prior angle between a direction and its anchor, in degrees; not for inference="em".
     priors : mapping of str to prior, optional
         Other priors, see `moment_init.models.mixture_glm`; not for inference="em".
-    draws : int, default 1000
-        Draws of each chain; not for inference="em".
-    tune : int, optional
-        Draws that tune the sampler; not for inference="em".
-    chains : int, default 4
-        Number of chains; not for inference="em".
+    draws, tune, chains : int
+        Draws of each chain, draws that tune the sampler, chains; not for inference="em".
     sampler_options : mapping of str to object, optional
         Further arguments of `moment_init.sample`, such as ``{"cores": 2}``.
     transform_link : str, optional
         `transform` gives projections <u_j, x> by default, g of them if this is "family" (the g of
         the model) or the name of a link ("logit", "probit", "log", "identity"), and the means of
         the components, g(s_j <u_j, x> + b_j), if it is "components".
-    n_jobs : int, optional
-        Random starts that run at once.
-    progressbar : bool, default False
-        Whether to show progress.
+    n_jobs, progressbar : int and bool
+        Random starts that run at once, and whether to show progress.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None
         Seed of search and draws: an int repeats a fit; None is new, not NumPy's global generator.
 
@@ -88,17 +98,18 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     ----------
     classes_ : numpy.ndarray, shape (n_classes,)
         Labels of the rows of positive weight, sorted.
-    fit_ : EMFit
-        The maximum-likelihood fit, for two classes.
+    fit_ : EMFit or JointFit
+        The maximum-likelihood fit, for two classes or a mixture that all classes share.
     fits_ : tuple of EMFit
-        Those of more classes, in their order.
+        Those of more classes with a mixture each, in their order.
     posterior_ : xarray.DataTree
-        The draws, for two classes; not for inference="em".
+        The draws, where there is one mixture; not for inference="em".
     posteriors_ : tuple of xarray.DataTree
-        Those of more classes, in their order; not for inference="em".
+        Those of more classes with a mixture each; not for inference="em".
     coefficients_, directions_ : numpy.ndarray, shape (n_features, n_components)
         Coefficients, and unit vectors along them; with a first dimension of length n_classes for
-        more than two classes, as all that follow.
+        more than two classes with a mixture each, as all that follow. If they share one there is a
+        last dimension of length n_classes - 1, all classes but the first; the weights have none.
     scales_, biases_, weights_ : numpy.ndarray, shape (n_components,)
         Lengths of the coefficients, intercepts, and probabilities of the components. From draws all
         of these are posterior means (of directions the unit vectors along them).
@@ -124,6 +135,63 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     >>> model.classes_.tolist(), model.predict_proba(data.X[:3]).shape
     (['no', 'yes'], (3, 2))
     """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        multi_class: MultiClass = "one_vs_rest",
+        link: str | None = None,
+        inference: Inference = "em",
+        gate: str = "softmax",
+        init: Any = "tensor",
+        n_starts: int | None = None,
+        random_start: str = "assignment",
+        shared: Any = None,
+        fixed_weights: Any = None,
+        fixed_directions: Any = None,
+        min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
+        max_iter: int = 1000,
+        tolerance: float = 1e-6,
+        directions: str = "anchored",
+        anchor_angle: float = 45.0,
+        priors: Mapping[str, Any] | None = None,
+        draws: int = 1000,
+        tune: int | None = None,
+        chains: int = 4,
+        sampler_options: Mapping[str, Any] | None = None,
+        transform_link: str | None = None,
+        n_jobs: int | None = None,
+        progressbar: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            n_components,
+            link=link,
+            inference=inference,
+            gate=gate,
+            init=init,
+            n_starts=n_starts,
+            random_start=random_start,
+            shared=shared,
+            fixed_weights=fixed_weights,
+            fixed_directions=fixed_directions,
+            min_dispersion_ratio=min_dispersion_ratio,
+            max_iter=max_iter,
+            tolerance=tolerance,
+            directions=directions,
+            anchor_angle=anchor_angle,
+            priors=priors,
+            draws=draws,
+            tune=tune,
+            chains=chains,
+            sampler_options=sampler_options,
+            transform_link=transform_link,
+            n_jobs=n_jobs,
+            progressbar=progressbar,
+            random_state=random_state,
+        )
+        self.multi_class = multi_class
 
     def fit(
         self,
@@ -177,8 +245,17 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         features, labels = validate_data(self, X, y, ensure_min_samples=2, dtype="numeric")
         check_classification_targets(labels)
         weights = validate_sample_weight(sample_weight, len(labels))
-        self.classes_ = _classes(labels, weights)
-        _require_two_classes_for(offset, self.classes_)
+        self.classes_ = counted_classes(labels, weights)
+        is_joint = shares_components(self.multi_class, self.classes_)
+        require_two_classes_for(offset, self.classes_)
+        if is_joint:
+            self._require_joint(
+                "multi_class='categorical'",
+                "Leave it out, or use multi_class='one_vs_rest'.",
+                link=self.link,
+                groups=groups,
+                gating=gating,
+            )
         rows = validate_rows(
             features,
             np.zeros(len(labels)),
@@ -189,8 +266,12 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
             offset=offset,
             gating=gating,
         )
+        rows = replace(rows, y=encode_labels(labels, self.classes_))
+        if is_joint:
+            self._fit_mixtures(replace(rows, classes=self.classes_), family=CATEGORICAL)
+            return self
         codes = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
-        self._fit_mixtures(replace(rows, y=self._encoded(labels)), codes)
+        self._fit_mixtures(rows, codes)
         return self
 
     def predict_proba(self, X: Any, *, offset: Any = None, gating: Any = None) -> FloatArray:
@@ -213,12 +294,9 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
             mixture.mean(features, "mean", offset=offset, gating=gating)
             for mixture in self._mixtures
         ]
-        if len(columns) == 1:
-            return np.column_stack([1.0 - columns[0], columns[0]])
-        shares = np.column_stack(columns)
-        total = shares.sum(axis=1, keepdims=True)
-        # A row that every mixture rules out says nothing about its class.
-        return np.where(total > 0.0, shares / np.where(total > 0.0, total, 1.0), 1 / len(columns))
+        if isinstance(self._mixtures[0], JointMixture):
+            return columns[0]
+        return class_shares(columns)
 
     def predict(self, X: Any, *, offset: Any = None, gating: Any = None) -> NDArray[Any]:
         """Most probable class of rows.
@@ -266,7 +344,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         -------
         numpy.ndarray, shape (n_obs, n_components) or (n_obs, n_classes, n_components)
             Probabilities that sum to one over components; with the middle dimension for more than
-            two classes, as each has a mixture of its own.
+            two classes of which each has a mixture of its own.
         """
         features = self._validated(X)
         data = {
@@ -299,7 +377,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
             Log probabilities.
         """
         shares = self.predict_proba(X, offset=offset, gating=gating)
-        codes = self._known(y).astype(np.intp)
+        codes = require_known(y, self.classes_).astype(np.intp)
         check_consistent_length(shares, codes)
         with np.errstate(divide="ignore"):  # a probability may have underflowed to zero
             return np.asarray(np.log(shares[np.arange(len(shares)), codes]))
@@ -331,48 +409,13 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     def _family(self) -> Family:
         return get_family("bernoulli", self.link)
 
-    def _responses(self, y: Any) -> list[FloatArray | None]:
+    def _responses(self, y: Any) -> list[NDArray[Any] | None]:
         """Response of each mixture; None if there is none."""
         if y is None:
             return [None] * len(self._mixtures)
-        codes = self._known(y)
+        codes = require_known(y, self.classes_)
+        if isinstance(self._mixtures[0], JointMixture):
+            return [self.classes_[codes.astype(np.intp)]]
         if len(self._mixtures) == 1:
             return [codes]
         return [(codes == code).astype(np.float64) for code in range(len(self.classes_))]
-
-    def _encoded(self, y: Any) -> FloatArray:
-        """Numbers of the classes of rows; -1 for labels that no row of positive weight had."""
-        labels = column_or_1d(y)
-        codes = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
-        return np.where(self.classes_[codes] == labels, codes, -1).astype(np.float64)
-
-    def _known(self, y: Any) -> FloatArray:
-        """Numbers of the classes of new rows, all of which must be known."""
-        codes = self._encoded(y)
-        if codes.min() < 0.0:
-            row = int(np.argmin(codes))
-            known = ", ".join(map(repr, self.classes_.tolist()))
-            raise ValueError(
-                f"`y` must have the labels of the fit ({known}); got "
-                f"{np.asarray(y).tolist()[row]!r} in row {row}. Leave such rows out."
-            )
-        return codes
-
-
-def _classes(labels: NDArray[Any], weights: FloatArray) -> NDArray[Any]:
-    """Labels of the rows that count, of which there must be two."""
-    classes = np.unique(labels[weights > 0.0])
-    if len(classes) < 2:
-        raise ValueError(
-            "`y` must have at least two classes in the rows of positive weight; got one class, "
-            f"{classes.tolist()[0]!r}. Check the labels that were passed."
-        )
-    return classes
-
-
-def _require_two_classes_for(offset: Any, classes: NDArray[Any]) -> None:
-    if offset is not None and len(classes) > 2:
-        raise ValueError(
-            "`offset` must be None for more than two classes, each of which has a predictor of its "
-            f"own; got one for {len(classes)} classes. Leave it out."
-        )

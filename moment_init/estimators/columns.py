@@ -16,6 +16,7 @@ from moment_init.blocks import read_block, sum_over_blocks
 from moment_init.covariance import COLLINEAR_TOLERANCE, require_safe_spreads, rough_units
 from moment_init.em.information import LaplaceApproximation
 from moment_init.em.result import EMFit
+from moment_init.responses.result import JointFit
 
 __all__ = ["ColumnAxes", "affordable_size", "column_axes"]
 
@@ -77,7 +78,7 @@ class ColumnAxes:
         """
         coefficients = self.basis @ fit.coefficients
         root, undetermined = fit.laplace.root, fit.laplace.undetermined
-        matrix = self._parameter_matrix(fit)
+        matrix = self._parameter_matrix((fit.dispersion is not None,), fit.n_components, len(root))
         return replace(
             fit,
             coefficients=coefficients,
@@ -88,18 +89,52 @@ class ColumnAxes:
             ),
         )
 
-    def _parameter_matrix(self, fit: EMFit) -> FloatArray:
-        """Derivative of the vector of parameters of the columns in that of the axes."""
+    def lift_joint(self, fit: JointFit, feature_names: tuple[str, ...]) -> JointFit:
+        """Turn a fit of several predictors to the coordinates into one to the columns.
+
+        Parameters
+        ----------
+        fit : JointFit
+            Fit to coordinates along the axes.
+        feature_names : tuple of str
+            Names of the columns.
+
+        Returns
+        -------
+        JointFit
+            The same mixture of the columns, as from `lift`.
+        """
+        coefficients = np.tensordot(self.basis, fit.coefficients, axes=1)
+        covariance = fit.covariance
+        if covariance is not None:
+            has_dispersion = fit.kind.has_dispersion
+            matrix = self._parameter_matrix(has_dispersion, fit.n_components, len(covariance))
+            covariance = matrix @ covariance @ matrix.T
+        return replace(
+            fit,
+            coefficients=coefficients,
+            biases=fit.biases - np.tensordot(self.mean, coefficients, axes=1),
+            feature_names=feature_names,
+            covariance=covariance,
+        )
+
+    def _parameter_matrix(
+        self, has_dispersion: tuple[bool, ...], n_components: int, size: int
+    ) -> FloatArray:
+        """Derivative of the vector of parameters of the columns in that of the axes.
+
+        A component has a block for each of its predictors, with or without a log dispersion.
+        """
         own = np.block(
             [
                 [self.basis, np.zeros((len(self.basis), 1))],
                 [-(self.mean @ self.basis)[None, :], np.ones((1, 1))],
             ]
         )
-        if fit.dispersion is not None:
-            own = block_diag(own, 1.0)
-        n_rest = len(fit.laplace.root) - fit.n_components * own.shape[1]
-        return np.asarray(block_diag(*[own] * fit.n_components, np.eye(n_rest)))
+        blocks = [block_diag(own, np.eye(int(has_one))) for has_one in has_dispersion]
+        component = block_diag(*blocks)
+        n_rest = size - n_components * component.shape[1]
+        return np.asarray(block_diag(*[component] * n_components, np.eye(n_rest)))
 
 
 def affordable_size(

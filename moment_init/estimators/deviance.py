@@ -10,8 +10,11 @@ from sklearn.utils.validation import column_or_1d
 from moment_init.data import validate_n_trials, validate_row_vector, validate_sample_weight
 from moment_init.families import Family
 from moment_init.notices import notify
+from moment_init.responses.columns import columns_of_fit
+from moment_init.responses.kinds import SeparateResponses
+from moment_init.responses.row_values import validate_trials
 
-__all__ = ["deviance_explained"]
+__all__ = ["deviance_explained", "mean_deviance_explained"]
 
 FloatArray = NDArray[np.float64]
 
@@ -86,6 +89,53 @@ def deviance_explained(
         for share in (mean / counts, null)
     )
     return float(1.0 - own / total)
+
+
+def mean_deviance_explained(
+    kind: SeparateResponses,
+    y: Any,
+    mean: FloatArray,
+    *,
+    sample_weight: Any = None,
+    n_trials: Any = None,
+) -> float:
+    """Return the mean over responses of the share of the deviance that predicted means explain.
+
+    Parameters
+    ----------
+    kind : SeparateResponses
+        Names and families of the responses.
+    y : array-like or DataFrame, shape (n_obs, n_responses)
+        Responses; the columns of a DataFrame are matched by name.
+    mean : numpy.ndarray, shape (n_obs, n_responses)
+        Predicted means; of binomial counts, probability times trials.
+    sample_weight : array-like, shape (n_obs,), optional
+        Weights of the rows; ones by default.
+    n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), optional
+        Binomial trials.
+
+    Returns
+    -------
+    float
+        At most 1.
+
+    Raises
+    ------
+    ValueError
+        As `deviance_explained`.
+    """
+    trials = validate_trials(n_trials, kind, len(mean))
+    shares = []
+    for index, (family, column) in enumerate(
+        zip(kind.members, columns_of_fit(y, kind.names), strict=True)
+    ):
+        own = trials[index] if family.has_trials and trials is not None else None
+        shares.append(
+            deviance_explained(
+                family, column, mean[:, index], sample_weight=sample_weight, n_trials=own
+            )
+        )
+    return float(np.mean(shares))
 
 
 def _unit_deviance(

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moment_init.arguments import validate_n_components
 from moment_init.em import EMFit, fit_em
@@ -14,12 +15,15 @@ from moment_init.estimators.warning_types import EstimatorConvergenceWarning
 from moment_init.exceptions import WeakSignalWarning
 from moment_init.families import Family
 from moment_init.notices import notify, quiet_notices
+from moment_init.responses.result import JointFit
 from moment_init.sampling import sample
 
 if TYPE_CHECKING:
     import xarray
 
 __all__ = ["MixtureOptions", "fit_mixture", "sample_mixture"]
+
+FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +34,8 @@ class MixtureOptions:
     ----------
     n_components : int
         Number of components.
-    family : Family
-        Family of the response, with its link.
+    family : Family, tuple of Family, or "categorical"
+        Family of the response, with its link; one for each of several.
     fitting : mapping of str to object
         Further arguments of `moment_init.fit_em`.
     sampling : mapping of str to object
@@ -39,9 +43,15 @@ class MixtureOptions:
     """
 
     n_components: int
-    family: Family
+    family: Family | tuple[Family, ...] | str
     fitting: Mapping[str, Any]
     sampling: Mapping[str, Any]
+
+    @property
+    def has_dispersion(self) -> bool:
+        """Whether a component has a dispersion."""
+        families = self.family if isinstance(self.family, tuple) else (self.family,)
+        return any(isinstance(each, Family) and each.has_dispersion for each in families)
 
     @property
     def is_plain(self) -> bool:
@@ -63,7 +73,7 @@ def fit_mixture(
     seed: int,
     *,
     reduces: bool = True,
-) -> EMFit:
+) -> EMFit | JointFit:
     """Fit by maximum likelihood.
 
     Parameters
@@ -82,7 +92,7 @@ def fit_mixture(
 
     Returns
     -------
-    EMFit
+    EMFit or JointFit
         The fit, with the user's columns and rows.
 
     Raises
@@ -100,18 +110,18 @@ def fit_mixture(
     n_components = validate_n_components(options.n_components, rows.n_obs)
     axes, used = None, merged
     if reduces and options.is_plain:
-        n_components, axes = _reduction(merged, n_components, options.family)
+        n_components, axes = _reduction(merged, n_components, options.has_dispersion)
     if axes is not None:
         used = replace(merged, X=axes.project(merged.X), feature_names=None)
     fit = _run(used, n_components, options, seed)
     if axes is not None:
-        fit = axes.lift(fit, rows.feature_names or _default_names(rows))
-    block = {**rows.data_block, "X": rows.inputs, "y": rows.y}
-    return replace(fit, responsibilities=fit.predict_membership(**block), n_obs=rows.n_obs)
+        names = rows.feature_names or _default_names(rows)
+        fit = axes.lift(fit, names) if isinstance(fit, EMFit) else axes.lift_joint(fit, names)
+    return replace(fit, responsibilities=_memberships(rows, fit), n_obs=rows.n_obs)
 
 
 def sample_mixture(
-    rows: EstimatorRows, options: MixtureOptions, fit: EMFit, seed: int
+    rows: EstimatorRows, options: MixtureOptions, fit: EMFit | JointFit, seed: int
 ) -> "xarray.DataTree":
     """Draw from the posterior, from a fit onwards.
 
@@ -121,7 +131,7 @@ def sample_mixture(
         The rows.
     options : MixtureOptions
         What was asked for.
-    fit : EMFit
+    fit : EMFit or JointFit
         Where the chains start.
     seed : int
         Seed of the draws.
@@ -138,9 +148,9 @@ def sample_mixture(
     """
     return sample(
         rows.inputs,
-        rows.y,
+        rows.response,
         options.n_components,
-        family=options.family,
+        family=cast("Any", options.family),
         init=fit,
         random_seed=seed,
         **rows.data_block,
@@ -149,7 +159,7 @@ def sample_mixture(
 
 
 def _reduction(
-    rows: EstimatorRows, n_components: int, family: Family
+    rows: EstimatorRows, n_components: int, has_dispersion: bool
 ) -> tuple[int, ColumnAxes | None]:
     """Components that rows can carry, and the axes along which they differ."""
     n_features = rows.X.shape[1]
@@ -157,7 +167,7 @@ def _reduction(
         rows.n_obs,
         n_components,
         n_features,
-        has_dispersion=family.has_dispersion,
+        has_dispersion=has_dispersion,
         n_gate=rows.n_gate,
     )
     axes = column_axes(rows.X, rows.sample_weight, n_axes)
@@ -173,13 +183,15 @@ def _reduction(
     return number, axes
 
 
-def _run(rows: EstimatorRows, n_components: int, options: MixtureOptions, seed: int) -> EMFit:
+def _run(
+    rows: EstimatorRows, n_components: int, options: MixtureOptions, seed: int
+) -> EMFit | JointFit:
     with quiet_notices():  # said below, for both libraries
-        fit = fit_em(
+        fit: EMFit | JointFit = fit_em(
             rows.inputs,
-            rows.y,
+            rows.response,
             n_components,
-            family=options.family,
+            family=cast("Any", options.family),
             random_seed=seed,
             **rows.data_block,
             **options.fitting,
@@ -187,6 +199,18 @@ def _run(rows: EstimatorRows, n_components: int, options: MixtureOptions, seed: 
     if not fit.converged:
         notify(fit.warnings[0], EstimatorConvergenceWarning)
     return fit
+
+
+def _memberships(rows: EstimatorRows, fit: EMFit | JointFit) -> FloatArray:
+    """Responsibilities of the user's rows."""
+    if isinstance(fit, EMFit):
+        return fit.predict_membership(rows.inputs, rows.y, **rows.data_block)
+    shares = fit.predict_membership(
+        rows.inputs, rows.response, offset=rows.offset, n_trials=rows.n_trials
+    )
+    if rows.classes is not None:
+        shares[rows.y < 0.0] = fit.weights  # a label that is not known says nothing
+    return shares
 
 
 def _default_names(rows: EstimatorRows) -> tuple[str, ...]:

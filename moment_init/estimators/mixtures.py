@@ -18,6 +18,7 @@ from moment_init.em.prediction import (
 )
 from moment_init.em.result import EMFit
 from moment_init.estimators.draws import mean_density, mean_response, posterior_point
+from moment_init.estimators.joint_mixtures import JointMixture
 from moment_init.families import get_family
 from moment_init.groups import group_codes, validate_groups
 from moment_init.likelihood.parameters import MixtureParameters
@@ -49,6 +50,11 @@ class PointMixture:
     def point(self) -> MixtureParameters:
         """Parameters of the fit."""
         return self.fit.centred_parameters
+
+    @property
+    def n_means(self) -> int:
+        """Number of means of a row: one a component."""
+        return self.fit.n_components
 
     def mean(self, X: Any, kind: PredictionKind, **data: Any) -> FloatArray:
         """Mean response of rows.
@@ -140,6 +146,11 @@ class DrawnMixture:
         """Posterior means; of directions the unit vectors along them."""
         return posterior_point(self.tree)
 
+    @property
+    def n_means(self) -> int:
+        """Number of means of a row: one a component."""
+        return self.point.n_components
+
     def mean(self, X: Any, kind: PredictionKind, **data: Any) -> FloatArray:
         """Posterior mean of the mean response of rows.
 
@@ -205,5 +216,5 @@ class DrawnMixture:
         return mean_density(self.tree, X, y, **data)
 
 
-FittedMixture = PointMixture | DrawnMixture
-"""What an estimator has fitted; both answer the same questions."""
+FittedMixture = PointMixture | DrawnMixture | JointMixture
+"""What an estimator has fitted; all answer the same questions."""

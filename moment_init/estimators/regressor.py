@@ -1,7 +1,7 @@
 """The regressor: mean responses of a mixture of generalised linear models."""
 
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +9,15 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from moment_init.estimators.base import Inference, MixtureGLMBase
-from moment_init.estimators.deviance import deviance_explained
-from moment_init.estimators.rows import refuses_negative, validate_rows
+from moment_init.estimators.deviance import deviance_explained, mean_deviance_explained
+from moment_init.estimators.rows import (
+    has_several_columns,
+    refuses_negative,
+    validate_joint_rows,
+    validate_rows,
+)
 from moment_init.families import Family, get_family
+from moment_init.formulas.variables import is_frame
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
 from moment_init.real_arrays import require_no_dates, require_unmasked
 
@@ -25,13 +31,16 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
 
     .. math:: E[y \mid x] = \sum_j \pi_j\, g(s_j \langle u_j, x\rangle + b_j)
 
+    Several responses, y of shape (n_obs, n_responses), are fitted together: all of a row share its
+    component, and each has coefficients of its own.
+
     Parameters
     ----------
     n_components : int, default 2
         Number of components.
-    family : str or Family, default "gaussian"
-        Family of the response: "gaussian", "poisson", "negative_binomial", "gamma", "binomial" or
-        "bernoulli".
+    family : str, Family or sequence of them, default "gaussian"
+        Family of the response, or one for each: "gaussian", "poisson", "negative_binomial",
+        "gamma", "binomial" or "bernoulli".
     link : str, optional
         Its link; the family's own by default.
     inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
@@ -40,62 +49,53 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         predictions are then averages over the draws.
     gate : {"softmax", "gaussian"}, default "softmax"
         How weights depend on `gating` of `fit`.
-    init : {"tensor", "random"}, MomentEstimate, EMFit, tuple or array, default "tensor"
-        Where the search starts.
-    n_starts : int, optional
-        Number of random starts.
-    random_start : {"assignment", "coefficients"}, default "assignment"
-        Kind of random starts.
+    init : {"tensor", "random"}, estimate, fit, tuple or array, default "tensor"
+        Where the search starts, as for `moment_init.fit_em`.
+    n_starts, random_start : int and {"assignment", "coefficients"}, optional
+        Number and kind of random starts.
     shared : str, int or sequence, optional
         Columns, "intercept" or "dispersion", common to all components.
-    fixed_weights : array-like, shape (n_components,), optional
-        Weights that are held.
-    fixed_directions : array-like, shape (n_features, n_components), optional
-        Directions that are held.
+    fixed_weights, fixed_directions : array-like, optional
+        Weights, and directions of shape (n_features, n_components), that are held.
     min_dispersion_ratio : float, default 0.05
         Smallest ratio of two components' standard deviations.
-    max_iter : int, default 1000
-        Most iterations of the run to the maximum.
-    tolerance : float, default 1e-6
-        Predicted gain of log-likelihood below which a run has converged.
+    max_iter, tolerance : int and float, default 1000 and 1e-6
+        Most iterations of the run to the maximum, and the predicted gain of log-likelihood below
+        which it has converged.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Prior of the directions; not for inference="em".
     anchor_angle : float, default 45
         Prior angle between a direction and its anchor, in degrees; not for inference="em".
     priors : mapping of str to prior, optional
         Other priors, see `moment_init.models.mixture_glm`; not for inference="em".
-    draws : int, default 1000
-        Draws of each chain; not for inference="em".
-    tune : int, optional
-        Draws that tune the sampler; not for inference="em".
-    chains : int, default 4
-        Number of chains; not for inference="em".
+    draws, tune, chains : int
+        Draws of each chain, draws that tune the sampler, chains; not for inference="em".
     sampler_options : mapping of str to object, optional
         Further arguments of `moment_init.sample`, such as ``{"cores": 2}``.
     transform_link : str, optional
         `transform` gives projections <u_j, x> by default, g of them if this is "family" (the g of
         the model) or the name of a link ("logit", "probit", "log", "identity"), and the means of
         the components, g(s_j <u_j, x> + b_j), if it is "components".
-    n_jobs : int, optional
-        Random starts that run at once.
-    progressbar : bool, default False
-        Whether to show progress.
+    n_jobs, progressbar : int and bool
+        Random starts that run at once, and whether to show progress.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None
         Seed of search and draws: an int repeats a fit; None is new, not NumPy's global generator.
 
     Attributes
     ----------
-    fit_ : EMFit
-        The maximum-likelihood fit, with every start, standard errors, status and warnings.
+    fit_ : EMFit or JointFit
+        The maximum-likelihood fit, with every start, standard errors, status and warnings; the
+        latter of several responses.
     posterior_ : xarray.DataTree
         The draws; not for inference="em".
     coefficients_, directions_ : numpy.ndarray, shape (n_features, n_components)
-        Coefficients, and unit vectors along them.
+        Coefficients, and unit vectors along them. With several responses these, `scales_`,
+        `biases_` and `dispersion_` have a last dimension of length n_responses.
     scales_, biases_, weights_ : numpy.ndarray, shape (n_components,)
         Lengths of the coefficients, intercepts, and probabilities of the components. From draws all
         of these are posterior means (of directions the unit vectors along them).
     dispersion_ : numpy.ndarray, shape (n_components,), or None
-        Dispersion, for families that have one.
+        Dispersion, for families that have one; NaN for responses without it.
     n_components_ : int
         Number of components; smaller than `n_components` if there are too few rows.
     n_iter_ : int
@@ -116,6 +116,8 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     of the columns, at last fewer components, and warns. That does not apply if `shared`,
     `fixed_weights`, `fixed_directions`, a gaussian gate or a start are given, nor to draws.
 
+    Several responses have neither groups nor a gate nor restrictions, and inference "em" or "nuts".
+
     Examples
     --------
     >>> from moment_init import MixtureGLMRegressor, simulate_mixture
@@ -129,7 +131,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         self,
         n_components: int = 2,
         *,
-        family: str | Family = "gaussian",
+        family: str | Family | Sequence[str | Family] = "gaussian",
         link: str | None = None,
         inference: Inference = "em",
         gate: str = "softmax",
@@ -199,15 +201,15 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs, without a column of ones.
-        y : array-like, shape (n_obs,)
-            Response.
+        y : array-like, shape (n_obs,) or (n_obs, n_responses)
+            Response, or several; names of a DataFrame become theirs. A column is one response.
         sample_weight : array-like, shape (n_obs,), optional
             A row of weight 2 counts as two rows.
         groups : array-like, shape (n_obs,), optional
             Rows with one value share their component.
-        offset : array-like, shape (n_obs,), optional
+        offset : array-like, shape (n_obs,) or (n_obs, n_responses), optional
             Known part of the linear predictor, such as the logarithm of an exposure.
-        n_trials : int or array-like, shape (n_obs,), optional
+        n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), optional
             Trials behind each binomial response.
         gating : array-like or DataFrame, shape (n_obs, n_gate), optional
             Covariates on which the weights depend.
@@ -233,19 +235,23 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         """
         require_unmasked(X, "X")
         require_no_dates(y, "y")
-        features, response = validate_data(
-            self, X, y, y_numeric=True, ensure_min_samples=2, dtype="numeric"
-        )
+        is_joint = has_several_columns(y, self.family)
+        checks = {"y_numeric": True, "ensure_min_samples": 2, "dtype": "numeric"}
+        features, response = validate_data(self, X, y, multi_output=is_joint, **checks)
+        data = {"sample_weight": sample_weight, "offset": offset, "n_trials": n_trials}
+        data["feature_names"] = self._names()
+        if is_joint:
+            remedy = "Leave it out, or fit one response at a time."
+            self._require_joint("several responses", remedy, groups=groups, gating=gating)
+            named = y if is_frame(y) else response
+            rows, families = validate_joint_rows(
+                features, named, family=self.family, link=self.link, **data
+            )
+            self._fit_mixtures(rows, family=families)
+            return self
+        response = np.asarray(response, dtype=np.float64)
         rows = validate_rows(
-            features,
-            np.asarray(response, dtype=np.float64),
-            self._family(),
-            feature_names=self._names(),
-            sample_weight=sample_weight,
-            groups=groups,
-            offset=offset,
-            n_trials=n_trials,
-            gating=gating,
+            features, response, self._family(), groups=groups, gating=gating, **data
         )
         self._fit_mixtures(rows)
         return self
@@ -264,7 +270,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
 
         Returns
         -------
-        numpy.ndarray, shape (n_obs,)
+        numpy.ndarray, shape (n_obs,) or (n_obs, n_responses)
             Means of the mixture; from draws the mean over them. Of binomial counts, probability
             times trials.
         """
@@ -286,7 +292,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
 
         Returns
         -------
-        numpy.ndarray, shape (n_obs, n_components)
+        numpy.ndarray, shape (n_obs, n_components) or (n_obs, n_components, n_responses)
             Means of the components.
         """
         features = self._validated(X)
@@ -310,7 +316,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs.
-        y : array-like, shape (n_obs,), optional
+        y : array-like, shape (n_obs,) or (n_obs, n_responses), optional
             Response. Without it the probabilities are those before it is seen: the weights, or what
             the gate says.
         sample_weight : array-like, shape (n_obs,), optional
@@ -331,13 +337,13 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     def log_density(
         self, X: Any, y: Any, *, offset: Any = None, n_trials: Any = None, gating: Any = None
     ) -> FloatArray:
-        """Log density of every response under the mixture.
+        """Log density of every row's response, or of all its responses, under the mixture.
 
         Parameters
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs.
-        y : array-like, shape (n_obs,)
+        y : array-like, shape (n_obs,) or (n_obs, n_responses)
             Response.
         offset, n_trials, gating : array-like, optional
             As in the fit.
@@ -367,7 +373,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs.
-        y : array-like, shape (n_obs,)
+        y : array-like, shape (n_obs,) or (n_obs, n_responses)
             Response.
         sample_weight : array-like, shape (n_obs,), optional
             Weights of the rows.
@@ -377,7 +383,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         Returns
         -------
         float
-            At most 1; 0 for the prediction of the mean response.
+            At most 1; 0 for the prediction of the mean response. Of several responses the mean.
 
         Notes
         -----
@@ -386,15 +392,17 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         by `log_density`.
         """
         mean = self.predict(X, offset=offset, n_trials=n_trials, gating=gating)
-        return deviance_explained(
-            self._family(), y, mean, sample_weight=sample_weight, n_trials=n_trials
-        )
+        own = {"sample_weight": sample_weight, "n_trials": n_trials}
+        if mean.ndim == 2:
+            return mean_deviance_explained(self.fit_.kind, y, mean, **own)
+        return deviance_explained(self._family(), y, mean, **own)
 
     def _family(self) -> Family:
-        return get_family(self.family, self.link)
+        return get_family(cast("str | Family", self.family), self.link)
 
     def __sklearn_tags__(self) -> Any:
         """Say what the family asks of the response."""
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = refuses_negative(self.family)
+        tags.target_tags.multi_output = True
         return tags

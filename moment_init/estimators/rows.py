@@ -10,8 +10,23 @@ from moment_init.data import validate_n_trials, validate_row_vector, validate_sa
 from moment_init.em.posing import validate_gating
 from moment_init.families import Family, get_family
 from moment_init.groups import group_codes, validate_groups
+from moment_init.responses.columns import (
+    is_joint_family,
+    response_columns,
+    response_families,
+)
+from moment_init.responses.data import has_several_responses
+from moment_init.responses.data import validate_rows as validate_columns
+from moment_init.responses.kinds import SeparateResponses
 
-__all__ = ["EstimatorRows", "distinct_rows", "refuses_negative", "validate_rows"]
+__all__ = [
+    "EstimatorRows",
+    "distinct_rows",
+    "has_several_columns",
+    "refuses_negative",
+    "validate_joint_rows",
+    "validate_rows",
+]
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -25,13 +40,14 @@ class EstimatorRows:
     ----------
     X : numpy.ndarray, shape (n_obs, n_features)
         Inputs.
-    y : numpy.ndarray, shape (n_obs,)
-        Response.
+    y : numpy.ndarray, shape (n_obs,) or (n_obs, n_responses)
+        Response, or several; codes of classes where `classes` has their labels, -1 for a label that
+        no row of positive weight has.
     sample_weight : numpy.ndarray, shape (n_obs,)
         How often each row counts.
     feature_names : tuple of str or None
         Names of the columns of X, where they have any.
-    offset, n_trials : numpy.ndarray, shape (n_obs,), or None
+    offset, n_trials : numpy.ndarray, shape (n_obs,) or (n_obs, n_responses), or None
         Known part of the linear predictor, and binomial trials.
     groups : numpy.ndarray, shape (n_obs,), or None
         Rows with one value share their component.
@@ -39,6 +55,10 @@ class EstimatorRows:
         Gating covariates.
     gate_names : tuple of str
         Their names.
+    response_names : tuple of str or None
+        Names of several responses.
+    classes : numpy.ndarray, shape (n_classes,), or None
+        Labels of the classes of one mixture.
     """
 
     X: NDArray[np.generic]
@@ -50,6 +70,8 @@ class EstimatorRows:
     groups: NDArray[np.generic] | None = None
     gating: FloatArray | None = None
     gate_names: tuple[str, ...] = ()
+    response_names: tuple[str, ...] | None = None
+    classes: NDArray[Any] | None = None
 
     @property
     def n_obs(self) -> int:
@@ -65,6 +87,14 @@ class EstimatorRows:
     def inputs(self) -> Any:
         """Inputs with the names of their columns, where they have any."""
         return _named(self.X, self.feature_names)
+
+    @property
+    def response(self) -> Any:
+        """Response as `moment_init.fit_em` takes it: numbers, named columns or labels."""
+        if self.classes is None:
+            return _named(self.y, self.response_names)
+        # Rows of an unknown label do not count: any other will do.
+        return self.classes[np.maximum(self.y, 0.0).astype(np.intp)]
 
     @property
     def data_block(self) -> dict[str, Any]:
@@ -159,19 +189,108 @@ def validate_rows(
     )
 
 
-def refuses_negative(family: str | Family) -> bool:
-    """Tell whether a family's response is never negative.
+def has_several_columns(y: Any, family: Any) -> bool:
+    """Tell whether a response is more than one column, or has a family for each.
 
     Parameters
     ----------
-    family : str or Family
-        The family.
+    y : array-like
+        The response as the user gave it.
+    family : str, Family or sequence of them
+        The family as the user gave it.
 
     Returns
     -------
     bool
-        Whether it refuses a negative response; so does a name that is no family's.
+        Whether several responses are fitted together; a column alone is one response.
+
+    Raises
+    ------
+    ValueError
+        For a name that is no family's.
     """
+    if isinstance(family, str):
+        get_family(family)
+    if not has_several_responses(y, family):
+        return False
+    return is_joint_family(family) or np.asarray(y).shape[1] != 1
+
+
+def validate_joint_rows(
+    X: NDArray[np.generic],
+    y: Any,
+    *,
+    family: Any,
+    link: str | None,
+    feature_names: tuple[str, ...] | None = None,
+    sample_weight: Any = None,
+    offset: Any = None,
+    n_trials: Any = None,
+) -> tuple[EstimatorRows, tuple[Family, ...]]:
+    """Check what belongs to rows with several responses, whose inputs scikit-learn has checked.
+
+    Parameters
+    ----------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        Inputs.
+    y : array-like or DataFrame, shape (n_obs, n_responses)
+        Responses.
+    family : str, Family or sequence of them
+        Family of all responses, or one for each.
+    link : str or None
+        Link of all responses.
+    feature_names : tuple of str, optional
+        Names of the columns.
+    sample_weight, offset, n_trials : array-like, optional
+        As for `moment_init.fit_em`.
+
+    Returns
+    -------
+    rows : EstimatorRows
+        The rows.
+    families : tuple of Family
+        Family of each response.
+
+    Raises
+    ------
+    TypeError
+        For data that are not real numbers.
+    ValueError
+        For wrong shapes, missing or infinite values, and responses outside a family's range.
+    """
+    names, columns = response_columns(y)
+    families = response_families(family, link, len(names))
+    kind = SeparateResponses(names, families)
+    data = validate_columns(
+        X, columns, kind, offset=offset, n_trials=n_trials, sample_weight=sample_weight
+    )
+    rows = EstimatorRows(
+        X=X,
+        y=np.ascontiguousarray(data.y.T),
+        sample_weight=data.sample_weight,
+        feature_names=feature_names,
+        offset=None if data.offset is None else data.offset.T,
+        n_trials=None if data.n_trials is None else data.n_trials.T,
+        response_names=names,
+    )
+    return rows, families
+
+
+def refuses_negative(family: Any) -> bool:
+    """Tell whether a family's response is never negative.
+
+    Parameters
+    ----------
+    family : str, Family or sequence of them
+        The family, or one for each response.
+
+    Returns
+    -------
+    bool
+        Whether it, or one of several, refuses a negative response; so does what is no family.
+    """
+    if isinstance(family, list | tuple):
+        return any(map(refuses_negative, family))
     try:
         get_family(family).validate_response(np.array([-1.0]))
     except (TypeError, ValueError):
@@ -211,8 +330,9 @@ def distinct_rows(rows: EstimatorRows) -> EstimatorRows:
 
 def _keys(rows: EstimatorRows) -> list[NDArray[Any]]:
     """All that makes two rows equal, a column each."""
-    keys: list[NDArray[Any]] = [*rows.X.T, rows.y]
-    keys += [values for values in (rows.offset, rows.n_trials) if values is not None]
+    keys: list[NDArray[Any]] = [*rows.X.T]
+    for values in (rows.y, rows.offset, rows.n_trials):
+        keys += [] if values is None else [*np.atleast_2d(values.T)]
     keys += [] if rows.gating is None else [*rows.gating.T]
     codes = group_codes(rows.groups)
     return keys if codes is None else [*keys, codes]

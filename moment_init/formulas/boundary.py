@@ -12,7 +12,7 @@ from moment_init.families import family_of_response, get_family
 from moment_init.formulas.design import ROW_ARGUMENTS, FormulaDesign
 from moment_init.formulas.reading import read_formula
 from moment_init.formulas.variables import is_frame
-from moment_init.responses.columns import is_joint_family
+from moment_init.responses.columns import CATEGORICAL
 
 __all__ = ["reads_design", "takes_formula"]
 
@@ -41,7 +41,6 @@ def takes_formula[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             frame = sys._getframe(1)
             scope = ChainMap(frame.f_locals, frame.f_globals)
             bound = parameters.bind(*args, **kwargs)
-            _require_one_family(given.get("family"))
             design = _replace_formula(bound, scope, function.__name__)
             if "family" not in given:
                 _choose_family(bound.arguments)
@@ -102,7 +101,8 @@ def _replace_formula(
         for name in (*ROW_ARGUMENTS, "groups", "gating")
         if isinstance(arguments.get(name), str)
     }
-    design = read_formula(formula, data, scope=scope, **named)
+    is_classes = isinstance(arguments["family"], str) and arguments["family"] == CATEGORICAL
+    design = read_formula(formula, data, scope=scope, has_classes=is_classes, **named)
     if design.gate is not None:
         _require_gate(arguments, design, function, is_named="gating" in named)
     arguments["X"] = design.encode_features(data, "y")
@@ -134,21 +134,18 @@ def _require_gate(
         )
 
 
-def _require_one_family(family: Any) -> None:
-    """A formula has one response of numbers, or of two labels."""
-    if is_joint_family(family):
-        raise ValueError(
-            "`family` must be that of one response with a formula: several responses and classes "
-            f"are not supported there; got {family!r}. Pass arrays or DataFrames as `X` and `y`."
-        )
-
-
 def _choose_family(arguments: dict[str, Any]) -> None:
     """Let the response say its family: a formula is often all that a user writes."""
+    y, link = arguments["y"], arguments["link"]
     has_trials = arguments.get("n_trials") is not None
-    arguments["family"] = family_of_response(
-        arguments["y"], arguments["link"], has_trials=has_trials
-    )
+    columns = list(y.to_numpy().T) if is_frame(y) else [y]
+    names = [family_of_response(column, link, has_trials=has_trials) for column in columns]
+    if len(set(names)) == 1:
+        arguments["family"] = names[0]
+        return
+    # Families of several responses have their links with them.
+    arguments["family"] = [get_family(name, link) for name in names]
+    arguments["link"] = None
 
 
 def _require_labels_for(arguments: Mapping[str, Any], design: FormulaDesign) -> None:

@@ -43,6 +43,8 @@ class FormulaDesign:
         Column of the groups, where they were given by name.
     scope : Scope
         Functions and constants of the caller that the formula uses.
+    has_classes : bool, default False
+        Whether the response is a label of one of several classes.
     """
 
     formula: str
@@ -52,6 +54,7 @@ class FormulaDesign:
     row_parts: dict[str, FormulaPart] = field(default_factory=dict)
     groups: str | None = None
     scope: Scope = field(default_factory=Scope)
+    has_classes: bool = False
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -65,9 +68,14 @@ class FormulaDesign:
 
     @property
     def response_levels(self) -> tuple[Any, Any] | None:
-        """The two labels of the response that count as 0 and 1; None for numbers."""
+        """The two labels of the response that count as 0 and 1; None for numbers and classes."""
         levels = next(iter(self.response.levels.values()), None)
-        return None if levels is None else (levels[0], levels[1])
+        return None if levels is None or self.has_classes else (levels[0], levels[1])
+
+    @property
+    def has_several_responses(self) -> bool:
+        """Whether there is more than one column of numbers left of the tilde."""
+        return not self.response.levels and len(self.response.names) > 1
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -114,7 +122,7 @@ class FormulaDesign:
         """
         return self.features.encode(data, self.scope, argument)
 
-    def encode_response(self, data: "pandas.DataFrame", argument: str = "X") -> FloatArray:
+    def encode_response(self, data: "pandas.DataFrame", argument: str = "X") -> Any:
         """Encode the response of rows.
 
         Parameters
@@ -126,8 +134,9 @@ class FormulaDesign:
 
         Returns
         -------
-        numpy.ndarray, shape (n_obs,)
-            Numbers; 1 for the second of two levels, 0 for the first.
+        numpy.ndarray, shape (n_obs,), or pandas.DataFrame, shape (n_obs, n_responses)
+            Numbers; 1 for the second of two levels, 0 for the first. Labels of classes; a column
+            for each of several responses.
         """
         missing = [name for name in self.response.variables if name not in data.columns]
         if missing:
@@ -135,8 +144,12 @@ class FormulaDesign:
                 f"`{argument}` must have the response, if `y` is not given; missing are "
                 f"{', '.join(map(repr, missing))}. Add them, or pass `y`."
             )
+        is_column = self.response.levels or self.response.names == self.response.variables
+        if self.has_classes and is_column:
+            name = self.response.variables[0]  # as it is, not as numbers
+            return select_columns(data, [name], argument)[name].to_numpy()
         encoded = self.response.encode(data, self.scope, argument)
-        return np.asarray(encoded.to_numpy()[:, -1])
+        return encoded if self.has_several_responses else np.asarray(encoded.to_numpy()[:, -1])
 
     def rows(self, data: "pandas.DataFrame", *, has_response: bool = True) -> dict[str, Any]:
         """Encode rows into the arguments of functions that take X and y.

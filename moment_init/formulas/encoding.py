@@ -147,8 +147,8 @@ def parse_formula(text: str, columns: Sequence[str]) -> tuple[Any, Any, Any]:
     response, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
     if response is None or isinstance(response, tuple) or right is None:
         raise ValueError(
-            f"`X` must be a formula with one response left of '~', such as {_EXAMPLE}; got "
-            f"{text!r}. Put the name of the response first."
+            f"`X` must be a formula with a response left of '~', such as {_EXAMPLE}; got "
+            f"{text!r}. Put the name of the response first, several as in 'y + z ~ a'."
         )
     parts = right if isinstance(right, tuple) else (right,)
     if len(parts) > 2:

@@ -22,6 +22,7 @@ def read_formula(
     sample_weight: str | None = None,
     groups: str | None = None,
     gating: str | None = None,
+    has_classes: bool = False,
     scope: Mapping[str, Any] | None = None,
 ) -> FormulaDesign:
     """Read a formula together with the data that it is about.
@@ -30,7 +31,7 @@ def read_formula(
     ----------
     formula : str
         ``"response ~ features"`` or ``"response ~ features | gating covariates"``, in the language
-        of formulaic.
+        of formulaic; several responses are terms of a sum.
     data : pandas.DataFrame
         The data.
     offset, n_trials, sample_weight : str, optional
@@ -39,6 +40,8 @@ def read_formula(
         The column of the groups.
     gating : str, optional
         Terms of the gating covariates, where the formula has no bar.
+    has_classes : bool, default False
+        Whether the response is a label of one of several classes.
     scope : mapping of str to object, optional
         Functions and constants that the formula may name.
 
@@ -55,7 +58,7 @@ def read_formula(
         If `data` is no DataFrame, and for terms that are not real numbers.
     ValueError
         For text that is no formula, names that are not there, missing values, and a response of
-        several columns or other than two levels.
+        other than two levels that are no classes.
 
     Examples
     --------
@@ -83,7 +86,9 @@ def read_formula(
         if part is not None:
             fitted[name], encoded, own = fit_part(part, data, names)
             used.update(own)
-            if name not in ("features", "gate"):
+            if name == "response":
+                _require_response(fitted[name], has_classes=has_classes)
+            elif name not in ("features", "gate"):
                 _require_single(fitted[name], encoded.shape[1], name)
     if groups is not None:
         _require_groups(groups, data)
@@ -95,6 +100,7 @@ def read_formula(
         fitted,
         groups,
         used,
+        has_classes,
     )
 
 
@@ -116,21 +122,34 @@ def _with_gating(formula: str, gating: str, columns: list[str]) -> str:
     return f"{formula} | {gating}"
 
 
-def _require_single(part: FormulaPart, n_columns: int, name: str) -> None:
-    """A response has one column of numbers or two levels; the others one column of numbers."""
+def _require_response(part: FormulaPart, *, has_classes: bool) -> None:
+    """A response has numbers, in one column or several, or two levels; or it is one of labels."""
     levels = next(iter(part.levels.values()), None)
-    if name == "response" and levels is not None and len(levels) == 2:
+    if has_classes:
+        if len(part.variables) == 1 and len(part.columns_by_term) == 1:
+            return
+        raise ValueError(
+            "`X` must be a formula with one column of labels left of '~' for family='categorical'; "
+            f"got {str(part.spec.formula)!r}. Put the labels into a column."
+        )
+    is_alone = len(part.columns_by_term) == 1
+    if levels is None or (is_alone and len(levels) == 2):
         return
+    what = f"{len(levels)} levels" if is_alone else "labels among several responses"
+    raise ValueError(
+        "`X` must be a formula with a response of numbers, of two levels, or of several columns of "
+        f"numbers; got {str(part.spec.formula)!r} with {what}. Use family='categorical' for one of "
+        "several levels, or compare with one, as in '{choice == \"bus\"} ~ a + b'."
+    )
+
+
+def _require_single(part: FormulaPart, n_columns: int, name: str) -> None:
+    """Other arguments have one column of numbers."""
+    levels = next(iter(part.levels.values()), None)
     if n_columns == 1 and levels is None:
         return
-    text = str(part.spec.formula)
     what = f"{n_columns} columns" if levels is None else f"{len(levels)} levels"
-    if name == "response":
-        raise ValueError(
-            f"`X` must be a formula with a response of one column of numbers, or of two levels; "
-            f"got {text!r} with {what}. Compare with one of several levels, as in "
-            "'{choice == \"bus\"} ~ a + b'."
-        )
     raise ValueError(
-        f"`{name}` must give one number a row; got {text!r} with {what}. Use a column."
+        f"`{name}` must give one number a row; got {str(part.spec.formula)!r} with {what}. Use a "
+        "column."
     )

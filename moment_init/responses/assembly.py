@@ -63,8 +63,7 @@ def assemble_joint(
     is_positive = shares > 0.0
     logs = np.where(is_positive, np.log(np.where(is_positive, shares, 1.0)), 0.0)
     shift = problem.log_likelihood_shift
-    is_converged = end.status is StartStatus.CONVERGED
-    status, warnings = _judge(is_converged, bounds, covariance)
+    status, warnings = _judge(end, bounds, covariance)
     return JointFit(
         coefficients=user.coefficients,
         biases=user.biases,
@@ -73,7 +72,7 @@ def assemble_joint(
         log_likelihood=sums.log_likelihood + shift,
         history=tuple(value + shift for value in end.history),
         n_iter=end.n_iter,
-        converged=is_converged,
+        converged=end.status is StartStatus.CONVERGED,
         starts=starts,
         responsibilities=np.ascontiguousarray(shares.T),
         covariance=covariance,
@@ -120,23 +119,27 @@ def inverse_information(information: FloatArray, held: NDArray[np.bool_]) -> Flo
 
 
 def _judge(
-    is_converged: bool, bounds: tuple[str, ...], covariance: FloatArray | None
+    end: Climb[FreePoint], bounds: tuple[str, ...], covariance: FloatArray | None
 ) -> tuple[Status, tuple[str, ...]]:
+    """How far a fit can be trusted; that a run did not converge is said first."""
+    is_converged = end.status is StartStatus.CONVERGED
     warnings = []
-    status = Status.OK
+    if not is_converged:
+        warnings.append(
+            f"The search did not converge ({end.status} after {end.n_iter} iterations): the "
+            "log-likelihood may still rise. Allow more iterations (`max_iter`) or use fewer "
+            "components."
+        )
     if covariance is None:
-        status = Status.NOT_IDENTIFIED
         warnings.append(
             "The information is singular: the data do not determine all parameters, and there are "
             "no standard errors. Use fewer components."
         )
     if bounds:
-        status = Status.NOT_IDENTIFIED
         warnings.append(
             f"Parameters lie on a bound: {'; '.join(bounds)}. Their errors are zero, not small. "
             "Use fewer components, or more rows."
         )
     if not is_converged:
-        status = Status.NOT_CONVERGED
-        warnings.append("The run did not converge. Allow more iterations (`max_iter`).")
-    return status, tuple(warnings)
+        return Status.NOT_CONVERGED, tuple(warnings)
+    return Status.NOT_IDENTIFIED if warnings else Status.OK, tuple(warnings)

@@ -148,7 +148,7 @@ def has_several_responses(y: Any, family: Any) -> bool:
         return True
     n_dims = getattr(y, "ndim", None)
     try:
-        return (np.ndim(y) if n_dims is None else n_dims) == 2
+        return (np.asarray(y).ndim if n_dims is None else n_dims) == 2
     except ValueError:  # lists of unequal length, which the checks of one response refuse by name
         return False
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.formulas import FormulaDesign
 from moment_init.responses.datatree import library
-from moment_init.responses.kinds import ResponseKind
+from moment_init.responses.kinds import Categorical, ResponseKind
 from moment_init.responses.parameters import JointParameters
 from moment_init.results import Status
 
@@ -59,6 +60,8 @@ class JointEstimate:
         How far the estimate can be trusted.
     warnings : tuple of str
         What the status means and what to do.
+    design : FormulaDesign or None
+        What encodes new rows, for an estimate by formula.
     """
 
     directions: FloatArray
@@ -76,6 +79,7 @@ class JointEstimate:
     feature_names: tuple[str, ...]
     status: Status
     warnings: tuple[str, ...]
+    design: FormulaDesign | None = None
 
     @property
     def n_components(self) -> int:
@@ -136,6 +140,11 @@ class JointEstimate:
             "component": np.arange(self.n_components),
             "response": list(self.response_names),
         }
+        classes = (
+            {"reference_class": self.kind.outcome_names[0]}
+            if isinstance(self.kind, Categorical)
+            else {}
+        )
         own = xarray.Dataset(
             {
                 "spectrum": ("eigenvalue", self.spectrum),
@@ -150,6 +159,7 @@ class JointEstimate:
                 "warnings": "\n".join(self.warnings),
                 "family": self.family,
                 "link": self.link,
+                **classes,
             },
         )
         groups = {"posterior": xarray.Dataset(variables, coords), "moment_init": own}

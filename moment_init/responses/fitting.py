@@ -103,12 +103,7 @@ def fit_responses(
         found, end = _run(problem, data, given, init, limits, rng)
         fit = assemble_joint(problem, given, end, tuple(found.records))
     if not fit.converged:
-        notify(
-            f"The search did not converge ({end.status} after {end.n_iter} iterations): the "
-            "log-likelihood may still rise. Allow more iterations (`max_iter`) or use fewer "
-            "components.",
-            ConvergenceWarning,
-        )
+        notify(fit.warnings[0], ConvergenceWarning)
     return fit
 
 

@@ -108,7 +108,9 @@ def validate_labels(y: Any, kind: Categorical, n_obs: int) -> FloatArray:
         For a wrong shape, missing and unknown labels.
     """
     labels = clean_labels(label_column(y, n_obs))
-    codes = np.minimum(np.searchsorted(kind.classes, labels), len(kind.classes) - 1)
+    order = np.argsort(kind.classes)  # names of numbers are not sorted as the numbers are
+    places = np.searchsorted(kind.classes, labels, sorter=order)
+    codes = order[np.minimum(places, len(order) - 1)]
     is_known = kind.classes[codes] == labels
     if not is_known.all():
         row = int(np.argmin(is_known))

@@ -50,6 +50,17 @@ class JointParameters:
         """Number of predictors of a component, P."""
         return int(self.coefficients.shape[2])
 
+    @property
+    def scales(self) -> FloatArray:
+        """Lengths of the coefficients, shape (n_components, n_predictors)."""
+        return np.asarray(np.linalg.norm(self.coefficients, axis=0))
+
+    @property
+    def directions(self) -> FloatArray:
+        """Unit directions, shape (n_features, n_components, n_predictors)."""
+        scales = self.scales
+        return np.asarray(self.coefficients / np.where(scales > 0.0, scales, 1.0))
+
     def take(self, order: NDArray[np.intp] | list[int]) -> "JointParameters":
         """Take components in a given order; the weights are made to sum to one.
 

@@ -1,6 +1,6 @@
 """Rows that a fit of several responses is asked about, in the user's units."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,27 +8,36 @@ from numpy.typing import NDArray
 from moment_init.em.prediction import match_columns
 from moment_init.responses.columns import columns_of_fit
 from moment_init.responses.data import CLASSES, refuse_arguments, validate_rows
-from moment_init.responses.kinds import Categorical, SeparateResponses
+from moment_init.responses.kinds import Categorical, ResponseKind, SeparateResponses
 from moment_init.responses.labels import validate_labels
 from moment_init.responses.row_values import by_response, validate_trials
 from moment_init.responses.rows import JointRows
-
-if TYPE_CHECKING:
-    from moment_init.responses.result import JointFit
 
 __all__ = ["matched_inputs", "rows_of"]
 
 FloatArray = NDArray[np.float64]
 
 
+class AskedModel(Protocol):
+    """What rows must agree with: a fit, or what is known of one."""
+
+    @property
+    def kind(self) -> ResponseKind:
+        """Families and names of the responses."""
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+
+
 def matched_inputs(
-    fit: "JointFit", X: Any, *, offset: Any = None, n_trials: Any = None
+    fit: AskedModel, X: Any, *, offset: Any = None, n_trials: Any = None
 ) -> JointRows:
     """Rows without responses.
 
     Parameters
     ----------
-    fit : JointFit
+    fit : AskedModel
         The fit.
     X : array-like or DataFrame, shape (n_obs, n_features)
         Inputs.
@@ -63,13 +72,13 @@ def matched_inputs(
 
 
 def rows_of(
-    fit: "JointFit", X: Any, y: Any, *, offset: Any = None, n_trials: Any = None
+    fit: AskedModel, X: Any, y: Any, *, offset: Any = None, n_trials: Any = None
 ) -> JointRows:
     """Rows with their responses.
 
     Parameters
     ----------
-    fit : JointFit
+    fit : AskedModel
         The fit.
     X : array-like or DataFrame, shape (n_obs, n_features)
         Inputs.

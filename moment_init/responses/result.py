@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from moment_init.arguments import RandomSeed
 from moment_init.data import validate_sample_weight
 from moment_init.em.start_records import StartRecord, count_best, tabulate_starts
+from moment_init.formulas import FormulaDesign, reads_design
 from moment_init.responses.datatree import fit_to_datatree
 from moment_init.responses.display import fit_to_text
 from moment_init.responses.kinds import ResponseKind
@@ -97,6 +98,8 @@ class JointFit:
         What the status means and what to do.
     bounds : tuple of str
         Bounds on which parameters lie.
+    design : FormulaDesign or None
+        What encodes new rows, for a fit by formula.
     """
 
     coefficients: FloatArray
@@ -119,6 +122,7 @@ class JointFit:
     status: Status
     warnings: tuple[str, ...]
     bounds: tuple[str, ...]
+    design: FormulaDesign | None = None
 
     @property
     def n_components(self) -> int:
@@ -158,13 +162,12 @@ class JointFit:
     @property
     def scales(self) -> FloatArray:
         """Lengths of the coefficients, shape (n_components, n_predictors)."""
-        return np.asarray(np.linalg.norm(self.coefficients, axis=0))
+        return self.parameters.scales
 
     @property
     def directions(self) -> FloatArray:
         """Unit directions, shape (n_features, n_components, n_predictors)."""
-        scales = self.scales
-        return np.asarray(self.coefficients / np.where(scales > 0.0, scales, 1.0))
+        return self.parameters.directions
 
     @property
     def aic(self) -> float:
@@ -216,6 +219,7 @@ class JointFit:
         """A row a start: origin, log_likelihood, n_iter, status, bounds, message."""
         return tabulate_starts(self.starts)
 
+    @reads_design
     def predict(
         self,
         X: Any,
@@ -258,8 +262,9 @@ class JointFit:
             return np.ascontiguousarray(means.transpose(2, 1, 0))
         return np.asarray(np.einsum("mjn,j->nm", means, self.weights))
 
+    @reads_design
     def predict_membership(
-        self, X: Any, y: Any, *, offset: Any = None, n_trials: Any = None
+        self, X: Any, y: Any = None, *, offset: Any = None, n_trials: Any = None
     ) -> FloatArray:
         """Posterior probabilities of the components given rows and all their responses.
 
@@ -267,8 +272,9 @@ class JointFit:
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs.
-        y : array-like or DataFrame, shape (n_obs, n_responses), or labels
-            Responses; the columns of a DataFrame are matched by name.
+        y : array-like or DataFrame, shape (n_obs, n_responses), or labels, optional
+            Responses; the columns of a DataFrame are matched by name. A fit by formula reads them
+            from X.
         offset, n_trials : array-like, optional
             As in the fit.
 
@@ -286,8 +292,9 @@ class JointFit:
         _, shares, _ = row_posterior(self.kind, rows, self.parameters)
         return np.ascontiguousarray(shares.T)
 
+    @reads_design
     def log_densities(
-        self, X: Any, y: Any, *, offset: Any = None, n_trials: Any = None
+        self, X: Any, y: Any = None, *, offset: Any = None, n_trials: Any = None
     ) -> FloatArray:
         """Log density of all responses of every row.
 
@@ -295,8 +302,8 @@ class JointFit:
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs.
-        y : array-like or DataFrame, shape (n_obs, n_responses), or labels
-            Responses.
+        y : array-like or DataFrame, shape (n_obs, n_responses), or labels, optional
+            Responses; as in `predict_membership`.
         offset, n_trials : array-like, optional
             As in the fit.
 
@@ -309,10 +316,11 @@ class JointFit:
         density, _, _ = row_posterior(self.kind, rows, self.parameters)
         return np.asarray(density + self.kind.log_base_measure(rows.y, rows.n_trials))
 
+    @reads_design
     def score(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         offset: Any = None,
         n_trials: Any = None,
@@ -324,8 +332,8 @@ class JointFit:
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs.
-        y : array-like or DataFrame, shape (n_obs, n_responses), or labels
-            Responses.
+        y : array-like or DataFrame, shape (n_obs, n_responses), or labels, optional
+            Responses; as in `predict_membership`.
         offset, n_trials, sample_weight : array-like, optional
             As in the fit.
 
@@ -343,6 +351,7 @@ class JointFit:
         weights = validate_sample_weight(sample_weight, len(values))
         return float(np.average(values, weights=weights))
 
+    @reads_design
     def to_datatree(
         self,
         X: Any = None,

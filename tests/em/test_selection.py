@@ -146,6 +146,7 @@ def test_everything_reaches_the_fit(fits: Fits, rng: np.random.Generator) -> Non
         assert (call["family"], call["link"], call["n_trials"]) == ("binomial", "probit", 4)
         assert (call["shared"], call["random_seed"]) == ("a", 7)
         assert len(call["X"]) == len(call["gating"]) == len(call["offset"])
+    assert isinstance(choice.fit, EMFit)
     assert choice.fit.gate_names == ("z",)
 
 

@@ -36,7 +36,11 @@ from tests.estimators.estimator_data import (
 )
 
 ONE_START: dict[str, Any] = {**QUICK, "n_starts": 1}
-ESTIMATORS = [MixtureGLMRegressor(**ONE_START), MixtureGLMClassifier(**ONE_START)]
+ESTIMATORS = [
+    MixtureGLMRegressor(**ONE_START),
+    MixtureGLMClassifier(**ONE_START),
+    MixtureGLMClassifier(multi_class="categorical", **ONE_START),
+]
 
 
 # --- scikit-learn's checks -----------------------------------------------------------------------
@@ -61,7 +65,7 @@ def test_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
         check_transformer_get_feature_names_out_pandas,
     ],
 )
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=["regressor", "classifier"])
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=["regressor", "classifier", "categorical"])
 def test_checks_that_scikit_learn_runs_on_its_own_transformers(estimator: Any, check: Any) -> None:
     check(type(estimator).__name__, estimator)
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from moment_init import compare, estimate, fit_em, initial_values, select_components
+from moment_init import compare, estimate, fit_em, initial_values
 from moment_init.exceptions import ConvergenceWarning
 from moment_init.models import mixture_glm
 from moment_init.responses.data import validate_responses
@@ -193,19 +193,17 @@ def test_weights_of_a_score(counts: tuple[Any, Any], rng: np.random.Generator) -
 
 def test_where_several_responses_are_not_supported(counts: tuple[Any, Any]) -> None:
     X, y = counts
-    not_here: list[tuple[Any, Any]] = [(select_components, [1, 2]), (compare, 2)]
-    for function, number in not_here:
-        wrong: list[tuple[Any, Any]] = [
-            (y, "poisson"),
-            (pd.DataFrame(y), "poisson"),
-            (y[:, 0], "categorical"),
-            (y, ["poisson", "poisson"]),
-        ]
-        for values, family in wrong:
-            with pytest.raises(ValueError, match=f"not supported by `{function.__name__}`"):
-                function(X, values, number, family=family)
-        with pytest.raises(ValueError, match=r"y\.ravel\(\)"):  # one column is one response
-            function(X, y[:, :1], number, family="poisson")
+    wrong: list[tuple[Any, Any]] = [
+        (y, "poisson"),
+        (pd.DataFrame(y), "poisson"),
+        (y[:, 0], "categorical"),
+        (y, ["poisson", "poisson"]),
+    ]
+    for values, family in wrong:
+        with pytest.raises(ValueError, match="not supported by `compare`"):
+            compare(X, values, 2, family=family)
+    with pytest.raises(ValueError, match=r"y\.ravel\(\)"):  # one column is one response
+        compare(X, y[:, :1], 2, family="poisson")
     fit = fit_any(X, y, 1, family="poisson", **QUICK)
     with pytest.raises(TypeError, match=r"several responses.*not supported by `initial_values`"):
         initial_values(fit)
@@ -216,15 +214,6 @@ def test_groups_name_the_function(function: Any, counts: tuple[Any, Any]) -> Non
     X, y = counts
     with pytest.raises(ValueError, match=f"`groups` must be left out of `{function.__name__}`"):
         function(X, y, 2, family="poisson", groups=np.arange(60))
-
-
-@pytest.mark.parametrize("function", [fit_any, estimate_any, model_any])
-def test_formulas_have_one_response(function: Any, counts: tuple[Any, Any]) -> None:
-    X, y = counts
-    frame = pd.DataFrame(np.column_stack([X, y]), columns=["a", "b", "y", "z"])
-    for family in ("categorical", ["poisson"], ("poisson", "poisson")):
-        with pytest.raises(ValueError, match="`family` must be that of one response"):
-            function("y ~ a + b", frame, 2, family=family)
 
 
 def test_arrays_start_a_model_without_a_warning(rng: np.random.Generator) -> None:

@@ -1,0 +1,214 @@
+"""A fitted mixture with several predictors, of responses or classes, as an estimator asks it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, override
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from moment_init.em.prediction import PredictionKind
+from moment_init.responses.data import refuse_arguments
+from moment_init.responses.draws import (
+    mean_outcomes,
+    mean_parameters,
+    parameters_of,
+    row_log_densities,
+    row_memberships,
+)
+from moment_init.responses.parameters import JointParameters
+from moment_init.responses.prediction import matched_inputs, rows_of
+from moment_init.responses.result import JointFit
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["DrawnJointMixture", "JointMixture", "side_by_side"]
+
+FloatArray = NDArray[np.float64]
+
+
+def side_by_side(values: FloatArray) -> FloatArray:
+    """Write components of several predictors, or outcomes, as columns.
+
+    Parameters
+    ----------
+    values : numpy.ndarray, shape (n, n_components) or (n, n_components, n_predictors)
+        A value for each component, and perhaps predictor.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n, n_predictors n_components)
+        All components of the first predictor first.
+    """
+    return np.ascontiguousarray(np.swapaxes(values, 1, -1)).reshape(len(values), -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointMixture:
+    """A maximum-likelihood fit.
+
+    Parameters
+    ----------
+    fit : JointFit
+        The fit.
+    """
+
+    fit: JointFit
+
+    @property
+    def point(self) -> JointParameters:
+        """Parameters of the fit; of draws posterior means, of directions units along them."""
+        return self._point()
+
+    @property
+    def n_means(self) -> int:
+        """Number of means of a row: components times responses, or classes."""
+        return self.fit.n_components * len(self.fit.outcome_names)
+
+    def linked(self, projections: FloatArray) -> FloatArray:
+        """Means of which projections are the predictors.
+
+        Parameters
+        ----------
+        projections : numpy.ndarray, shape (n_obs, n_predictors n_components)
+            Projections, all components of the first predictor first.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_outcomes n_components)
+            g of them; of classes the softmax over those of each component.
+        """
+        shape = (self.fit.kind.n_predictors, self.fit.n_components, -1)
+        means = self.fit.kind.mean(np.ascontiguousarray(projections.T).reshape(shape))
+        return np.ascontiguousarray(means.reshape(self.n_means, -1).T)
+
+    def mean(self, X: Any, kind: PredictionKind, *, gating: Any = None, **data: Any) -> FloatArray:
+        """Mean responses of rows, or probabilities of classes.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            Inputs.
+        kind : {"mean", "components"}
+            Mean of the mixture, or of every component.
+        gating : None
+            Not available.
+        **data : array-like
+            `offset` and `n_trials`.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_outcomes) or (n_obs, n_components, n_outcomes)
+            The means.
+        """
+        refuse_arguments("predict", gating=gating)
+        return self._means(X, kind, data)
+
+    def membership(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        groups: Any = None,
+        gating: Any = None,
+        sample_weight: Any = None,
+        **data: Any,
+    ) -> FloatArray:
+        """Probabilities of components.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            Inputs.
+        y : array-like, shape (n_obs, n_responses), labels, or None
+            Responses.
+        groups, gating : None
+            Not available.
+        sample_weight : array-like, optional
+            Not read: there are no groups.
+        **data : array-like
+            `offset` and `n_trials`.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_components)
+            Probabilities; every row sums to one.
+        """
+        refuse_arguments("predict_membership", groups=groups, gating=gating)
+        if y is None:
+            return np.tile(self.point.weights, (len(X), 1))
+        return self._memberships(X, y, data)
+
+    def log_density(self, X: Any, y: Any, *, gating: Any = None, **data: Any) -> FloatArray:
+        """Log densities of all responses of rows.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            Inputs.
+        y : array-like, shape (n_obs, n_responses), or labels
+            Responses.
+        gating : None
+            Not available.
+        **data : array-like
+            `offset` and `n_trials`.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs,)
+            Log densities of the rows.
+        """
+        refuse_arguments("log_density", gating=gating)
+        return self._log_densities(X, y, data)
+
+    # --- what draws answer in another way --------------------------------------------------------
+
+    def _point(self) -> JointParameters:
+        return self.fit.parameters
+
+    def _means(self, X: Any, kind: PredictionKind, data: dict[str, Any]) -> FloatArray:
+        return self.fit.predict(X, kind=kind, **data)
+
+    def _memberships(self, X: Any, y: Any, data: dict[str, Any]) -> FloatArray:
+        return self.fit.predict_membership(X, y, **data)
+
+    def _log_densities(self, X: Any, y: Any, data: dict[str, Any]) -> FloatArray:
+        return self.fit.log_densities(X, y, **data)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnJointMixture(JointMixture):
+    """Draws of a posterior; answers are averages over them.
+
+    Parameters
+    ----------
+    fit : JointFit
+        Where the chains started; it has the names of responses and classes.
+    tree : xarray.DataTree
+        As `moment_init.sample` gives it.
+    """
+
+    tree: "xarray.DataTree"
+
+    @override
+    def _point(self) -> JointParameters:
+        return mean_parameters(self._draws())
+
+    @override
+    def _means(self, X: Any, kind: PredictionKind, data: dict[str, Any]) -> FloatArray:
+        rows = matched_inputs(self.fit, X, **data)
+        return mean_outcomes(self.fit.kind, rows, self._draws(), by_component=kind == "components")
+
+    @override
+    def _memberships(self, X: Any, y: Any, data: dict[str, Any]) -> FloatArray:
+        rows = rows_of(self.fit, X, y, **data)
+        return row_memberships(self.fit.kind, rows, self._draws(), is_averaged=True)
+
+    @override
+    def _log_densities(self, X: Any, y: Any, data: dict[str, Any]) -> FloatArray:
+        values = row_log_densities(self.fit.kind, rows_of(self.fit, X, y, **data), self._draws())
+        return np.asarray(logsumexp(values, axis=0) - np.log(len(values)))
+
+    def _draws(self) -> list[JointParameters]:
+        return parameters_of(self.tree["posterior"].to_dataset(), self.fit.kind)
