@@ -34,8 +34,9 @@ lint: $(STAMP) ## Check style, types and docstrings
 	@$(BIN)/python scripts/check_docstrings.py
 	@echo "lint: all checks passed"
 
-studies: $(STAMP) ## Run every case study at its small size; figures are thrown away
+studies: $(STAMP) ## Run every case study and its notebook at small size; figures are thrown away
 	@$(BIN)/python -m scripts.run_studies --quick $(STUDIES)
+	@$(BIN)/python -m pytest -q -n 2 -m slow tests/test_case_studies.py
 
 notebooks: $(STAMP) ## Execute the notebooks at full size (STUDIES="patents ..." for some)
 	@$(BIN)/python -m scripts.run_notebooks $(STUDIES)

@@ -57,6 +57,11 @@ COMPILED_NAMES = (
 )
 # Half a minute or more each, even at their small size; tests of what they measure are elsewhere.
 SLOW_NAMES = (
+    "published_fits",
+    "error_growth",
+    "overcomplete",
+    "honest_map",
+    "peers",
     "several_responses",
     "estimator_checks",
     "dask_scaling",

@@ -129,6 +129,7 @@ def test_notebook_begins_with_its_settings_and_ends_with_the_environment(study: 
     assert "# %matplotlib inline" in notebook.read_text(encoding="utf-8")  # or no figure is shown
 
 
+@pytest.mark.slow  # `make studies` runs it
 @of_every_study
 def test_notebook_executes(
     study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -133,6 +133,7 @@ def test_sampling_gives_what_the_store_gives(tmp_path: Path) -> None:
     assert dict(tree["posterior"].sizes)["draw"] == 20
 
 
+@pytest.mark.slow
 def test_pymc_writes_to_a_store_the_draws_that_it_makes_without(tmp_path: Path) -> None:
     pm = pytest.importorskip("pymc")
     with pm.Model(coords={"component": ["first", "second"]}) as model:
