@@ -4,6 +4,8 @@ Every moment is a sum over rows, so nothing larger than a few blocks of transfor
 held. Blocks go to as many threads as there are cores, each with single-threaded BLAS: the products
 are too small for BLAS to divide among cores itself. The partition depends on the shape of the data
 alone, and partial sums are added in order: the same rows give the same bits on any machine size.
+Functions multiply by `numpy.dot`, which lets other threads run whatever the size of the product;
+``@`` does so only for products of 500 elements or more (NumPy 2.5).
 
 Rows that are not in memory come from a `RowSource`, which runs the same functions where they are.
 """
@@ -46,6 +48,11 @@ CACHE_DOUBLES = 2**18
 # is long: a block with so many times the cache's doubles takes milliseconds whatever its rows.
 MIN_BLOCK_ROWS = 512
 MOST_CACHES = 4
+
+# Threads take turns in Python's interpreter between array operations: where these are short, as in
+# functions that map rows and form no large products, two threads are no faster than one. Blocks of
+# such light functions have so many times the cache's doubles: they stay in a third-level cache.
+LIGHT_CACHES = 8
 
 # Rows are divided into this many parts, each summed by one thread, and each made of several blocks
 # spread over the rows.
@@ -141,6 +148,7 @@ def sum_over_blocks(
     n_obs: int,
     doubles_per_row: int,
     *,
+    is_light: bool = False,
     source: RowSource | None = None,
 ) -> BlockSums:
     """Add up what a function returns for each block of rows.
@@ -154,6 +162,9 @@ def sum_over_blocks(
         Number of rows.
     doubles_per_row : int
         How many doubles the function derives from one row; sets the size of the blocks.
+    is_light : bool, default False
+        Whether the function does little with a row beside reading it, so that threads need long
+        blocks.
     source : RowSource, optional
         Where the rows are that the function reads, if not in memory.
 
@@ -167,7 +178,8 @@ def sum_over_blocks(
     if n_obs * doubles_per_row < SERIAL_DOUBLES:
         with single_threaded_blas():
             return add_sums(function(rows) for rows in row_blocks(n_obs, doubles_per_row))
-    blocks = _equal_blocks(n_obs, doubles_per_row, at_least=N_PARTS)
+    width = -(-doubles_per_row // LIGHT_CACHES) if is_light else doubles_per_row
+    blocks = _equal_blocks(n_obs, width, at_least=N_PARTS)
     return add_sums(_part_sums(function, blocks, is_threaded=True))
 
 

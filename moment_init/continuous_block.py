@@ -175,7 +175,7 @@ def split_continuous(data: RegressionData, is_discrete: BoolArray) -> Continuous
         x = read_block(data.X, block) - centre
         design = np.column_stack([np.ones(len(x)), x[:, is_discrete]])
         weighted = (design * data.sample_weight[block, None]).T
-        return weighted @ design, weighted @ x[:, ~is_discrete]
+        return np.dot(weighted, design), np.dot(weighted, x[:, ~is_discrete])
 
     gram, cross = sum_over_blocks(sums, data.n_obs, 2 * data.n_features)
     fitted = np.linalg.lstsq(gram, cross, rcond=None)[0]

@@ -140,7 +140,7 @@ def _sums_in_units(
         if has_units:
             z = (z - centre) / spread
         weighted = z if is_plain else z * weights[rows, None]
-        return weights[rows] @ z, weighted.T @ z
+        return np.dot(weights[rows], z), np.dot(weighted.T, z)
 
     return sum_over_blocks(block_sums, len(weights), 3 * features.shape[1], source=source)
 

@@ -181,7 +181,7 @@ class CrossMoments:
 
         def block_sum(rows: slice) -> tuple[FloatArray, ...]:
             terms = contraction.powers(read_block(self.X, rows), order) * products[rows, None]
-            return terms.T @ terms, terms.sum(axis=0)
+            return np.dot(terms.T, terms), terms.sum(axis=0)
 
         width = self.basis.shape[0] + 3 * directions.shape[1]
         squares, total = sum_over_blocks(block_sum, len(products), width)

@@ -62,6 +62,22 @@ def test_sums_equal_plain_sums(n_obs: int, rng: np.random.Generator) -> None:
     assert count == n_obs
 
 
+def test_light_functions_get_long_blocks() -> None:
+    """Blocks of eight caches, of which there are as many as threads can share all the same."""
+    lengths: dict[bool, list[int]] = {False: [], True: []}
+    for is_light, seen in lengths.items():
+
+        def block_sums(rows: slice, seen: list[int] = seen) -> tuple[FloatArray, ...]:
+            seen.append(rows.stop - rows.start)
+            return (np.asarray(1.0),)
+
+        sum_over_blocks(block_sums, 2**20, 2**6, is_light=is_light)
+    assert {each: (len(seen), sum(seen)) for each, seen in lengths.items()} == {
+        False: (256, 2**20),
+        True: (32, 2**20),
+    }
+
+
 def test_same_rows_same_bits(rng: np.random.Generator) -> None:
     X = rng.standard_normal((MANY_ROWS, 5))
     sums = [sum_over_blocks(lambda rows: (X[rows].T @ X[rows],), MANY_ROWS, WIDE) for _ in range(5)]

@@ -91,13 +91,14 @@ def missing_of_block(there: BlockPosterior, q: int) -> MissingSums:
     counts = there.unit_responsibilities * there.unit_weight
     if there.gate.shape[1] == 1:  # without a gate g = 1
         squares = counts.sum(axis=1)[:, None, None]
-        cross = (roots @ means[:, : r * q]).reshape(r, q, 1)
+        cross = np.dot(roots, means[:, : r * q]).reshape(r, q, 1)
     else:
         gate = there.gate
-        squares = np.stack([(gate * count[:, None]).T @ gate for count in counts])
+        squares = np.stack([np.dot((gate * count[:, None]).T, gate) for count in counts])
         weighted = gate * roots[:, None]
-        cross = np.stack([own[:, j].T @ weighted for j in range(r)])
-    return MissingSums(means.T @ means, _second_moments(there, scores, own, q), cross, squares)
+        cross = np.stack([np.dot(own[:, j].T, weighted) for j in range(r)])
+    seconds = _second_moments(there, scores, own, q)
+    return MissingSums(np.dot(means.T, means), seconds, cross, squares)
 
 
 def _second_moments(
@@ -107,7 +108,8 @@ def _second_moments(
     posterior = there.posterior
     if there.group_starts is not None:
         by_component = scores.by_component
-        return np.stack([own[:, j].T @ by_component[:, j] for j in range(own.shape[1])])
+        pairs = ((own[:, j].T, by_component[:, j]) for j in range(own.shape[1]))
+        return np.stack([np.dot(*pair) for pair in pairs])
     counts = posterior.responsibilities * there.weight
     squared, mixed = None, None
     if posterior.tau1 is not None:
@@ -202,7 +204,7 @@ def weighted_blocks(
     p = there.z.shape[1]
     result[:, : p + 1, : p + 1] = weighted_grams(there.z, eta, there.products)
     if tau is not None and mixed is not None:
-        result[:, :p, -1] = mixed @ there.z
+        result[:, :p, -1] = np.dot(mixed, there.z)
         result[:, p, -1] = mixed.sum(axis=1)
         result[:, -1, :-1] = result[:, :-1, -1]
         result[:, -1, -1] = tau.sum(axis=1)

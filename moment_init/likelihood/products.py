@@ -89,11 +89,11 @@ def weighted_grams(
     if products is None and width > _FORMED_WIDTH:
         x = with_ones(z)
         weighted = weights[:, None, :] * np.ascontiguousarray(x.T)
-        grams = weighted.reshape(len(weights) * width, len(x)) @ x
+        grams = np.dot(weighted.reshape(len(weights) * width, len(x)), x)
         return np.asarray(grams.reshape(-1, width, width))
     if products is None:
         products = symmetric_products(z)
-    return np.asarray((weights @ products)[:, _positions(width)])
+    return np.asarray(np.dot(weights, products)[:, _positions(width)])
 
 
 @lru_cache(maxsize=64)

@@ -150,7 +150,7 @@ def _split_sums(
         curvature = -counts * posterior.eta2
         # the others' probabilities grow to sum to one
         remainders = _log_remainder(there.prior) - _log_remainder(there.unit_responsibilities)
-        losses = remainders @ weight if r > 1 else np.full(1, np.inf)
+        losses = np.dot(remainders, weight) if r > 1 else np.full(1, np.inf)
         if there.group_starts is None:
             squares = counts * posterior.eta1**2
             both = weighted_grams(there.z, np.concatenate([squares, curvature]), there.products)
@@ -159,7 +159,7 @@ def _split_sums(
         x, starts, shares = with_ones(there.z), there.group_starts, there.unit_responsibilities
         scores = [np.add.reduceat(x * u[:, None], starts) for u in posterior.eta1 * there.weight]
         pairs = zip(scores, shares, strict=True)
-        squared = np.stack([(t * share[:, None]).T @ t for t, share in pairs])
+        squared = np.stack([np.dot((t * share[:, None]).T, t) for t, share in pairs])
         return squared - information, information, counts.sum(axis=1), losses
 
     sums = sum_over_blocks(sum_block, rows.n_units, _doubles_per_unit(rows, parameters))
@@ -190,7 +190,7 @@ def _row_variances(there: BlockPosterior, component: int, whitened: FloatArray) 
     slopes, curvature = posterior.eta1[component], posterior.eta2[component]
     excess = posterior.responsibilities[component] * (slopes**2 + curvature)
     squares = whitened**2
-    return np.asarray((excess**2 * there.weight * squares.sum(axis=1)) @ squares)
+    return np.asarray(np.dot(excess**2 * there.weight * squares.sum(axis=1), squares))
 
 
 def _group_variances(

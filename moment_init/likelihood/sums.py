@@ -182,7 +182,11 @@ def likelihood_sums(
     formed = parameters.n_features + 1 if rows.products is None else 0
     extra = (formed + (r * q if missing else 0)) if curvature else 0
     log_likelihood, scores, gate_score, unit_counts, row_counts, *rest = sum_over_blocks(
-        sum_block, rows.n_units, doubles_per_unit(rows, parameters, extra), source=rows.source
+        sum_block,
+        rows.n_units,
+        doubles_per_unit(rows, parameters, extra),
+        is_light=not curvature,
+        source=rows.source,
     )
     if constant is None:
         constant = parameter_free_log_likelihood(family, rows)
@@ -218,7 +222,7 @@ def parameter_free_log_likelihood(family: Family, rows: LikelihoodRows) -> float
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
         trials = None if n_trials is None else n_trials[block]
         terms = family.log_base_measure(y[block], n_trials=trials)
-        return (np.array(weight[block] @ terms),)
+        return (np.array(np.dot(weight[block], terms)),)
 
     return float(sum_over_blocks(sum_block, rows.n_obs, 4, source=rows.source)[0])
 
@@ -252,7 +256,7 @@ def outer_product_information(
         there = posterior_of_block(family, rows, parameters, block)
         shares = (there.unit_responsibilities - there.prior).T * np.sqrt(there.unit_weight)[:, None]
         scores = mean_scores(block_scores(there, q), shares)
-        return (scores.T @ scores,)
+        return (np.dot(scores.T, scores),)
 
     doubles = doubles_per_unit(rows, parameters, 2 * n_parameters)
     return sum_over_blocks(sum_block, rows.n_units, doubles, source=rows.source)[0]
@@ -267,7 +271,7 @@ def _first_order(there: BlockPosterior, row_counts: FloatArray, q: int) -> tuple
         unit_counts = there.unit_responsibilities * there.unit_weight
     slopes = row_counts * posterior.eta1
     score = np.empty((len(slopes), q))
-    score[:, :p] = slopes @ z
+    score[:, :p] = np.dot(slopes, z)
     score[:, p] = slopes.sum(axis=1)
     if posterior.tau1 is not None:
         score[:, p + 1] = np.einsum("ji,ji->j", row_counts, posterior.tau1)
@@ -277,8 +281,8 @@ def _first_order(there: BlockPosterior, row_counts: FloatArray, q: int) -> tuple
         excess = by_units[:, None] - there.prior * there.unit_weight.sum()
         gate_score = excess[:-1]
     else:
-        gate_score = (unit_counts - there.prior * there.unit_weight)[:-1] @ there.gate
-    log_likelihood = np.array(there.unit_weight @ posterior.log_density)
+        gate_score = np.dot((unit_counts - there.prior * there.unit_weight)[:-1], there.gate)
+    log_likelihood = np.array(np.dot(there.unit_weight, posterior.log_density))
     return log_likelihood, score, gate_score, by_units, by_rows
 
 
@@ -318,5 +322,5 @@ def _gate_information(there: BlockPosterior) -> FloatArray:
     for j in range(r - 1):
         for k in range(j, r - 1):
             variance = weight * prior[j] * ((j == k) - prior[k])
-            result[j, :, k] = result[k, :, j] = (gate * variance[:, None]).T @ gate
+            result[j, :, k] = result[k, :, j] = np.dot((gate * variance[:, None]).T, gate)
     return result.reshape((r - 1) * width, (r - 1) * width)

@@ -147,8 +147,8 @@ def _em_step(
             joint[:, part] -= np.log(np.diag(factor)).sum()
         joint += np.log(parameters.weights)
         shares = np.exp(joint - logsumexp(joint, axis=1, keepdims=True)) * weights[rows, None]
-        grams = np.stack([(z * share[:, None]).T @ z for share in shares.T])
-        return shares.sum(axis=0), shares.T @ z, grams
+        grams = np.stack([np.dot((z * share[:, None]).T, z) for share in shares.T])
+        return shares.sum(axis=0), np.dot(shares.T, z), grams
 
     doubles = 4 * n_features + 2 * n_parts
     totals, firsts, seconds = sum_over_blocks(sums, features.shape[0], doubles)

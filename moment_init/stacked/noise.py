@@ -166,13 +166,13 @@ def _residual_products(
         residuals *= rows.weights[index, None]
         weighted = values * rows.weights[index, None]
         by_size = weighted * np.sqrt(np.square(values).mean(axis=1))[:, None]
-        second = residuals.T @ residuals, weighted.T @ weighted, by_size.T @ by_size
+        second = tuple(np.dot(each.T, each) for each in (residuals, weighted, by_size))
         if not is_dense:
             return second
         # Functions go slower, rows fastest: long runs to write, and a product of a matrix with its
         # own transpose, half of which BLAS need not compute.
         terms = (residuals.T[:, None, :] * values.T[None]).reshape(n_moments, -1)
-        return *second, terms @ terms.T
+        return *second, np.dot(terms, terms.T)
 
     doubles = 2 * (n_moments if is_dense else basis.size)
     functions, polynomials, fourth, *products = sum_over_blocks(sums, len(picked), doubles)

@@ -130,13 +130,13 @@ def project(low_orders: LowOrders, subspace: FloatArray, max_order: int = 3) -> 
         polynomials = basis.evaluate(x @ projection)
         values = rows.function_values(block)
         weighted = polynomials * weights[:, None]
-        gram, cross = weighted.T @ polynomials, weighted.T @ values
+        gram, cross = np.dot(weighted.T, polynomials), np.dot(weighted.T, values)
         if is_whole:
             return gram, cross
         quadratic = polynomials[:, basis.columns(2)] @ quadratic_map
         residuals = np.ascontiguousarray((values - x @ linear_map - quadratic).T)
         products = residuals[:, None, :] * weighted.T[None, :n_lower]
-        return gram, cross, (products.reshape(-1, len(x)) @ x).T
+        return gram, cross, np.dot(products.reshape(-1, len(x)), x).T
 
     doubles = n_features + 2 * basis.size + rows.n_functions * (2 + n_lower * (not is_whole))
     gram, cross, *rest = sums_by_part(

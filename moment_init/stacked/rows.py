@@ -209,8 +209,9 @@ def fit_stacked_rows(
     def sums(rows: slice) -> tuple[FloatArray, ...]:
         x, values, weights = raw.inputs(rows), raw.raw_function_values(rows), raw.weights[rows]
         weighted = values * weights[:, None]
-        total = np.asarray(weights.sum())
-        return total, weights @ x, weighted.sum(axis=0), weighted.T @ values, weighted.T @ x
+        total, x_sums = np.asarray(weights.sum()), np.dot(weights, x)
+        products = np.dot(weighted.T, values), np.dot(weighted.T, x)
+        return total, x_sums, weighted.sum(axis=0), *products
 
     totals, x_sums, value_sums, products, cross = sums_by_part(
         sums,

@@ -150,7 +150,7 @@ def fit_control_variates(rows: StackedRows, basis: FloatArray) -> ControlVariate
     def sums(block: slice) -> BlockSums:
         features = _polynomials(rows, in_units, block)
         weighted = (features * rows.weights[block, None]).T
-        return weighted @ features, weighted @ rows.function_values(block)
+        return np.dot(weighted, features), np.dot(weighted, rows.function_values(block))
 
     gram, cross = sum_over_blocks(sums, rows.n_obs, 2 * size + rows.n_functions)
     units = np.sqrt(np.diag(gram))  # columns may have any units

@@ -175,7 +175,7 @@ def score_sums(
             weighted = np.ascontiguousarray(values[:, group].T) * rows.weights[block]
             # One product for all columns: BLAS is slow on matrices of few rows.
             products = weighted[:, None, :] * np.ascontiguousarray(x.T)
-            grams = products.reshape(-1, len(x)) @ x
+            grams = np.dot(products.reshape(-1, len(x)), x)
             return grams.reshape(-1, n_features, n_features), weighted.sum(axis=1), *others
 
         width = group.stop - group.start

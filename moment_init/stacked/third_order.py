@@ -51,7 +51,7 @@ def third_order_moments(low_orders: LowOrders, basis: FloatArray) -> tuple[Float
         sliced = (values[:, :n_sliced, None] * projected[:, None, :]).reshape(len(x), -1)
         weighted = np.ascontiguousarray((values * rows.weights[block, None]).T)
         products = (weighted[:, None, :] * quadratics.T[None]).reshape(-1, len(x))
-        return sliced, ((weighted @ x).T, (products @ x).T)
+        return sliced, (np.dot(weighted, x).T, np.dot(products, x).T)
 
     slices = np.empty((n_sliced * size, n_features, n_features))
     doubles = rows.n_functions * (len(polynomials.indices[2]) + 2)

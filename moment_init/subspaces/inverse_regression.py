@@ -150,7 +150,7 @@ def _between_slices(rows: SubspaceRows, slices: IndexArray, number: int) -> Floa
 
     def sums(block: slice) -> tuple[FloatArray, ...]:
         indicator = (slices[block] == np.arange(number)[:, None]) * weights[block]
-        return indicator @ (read_block(X, block) - mean), indicator.sum(axis=1)
+        return np.dot(indicator, read_block(X, block) - mean), indicator.sum(axis=1)
 
     n_features = rows.data.n_features
     cross, masses = sum_over_blocks(sums, rows.data.n_obs, 2 * n_features + number)

@@ -177,7 +177,7 @@ def first_moment(rows: SubspaceRows, values: FloatArray) -> FloatArray:
     X, mean = rows.data.X, rows.coordinates.mean
 
     def sums(block: slice) -> tuple[FloatArray, ...]:
-        return (weighted[block] @ (read_block(X, block) - mean),)
+        return (np.dot(weighted[block], read_block(X, block) - mean),)
 
     (total,) = sum_over_blocks(sums, *_size(rows))
     return _whiten(rows, total / rows.weights.sum())
@@ -203,7 +203,7 @@ def second_moment(rows: SubspaceRows, values: FloatArray) -> FloatArray:
 
     def sums(block: slice) -> tuple[FloatArray, ...]:
         x = read_block(X, block) - mean
-        return ((x * weighted[block, None]).T @ x,)
+        return (np.dot((x * weighted[block, None]).T, x),)
 
     (gram,) = sum_over_blocks(sums, *_size(rows))
     moment = _whiten(rows, _whiten(rows, gram).T) - weighted.sum() * np.eye(len(gram))
