@@ -178,7 +178,9 @@ def sum_over_blocks(
     if n_obs * doubles_per_row < SERIAL_DOUBLES:
         with single_threaded_blas():
             return add_sums(function(rows) for rows in row_blocks(n_obs, doubles_per_row))
-    width = -(-doubles_per_row // LIGHT_CACHES) if is_light else doubles_per_row
+    # Blocks of wide rows are long enough: a block of few of them is larger than the cache.
+    is_longer = is_light and _block_rows(doubles_per_row) > MIN_BLOCK_ROWS
+    width = -(-doubles_per_row // LIGHT_CACHES) if is_longer else doubles_per_row
     blocks = _equal_blocks(n_obs, width, at_least=N_PARTS)
     return add_sums(_part_sums(function, blocks, is_threaded=True))
 

@@ -123,12 +123,14 @@ def _uncrossed(problem: EMProblem, parameters: MixtureParameters) -> list[Mixtur
     """Every pair of components, with places traded where one's predictor is the larger.
 
     Predictors may cross more than once, rightly in one place and wrongly in another: the pair is
-    also made to trade places on one side of each column's middle alone.
+    also made to trade places on one side alone of the middle of each standardised column.
     """
     shares = responsibilities(problem.family, problem.rows, parameters)
     columns = np.asarray(problem.rows.Z)
     predictors = columns @ parameters.coefficients + parameters.biases
-    is_right = columns > np.median(columns, axis=0)
+    middle = np.median(columns, axis=0)
+    # Of a column whose most frequent value is its largest, no row is beyond the middle.
+    is_right = np.where(middle < columns.max(axis=0), columns > middle, columns >= middle)
     sides = [*is_right.T, *~is_right.T]
     result = []
     for j in range(parameters.n_components):

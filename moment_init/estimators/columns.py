@@ -138,7 +138,13 @@ class ColumnAxes:
 
 
 def affordable_size(
-    n_obs: int, n_components: int, n_features: int, *, has_dispersion: bool, n_gate: int
+    n_obs: int,
+    n_components: int,
+    n_features: int,
+    *,
+    has_dispersion: bool,
+    n_gate: int,
+    n_predictors: int = 1,
 ) -> tuple[int, int]:
     """Components and columns that rows can carry: no more free parameters than rows.
 
@@ -154,6 +160,9 @@ def affordable_size(
         Whether each component has a dispersion.
     n_gate : int
         Number of gating covariates.
+    n_predictors : int, default 1
+        Number of linear predictors of a component for each value of a response: that of classes
+        has one for every class but the first.
 
     Returns
     -------
@@ -164,7 +173,7 @@ def affordable_size(
     """
     for number in range(n_components, 0, -1):
         n_weights = (number - 1) * (1 + n_gate)
-        n_axes = (n_obs - n_weights) // number - 1 - has_dispersion
+        n_axes = (n_obs - n_weights) // (number * n_predictors) - 1 - has_dispersion
         if n_axes >= 1:
             return number, min(n_axes, n_features)
     return 1, 1

@@ -169,6 +169,7 @@ def _reduction(
         n_features,
         has_dispersion=has_dispersion,
         n_gate=rows.n_gate,
+        n_predictors=1 if rows.classes is None else len(rows.classes) - 1,
     )
     axes = column_axes(rows.X, rows.sample_weight, n_axes)
     n_kept = n_features if axes is None else axes.basis.shape[1]

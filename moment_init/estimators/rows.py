@@ -213,7 +213,7 @@ def has_several_columns(y: Any, family: Any) -> bool:
         get_family(family)
     if not has_several_responses(y, family):
         return False
-    return is_joint_family(family) or np.asarray(y).shape[1] != 1
+    return is_joint_family(family) or np.shape(y)[1] != 1
 
 
 def validate_joint_rows(

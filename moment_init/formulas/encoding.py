@@ -97,7 +97,7 @@ class FormulaPart:
     def _require_seen_levels(self, frame: "pandas.DataFrame", argument: str) -> None:
         """Raise for levels that the fit has not seen: they would count as the reference."""
         for factor, levels in self.levels.items():
-            name = self._column_of(factor)
+            name = self.column_of(factor)
             if name is None:
                 continue
             is_seen = frame[name].isin(levels)
@@ -109,11 +109,24 @@ class FormulaPart:
                     f"{', '.join(map(repr, levels))}. Drop such rows, or fit again with them."
                 )
 
-    def _column_of(self, factor: str) -> str | None:
-        """The column whose values are the levels of a factor, where there is one."""
+    def column_of(self, factor: str) -> str | None:
+        """Name the column whose values are the levels of a factor, where there is one.
+
+        Parameters
+        ----------
+        factor : str
+            A factor as the formula has it, such as ``"sex"`` or ``"C(sex)"``.
+
+        Returns
+        -------
+        str or None
+            The column; None for the levels of an expression, such as ``"sex.str.upper()"``.
+        """
         if factor in self.variables:
             return factor
-        named = [name for name in self.variables if re.match(rf"C\(`?{re.escape(name)}\W", factor)]
+        named = [
+            name for name in self.variables if re.match(rf"C\(`?{re.escape(name)}`?\s*[,)]", factor)
+        ]
         return named[0] if named else None
 
 

@@ -126,7 +126,9 @@ def _require_response(part: FormulaPart, *, has_classes: bool) -> None:
     """A response has numbers, in one column or several, or two levels; or it is one of labels."""
     levels = next(iter(part.levels.values()), None)
     if has_classes:
-        if len(part.variables) == 1 and len(part.columns_by_term) == 1:
+        # Labels are read from their column as they are: those of an expression are in none.
+        is_column = all(part.column_of(factor) is not None for factor in part.levels)
+        if is_column and len(part.variables) == 1 and len(part.columns_by_term) == 1:
             return
         raise ValueError(
             "`X` must be a formula with one column of labels left of '~' for family='categorical'; "

@@ -1,14 +1,16 @@
 """`predict_membership` for draws of several responses, or of classes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from moment_init.em.prediction import match_columns
+from moment_init.families import Family, get_family
 from moment_init.membership_draws import draw_values, labels_of
 from moment_init.responses.columns import CATEGORICAL, response_families
-from moment_init.responses.data import refuse_arguments
+from moment_init.responses.data import CLASSES, refuse_arguments
 from moment_init.responses.draws import parameters_of, row_memberships
 from moment_init.responses.kinds import Categorical, ResponseKind, SeparateResponses
 from moment_init.responses.labels import clean_labels, label_column
@@ -154,15 +156,21 @@ def _kind_of(
                 "'reference_class' of its group 'moment_init'; got none. Set it, or pass what "
                 "`sample` or `fit_em(...).to_datatree()` returned."
             )
+        refuse_arguments("predict_membership", CLASSES, link=link)
         return Categorical(names, np.array([attrs["reference_class"], *names]))
-    if family is not None:
-        return SeparateResponses(names, response_families(family, link, len(names)))
-    families, links = (_one_each(attrs[name], len(names)) for name in ("family", "link"))
-    members = [
-        response_families(each, own_link, 1)[0]
-        for each, own_link in zip(families, links, strict=True)
-    ]
-    return SeparateResponses(names, tuple(members))
+    return SeparateResponses(names, _members(attrs, family, link, len(names)))
+
+
+def _members(attrs: Mapping[Any, Any], family: Any, link: Any, number: int) -> tuple[Family, ...]:
+    """Families that are given, or those of the tree; theirs have the tree's links by default."""
+    own = _one_each(attrs["family"], number) if "family" in attrs else []
+    if family is None:
+        family = own[0] if len(set(own)) == 1 else own
+    given = list(family) if isinstance(family, list | tuple) else [family] * number
+    if link is None and given == own and "link" in attrs:
+        links = _one_each(attrs["link"], number)
+        return tuple(get_family(*each) for each in zip(own, links, strict=True))
+    return response_families(family, link, number)
 
 
 def _one_each(text: str, number: int) -> list[str]:

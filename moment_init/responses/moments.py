@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.blocks import N_PARTS
 from moment_init.exceptions import IdentifiabilityError
 from moment_init.families.response_functions import ResponseFunctions
 from moment_init.input_resolution import resolve_input
@@ -101,13 +102,18 @@ def find_directions(
     Raises
     ------
     IdentifiabilityError
-        If there are more components than features, or a column is discrete.
+        If there are more components than features, too few rows, or a column is discrete.
     """
     r, d = problem.n_components, data.n_features
     if r > d:
         raise IdentifiabilityError(
             f"`n_components` must be at most the number of features ({d}) for the moments of "
             f"several responses; got {r}. Reduce it, add features, or use `fit_em`."
+        )
+    if data.n_obs < N_PARTS:  # a part without rows has no moments
+        raise IdentifiabilityError(
+            f"`X` must have at least {N_PARTS} rows for the moments of several responses; got "
+            f"{data.n_obs}. Add rows, or use `fit_em`."
         )
     single = data.single(0)
     posed = resolve_input(single, input_model, unlabelled, rng.spawn(1)[0], is_stacked=True)

@@ -8,7 +8,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 from moment_init.em.first_steps import fit_single, joined
-from moment_init.em.moves import FEW_FEATURES, TEMPERED_STEPS, propose_moves, tempered
+from moment_init.em.moves import (
+    FEW_FEATURES,
+    TEMPERED_STEPS,
+    _uncrossed,
+    propose_moves,
+    tempered,
+)
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import random_assignment
 from moment_init.em.run_book import FINISH, Portfolio
@@ -135,6 +141,22 @@ def test_crossings_are_for_few_features(seed: int) -> None:
         counts.append(len(propose_moves(posed.problem, posed.truth)))
     n_others = 6 + 1  # pairs (drop, split), a replanted component
     assert counts == [n_others + most_crossings(FEW_FEATURES, 3), n_others]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_a_binary_column_has_two_sides(share: float, rng: np.random.Generator) -> None:
+    """Whichever of its values is the more frequent."""
+    x = np.column_stack([rng.random(400) < share, rng.standard_normal(400)]).astype(np.float64)
+    drawn = make_problem("gaussian", "identity", rng, with_extras=False)
+    y = np.where(rng.random(400) < 0.5, 1.0, -1.0) * (2.0 * x[:, 1] + x[:, 0])
+    problem = pose(replace(drawn, rows=LikelihoodRows(x, y, np.ones(400))))
+    crossed = MixtureParameters(
+        np.array([[0.3, -0.3], [1.0, -1.0]]), np.zeros(2), np.full(2, 0.5), np.full(2, 0.5)
+    )
+    moves = _uncrossed(problem, crossed)
+    assert len(moves) == most_crossings(2, 1)
+    distinct = {tuple(np.round(np.sort(move.biases), 6)) for move in moves}
+    assert len(distinct) == len(moves)
 
 
 def test_one_component_has_no_moves(rng: np.random.Generator) -> None:

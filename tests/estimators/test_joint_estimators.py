@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 from sklearn.base import clone
@@ -182,6 +183,15 @@ def test_fewer_rows_than_parameters() -> None:
     with pytest.warns(WeakSignalWarning, match="should have more distinct rows"):
         model = MixtureGLMClassifier(4, **JOINT).fit(np.hstack([data.X, data.X**2]), data.y)
     assert np.isfinite(model.predict_proba(np.zeros((2, 6)))).all()
+    assert model.n_components_ == 3
+
+
+def test_every_class_but_the_first_has_parameters() -> None:
+    """Two components of two classes and three columns: 2 x 2 x 4 + 1 parameters."""
+    data = class_rows(n_obs=17)
+    MixtureGLMClassifier(2, **JOINT).fit(data.X, data.y)
+    with pytest.warns(WeakSignalWarning, match="along 2 principal axes"):
+        MixtureGLMClassifier(2, **JOINT).fit(data.X[:16], data.y[:16])
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
@@ -315,6 +325,16 @@ def test_responses_in_searches_and_what_they_do_not_take() -> None:
         MixtureGLMRegressor(family="categorical").fit(data.X, data.y)
     with pytest.raises(ValueError, match="`y` must have a column for each response"):
         MixtureGLMRegressor(family=["gaussian", "gaussian"]).fit(data.X, data.y[:, 0])
+    with pytest.raises(TypeError, match="`y` must be dense"):
+        MixtureGLMRegressor().fit(data.X, sparse.csr_array(data.y))
+
+
+def test_few_rows_of_responses_have_no_moments() -> None:
+    """Fewer rows than parts of a jackknife: that start is on record, and nothing else warns."""
+    data = pair_rows(n_obs=12)
+    model = MixtureGLMRegressor(2, random_state=1).fit(data.X, data.y)
+    failed = {start.origin: start.message for start in model.fit_.starts if start.message}
+    assert "at least 16 rows" in failed["tensor"]
 
 
 # --- draws ---------------------------------------------------------------------------------------

@@ -158,6 +158,8 @@ def test_what_is_refused() -> None:
         ("spent + often ~ age", {}, "labels among several responses"),
         ("mode ~ age", {}, "3 levels. Use family='categorical'"),
         ("spent + mode ~ age", {"family": "categorical"}, "one column of labels left of '~'"),
+        ("{mode.str[:1]} ~ age", {"family": "categorical"}, "one column of labels left of '~'"),
+        ("C(mode.str[:1]) ~ age", {"family": "categorical"}, "one column of labels left of '~'"),
         ("spent + saved ~ age", {"family": ["gaussian"]}, "one for each of the 2 responses"),
         ("spent ~ age", {"family": ["gaussian"]}, "`y` must have a column for each response"),
         ("spent + saved ~ age", {"groups": "sex"}, "`groups` must be left out"),

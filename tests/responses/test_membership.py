@@ -117,6 +117,32 @@ def test_classes_of_an_estimate() -> None:
     assert_allclose(shares, fit.responsibilities, rtol=1e-6, atol=1e-9)
 
 
+def test_links_of_the_tree() -> None:
+    """A family that is the tree's has the tree's link, unless another is given."""
+    rng = np.random.default_rng(6)
+    X, y = rng.standard_normal((60, 2)), rng.integers(2, size=(60, 2))
+    start = (rng.standard_normal((2, 2, 2)), np.zeros((2, 2)), [0.5, 0.5])
+    fit = fit_any(X, y, 2, family="bernoulli", link="probit", init=start, max_iter=0)
+    tree = fit.to_datatree(draws=1, random_seed=1)
+    there = at(fit, tree, 0)
+    eta = np.einsum("nd,dja->nja", X, there.coefficients) + there.biases
+
+    def expected(means: Any) -> Any:
+        shares = np.where(y[:, None, :] == 1, means, 1.0 - means).prod(axis=2) * there.weights
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    own: list[dict[str, Any]] = [{}, {"family": "bernoulli"}, {"family": ["bernoulli"] * 2}]
+    for options in own:
+        found = predict_membership(tree, X, y, **options)
+        assert_allclose(found[0, 0], expected(norm.cdf(eta)), rtol=1e-8)
+    for family in (None, "bernoulli"):
+        found = predict_membership(tree, X, y, family=family, link="logit")
+        assert_allclose(found[0, 0], expected(1.0 / (1.0 + np.exp(-eta))), rtol=1e-8)
+    X, labels, fit = classes()
+    with pytest.raises(ValueError, match="`link` must be left out of `predict_membership`"):
+        predict_membership(fit.to_datatree(draws=1, random_seed=1), X, labels, link="probit")
+
+
 def test_what_is_refused() -> None:
     X, y, fit = mixed()
     tree = fit.to_datatree(draws=2, random_seed=1)
