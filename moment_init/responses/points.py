@@ -183,9 +183,11 @@ class TiedPoint:
         sums = sum_rows(self.problem, self.parameters.free) if has_information else self._light_sums
         jacobian = self.places.jacobian(self.parameters)
         gradient = sums.gradient @ jacobian
-        gauge = self.places.gauge(self.parameters)
         metric = jacobian.T @ sums.metric @ jacobian
-        fixing = gauge @ gauge.T * max(np.diag(metric).mean(), 1.0)
+        fixing = np.zeros_like(metric)
+        if not self.holds_directions:  # directions that are held leave scales determined
+            gauge = self.places.gauge(self.parameters)
+            fixing = gauge @ gauge.T * max(np.diag(metric).mean(), 1.0)
         information = None
         if sums.information is not None:
             curvature = self.places.curvature(sums.gradient)

@@ -97,29 +97,55 @@ def test_score_and_information_are_derivatives(
     assert np.linalg.eigvalsh(sums.metric).min() > 0.0
 
 
-@pytest.mark.parametrize("family", ["gaussian", "categorical"])
-def test_tied_score_is_a_derivative(family: str, rng: np.random.Generator) -> None:
-    problem = problem_of(family, rng)
-    dispersion = np.array([[0.5, 0.9], [1.2, 0.7]]) if family == "gaussian" else None
-    start = TiedParameters(
-        rng.standard_normal((2, 2)),
+def tied_start(family: str, rng: np.random.Generator) -> TiedParameters:
+    """Parameters whose directions have length one."""
+    directions = rng.standard_normal((2, 2))
+    return TiedParameters(
+        directions / np.linalg.norm(directions, axis=0),
         rng.standard_normal((2, 2)),
         rng.standard_normal((2, 2)),
         np.array([0.3, 0.7]),
-        dispersion,
+        np.array([[0.5, 0.9], [1.2, 0.7]]) if family == "gaussian" else None,
     )
-    places = TiedPoint(problem, start).places
-    there = places.pack(places.unpack(places.pack(start)))
-    system = TiedPoint(problem, places.unpack(there)).system(has_information=True)
 
-    def at(vector: np.ndarray) -> TiedPoint:
-        return TiedPoint(problem, places.unpack(vector))
+
+@pytest.mark.parametrize("family", ["gaussian", "categorical"])
+def test_tied_score_is_a_derivative(family: str, rng: np.random.Generator) -> None:
+    problem = problem_of(family, rng)
+    start = TiedPoint(problem, tied_start(family, rng))
+    places, system = start.places, start.system(has_information=True)
+    there = places.pack(start.parameters)
+
+    def value(vector: np.ndarray) -> float:
+        return TiedPoint(problem, places.unpack(vector)).value
 
     moves = STEP * np.eye(places.size)
-    slopes = [(at(there + m).value - at(there - m).value) / (2 * STEP) for m in moves]
+    slopes = [(value(there + m) - value(there - m)) / (2 * STEP) for m in moves]
     np.testing.assert_allclose(
         system.gradient, slopes, atol=1e-5 * (1 + np.abs(system.gradient).max())
     )
+
+
+@pytest.mark.parametrize("family", ["gaussian", "categorical"])
+def test_information_along_held_directions_is_that_of_the_likelihood(
+    family: str, rng: np.random.Generator
+) -> None:
+    """Nothing is added to it: scales along directions that do not move are determined."""
+    problem = problem_of(family, rng)
+    start = TiedPoint(problem, tied_start(family, rng), holds_directions=True)
+    places, system = start.places, start.system(has_information=True)
+    there, free = places.pack(start.parameters), ~system.held
+    assert np.count_nonzero(system.held) == start.parameters.directions.size
+
+    def gradient(vector: np.ndarray) -> np.ndarray:
+        point = TiedPoint(problem, places.unpack(vector), holds_directions=True)
+        return point.system(has_information=False).gradient[free]
+
+    moves = STEP * np.eye(places.size)[free]
+    curves = [(gradient(there + m) - gradient(there - m)) / (2 * STEP) for m in moves]
+    assert system.information is not None
+    inner = system.information[np.ix_(free, free)]
+    np.testing.assert_allclose(inner, -np.array(curves), atol=1e-6 * np.abs(inner).max())
 
 
 def test_parameters_and_vector_are_inverse(rng: np.random.Generator) -> None:
