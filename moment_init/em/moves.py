@@ -13,7 +13,7 @@ from moment_init.likelihood.posterior import responsibilities, unit_log_likeliho
 from moment_init.likelihood.split_statistics import split_statistics
 from moment_init.likelihood.splits import propose_drops_and_splits
 
-__all__ = ["FEW_FEATURES", "propose_moves", "tempered"]
+__all__ = ["FEW_FEATURES", "propose_moves", "propose_zeros", "tempered"]
 
 FloatArray = NDArray[np.float64]
 
@@ -27,6 +27,10 @@ TEMPERED_STEPS = 15
 STRETCH = 3.0
 """Factor by which a component's predictor is stretched: past the flat part of the likelihood
 between a component of typical scale and one that separates its rows."""
+
+LOWERED = 4.0
+"""By how much the predictor of a component that shall have zeros alone is below the mean of all:
+its mean is then a fiftieth."""
 
 _REFIT_STEPS = 5
 """EM steps of a single component that is planted on given rows."""
@@ -56,6 +60,48 @@ def propose_moves(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
         moves += _stretched(parameters)
     if parameters.n_features <= FEW_FEATURES:
         moves += _uncrossed(problem, parameters)
+    return moves
+
+
+def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
+    r"""Mixtures of counts in which one component has zeros alone, where there are too many zeros.
+
+    Lindsay's (1983) gradient function says whether a component that is always zero would raise the
+    likelihood:
+
+    .. math:: \sum_{i: y_i = 0} v_i / f(y_i \mid x_i) - \sum_i v_i > 0.
+
+    Starts from the data lead to such a component hardly ever: its zeros lie among those of others.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    parameters : MixtureParameters
+        A fitted mixture.
+
+    Returns
+    -------
+    list of MixtureParameters
+        One for each component that may become it; none for responses that are not counts, and where
+        zeros are as many as the mixture expects.
+    """
+    rows = problem.rows
+    if parameters.n_components == 1 or not problem.family.has_unlimited_counts:
+        return []
+    is_zero, weight = rows.y == 0.0, rows.sample_weight
+    if rows.group_starts is not None:  # whose density has the weights of its rows
+        is_zero = np.logical_and.reduceat(is_zero, rows.group_starts)
+        weight = np.ones(rows.n_units)
+    density = unit_log_likelihood(problem.family, rows, parameters)
+    if weight[is_zero] @ np.exp(-density[is_zero]) <= weight.sum():
+        return []
+    level = parameters.weights @ parameters.biases - LOWERED
+    moves = []
+    for j in range(parameters.n_components):
+        coefficients, biases = parameters.coefficients.copy(), parameters.biases.copy()
+        coefficients[:, j], biases[j] = 0.0, level
+        moves.append(replace(parameters, coefficients=coefficients, biases=biases))
     return moves
 
 

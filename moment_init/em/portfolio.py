@@ -13,17 +13,19 @@ from numpy.typing import NDArray
 
 from moment_init.em.first_steps import fit_single
 from moment_init.em.growth import GrowthOptions, grow
-from moment_init.em.moves import FEW_FEATURES, propose_moves
+from moment_init.em.moves import FEW_FEATURES, propose_moves, propose_zeros
 from moment_init.em.peeling import peel
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import random_assignment
 from moment_init.em.run_book import Portfolio, Start
 from moment_init.em.subset_starts import race_subsets
+from moment_init.likelihood.parameters import MixtureParameters
 
 __all__ = ["PortfolioOptions", "search"]
 
 FloatArray = NDArray[np.float64]
 Route = tuple[str, Callable[[Portfolio], None]]
+Proposals = Callable[[EMProblem, MixtureParameters], list[MixtureParameters]]
 
 EARLY_MOMENT_UNITS = 10_000
 """With so many units moments cost less than a run of EM, and come early; with fewer they come when
@@ -118,13 +120,15 @@ def search(
 
 
 def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
-    """Whether two kinds of starts reached the best maximum and tempering does not leave it."""
+    """Whether two kinds of starts reached the best maximum and no cheap way leads out of it."""
     if len(portfolio.witnesses) < WITNESSES:
         return False
     agreed = portfolio.best
     n_units = _units_per_parameter(portfolio.problem)
     if options.use_tempering and n_units < MANY_UNITS_PER_PARAMETER:
         _temper(portfolio, TEMPERATURES)
+    if options.use_moves and portfolio.best is agreed:
+        _try_moves(portfolio, "zeros", propose_zeros)
     # curves in few dimensions cross, few units tell maxima hardly apart: there starts err alike
     are_alike = (
         portfolio.problem.rows.n_features <= FEW_FEATURES or n_units < FEW_UNITS_PER_PARAMETER
@@ -144,8 +148,13 @@ def _move(portfolio: Portfolio, options: PortfolioOptions) -> None:
     if options.use_tempering:
         _temper(portfolio, TEMPERATURES)
     if options.use_moves:
-        propose = partial(propose_moves, portfolio.problem)
-        portfolio.attempt("moves", partial(Portfolio.move, origin="moves", propose=propose))
+        _try_moves(portfolio, "zeros", propose_zeros)
+        _try_moves(portfolio, "moves", propose_moves)
+
+
+def _try_moves(portfolio: Portfolio, origin: str, proposals: Proposals) -> None:
+    propose = partial(proposals, portfolio.problem)
+    portfolio.attempt(origin, partial(Portfolio.move, origin=origin, propose=propose))
 
 
 def _temper(portfolio: Portfolio, temperatures: Sequence[float]) -> None:

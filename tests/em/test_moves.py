@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from benchmarks.random_mixtures import GAUNTLET, draw, truth_of
+from moment_init import fit_em
 from moment_init.em.first_steps import fit_single, joined
 from moment_init.em.moves import (
     FEW_FEATURES,
     TEMPERED_STEPS,
     _uncrossed,
     propose_moves,
+    propose_zeros,
     tempered,
 )
 from moment_init.em.problem import EMProblem
@@ -237,3 +240,64 @@ def test_tempering_of_a_portfolio_is_on_record() -> None:
     assert portfolio.witnesses == {"tempering"}
     assert portfolio.best is not None
     assert portfolio.best.log_likelihood > false.log_likelihood + 100.0
+
+
+# --- too many zeros ------------------------------------------------------------------------------
+
+
+def with_zeros(n_zeros: int, rng: np.random.Generator, *, has_groups: bool = False) -> EMProblem:
+    """Counts of two components; the first become zeros, or with less than none, zeros ones."""
+    drawn = make_problem("poisson", "log", rng, n_obs=600, variant=GROUPS if has_groups else PLAIN)
+    y = drawn.rows.y.copy()
+    if n_zeros < 0:
+        y[y == 0.0] = 1.0
+    else:
+        y[:n_zeros] = 0.0
+    return pose(replace(drawn, rows=replace(drawn.rows, y=y)))
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_zeros_are_proposed_where_a_component_of_zeros_would_gain(
+    has_groups: bool, rng: np.random.Generator
+) -> None:
+    """Lindsay's gradient is the derivative of the log-likelihood in the new component's weight."""
+    n_proposed = 0
+    for n_zeros in (-1, 0, 60, 120, 240):
+        problem = with_zeros(n_zeros, rng, has_groups=has_groups)
+        at = problem.climb(random_assignment(problem, rng), max_steps=5).parameters
+        proposed = propose_zeros(problem, at)
+        share = 1e-7
+        wider = MixtureParameters(
+            np.column_stack([at.coefficients, np.zeros(3)]),
+            np.append(at.biases, -60.0),
+            np.append((1 - share) * at.weights, share),
+        )
+        gain = [
+            likelihood_sums(problem.family, problem.rows, each).log_likelihood
+            for each in (at, wider)
+        ]
+        assert bool(proposed) == (gain[1] > gain[0])
+        n_proposed += bool(proposed)
+        for j, each in enumerate(proposed):
+            assert_allclose(each.coefficients[:, j], 0.0)
+            assert each.biases[j] < at.biases.min()
+            others = np.arange(at.n_components) != j
+            assert_allclose(each.coefficients[:, others], at.coefficients[:, others])
+            assert_allclose(each.weights, at.weights)
+    assert 0 < n_proposed < 5
+
+
+def test_zeros_are_for_counts_in_mixtures_alone(rng: np.random.Generator) -> None:
+    problem = pose(make_problem("gaussian", "identity", rng))
+    assert propose_zeros(problem, random_assignment(problem, rng)) == []
+    counts = with_zeros(300, rng)
+    assert propose_zeros(counts, fit_single(counts).parameters) == []
+
+
+def test_a_maximum_with_a_component_of_zeros_is_found() -> None:
+    """Starts of two kinds agree on a maximum 2.7 lower, and so do all of forty random ones."""
+    data = draw(GAUNTLET[1], 71717, 1)
+    truth = fit_em(data.X, data.y, 3, family="poisson", init=truth_of(data))
+    assert truth.biases.min() < -4.0
+    found = fit_em(data.X, data.y, 3, family="poisson", random_seed=71718)
+    assert found.log_likelihood > truth.log_likelihood - 0.5
