@@ -53,6 +53,7 @@ def run(options: Options) -> Outcome:
             for index in range(n_data_sets)
         ]
         rows.append(_row(sized, measured))
+        print(f"{rows[-1]}", flush=True)  # minutes a row
         figures += _figures(sized, measured, is_judged=not options.is_quick)
     settings = {
         "data_sets": n_data_sets,

@@ -1,6 +1,7 @@
 """Moves out of a local maximum: what is proposed, and which rows it is tried on."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,14 @@ from moment_init.likelihood.posterior import responsibilities, unit_log_likeliho
 from moment_init.likelihood.split_statistics import split_statistics
 from moment_init.likelihood.splits import propose_drops_and_splits
 
-__all__ = ["FEW_FEATURES", "propose_moves", "propose_zeros", "tempered"]
+__all__ = [
+    "FEW_FEATURES",
+    "levelled",
+    "propose_moves",
+    "propose_zeros",
+    "tempered",
+    "with_level_deviations",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -23,6 +31,9 @@ them all from one component."""
 
 TEMPERED_STEPS = 15
 """EM steps on a softened likelihood."""
+
+LEVEL_RATIO = 0.9
+"""Smallest ratio of standard deviations while components are held to about the same one."""
 
 STRETCH = 3.0
 """Factor by which a component's predictor is stretched: past the flat part of the likelihood
@@ -137,6 +148,48 @@ def tempered(
     )
     steps = TEMPERED_STEPS
     return softened.climb(parameters, max_steps=steps, em_steps=steps).parameters
+
+
+def levelled(
+    problem: EMProblem, parameters: MixtureParameters, **options: Any
+) -> MixtureParameters:
+    """A start from a climb with deviations held together: narrow components let go of few rows.
+
+    Hathaway's constraint keeps a narrow component from collapsing, not from being narrow: with few
+    rows a parameter there are maxima on it and near it whose components fit some rows closely.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem, of a family whose deviations are constrained.
+    parameters : MixtureParameters
+        A fitted mixture.
+    **options
+        Of `EMProblem.climb`.
+
+    Returns
+    -------
+    MixtureParameters
+        Where the climb ends, deviations nearly equal.
+    """
+    return with_level_deviations(problem).climb(parameters, **options).parameters
+
+
+def with_level_deviations(problem: EMProblem) -> EMProblem:
+    """The same problem, with the deviations of all components held together.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem, of a family whose deviations are constrained.
+
+    Returns
+    -------
+    EMProblem
+        With `LEVEL_RATIO` as the smallest ratio.
+    """
+    ratio = max(LEVEL_RATIO, problem.min_dispersion_ratio)
+    return replace(problem, min_dispersion_ratio=ratio)
 
 
 def _replanted(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:

@@ -4,7 +4,7 @@ Cheap and likely routes come first. A search ends when starts of two kinds have 
 maximum and no move leaves it, or when its routes are used up.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,11 +13,17 @@ from numpy.typing import NDArray
 
 from moment_init.em.first_steps import fit_single
 from moment_init.em.growth import GrowthOptions, grow
-from moment_init.em.moves import FEW_FEATURES, propose_moves, propose_zeros
+from moment_init.em.moves import (
+    FEW_FEATURES,
+    levelled,
+    propose_moves,
+    propose_zeros,
+    with_level_deviations,
+)
 from moment_init.em.peeling import peel
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import random_assignment
-from moment_init.em.run_book import Portfolio, Start
+from moment_init.em.run_book import FINISH, Portfolio, Start
 from moment_init.em.subset_starts import race_subsets
 from moment_init.likelihood.parameters import MixtureParameters
 
@@ -114,8 +120,9 @@ def search(
                 return portfolio
         found = portfolio.best
         _move(portfolio, options)
-        if found is not None and portfolio.best is found and found is before:
-            break  # neither new starts nor moves found anything better
+        is_held = found is None or bool(found.bounds)
+        if portfolio.best is found and found is before and not is_held:
+            break  # neither new starts nor moves found anything better than a maximum of its own
     return portfolio
 
 
@@ -126,7 +133,7 @@ def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
     agreed = portfolio.best
     n_units = _units_per_parameter(portfolio.problem)
     if options.use_tempering and n_units < MANY_UNITS_PER_PARAMETER:
-        _temper(portfolio, TEMPERATURES)
+        _temper(portfolio)
     if options.use_moves and portfolio.best is agreed:
         _try_moves(portfolio, "zeros", propose_zeros)
     # curves in few dimensions cross, few units tell maxima hardly apart: there starts err alike
@@ -146,7 +153,7 @@ def _units_per_parameter(problem: EMProblem) -> float:
 
 def _move(portfolio: Portfolio, options: PortfolioOptions) -> None:
     if options.use_tempering:
-        _temper(portfolio, TEMPERATURES)
+        _temper(portfolio, is_levelled=True)
     if options.use_moves:
         _try_moves(portfolio, "zeros", propose_zeros)
         _try_moves(portfolio, "moves", propose_moves)
@@ -157,8 +164,9 @@ def _try_moves(portfolio: Portfolio, origin: str, proposals: Proposals) -> None:
     portfolio.attempt(origin, partial(Portfolio.move, origin=origin, propose=propose))
 
 
-def _temper(portfolio: Portfolio, temperatures: Sequence[float]) -> None:
-    portfolio.attempt("tempering", partial(Portfolio.temper, temperatures=temperatures))
+def _temper(portfolio: Portfolio, *, is_levelled: bool = False) -> None:
+    route = partial(Portfolio.temper, temperatures=TEMPERATURES, is_levelled=is_levelled)
+    portfolio.attempt("tempering", route)
 
 
 def _rounds(
@@ -177,6 +185,8 @@ def _rounds(
     if options.use_splits:
         lean = [("splits", partial(_by_splits, growth=LEAN_GROWTH))]
         wide = [("splits", partial(_by_splits, growth=WIDE_GROWTH))]
+        if problem.family.deviation_power is not None:
+            wide.append(("splits", _by_levelled_splits))
     peeling: list[Route] = []
     if options.use_peeling and not problem.family.has_binary_rows:
         peeling = [("peeling", _by_peeling)]
@@ -203,6 +213,12 @@ def _rounds(
 def _by_splits(portfolio: Portfolio, growth: GrowthOptions) -> None:
     grown = grow(portfolio.problem, growth)
     portfolio.race([("splits", run.parameters) for run in grown])
+
+
+def _by_levelled_splits(portfolio: Portfolio) -> None:
+    """Grow with deviations held together, for data on which narrow components mislead."""
+    (grown,) = grow(with_level_deviations(portfolio.problem), LEAN_GROWTH)
+    portfolio.finish("splits", levelled(portfolio.problem, grown.parameters, **FINISH))
 
 
 def _by_tensor(portfolio: Portfolio, starts: Callable[[], list[Start]]) -> None:

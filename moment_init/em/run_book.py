@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from moment_init.em.moves import tempered
+from moment_init.em.moves import levelled, tempered
 from moment_init.em.problem import EMProblem
 from moment_init.em.start_records import BREAKDOWNS, SAME_OPTIMUM, StartRecord, StartStatus
 from moment_init.likelihood.maximise import MaximiseResult
@@ -176,24 +177,31 @@ class Portfolio:
         except BREAKDOWNS as error:
             self.fail(origin, str(error))
 
-    def temper(self, temperatures: Sequence[float]) -> None:
+    def temper(self, temperatures: Sequence[float], *, is_levelled: bool = False) -> None:
         """Cool the best maximum from softened likelihoods for as long as that finds a better one.
 
         Parameters
         ----------
         temperatures : sequence of float
             Inverse powers of the likelihood.
+        is_levelled : bool, default False
+            Whether to release it from equal deviations too, where a family has them.
         """
+        ways: dict[str, Callable[[MixtureParameters], MixtureParameters]] = {
+            f"temperature {temperature:g}": partial(tempered, self.problem, temperature=temperature)
+            for temperature in temperatures
+        }
+        if is_levelled and self.problem.family.deviation_power is not None:
+            ways["equal deviations"] = partial(levelled, self.problem, **FINISH)
         for _ in range(MAX_TEMPERINGS):
             before = self.best
             if before is None:
                 return
-            for temperature in temperatures:
-                way = f"temperature {temperature:g}"
+            for way, soften in ways.items():
                 if way in self.tried:
                     continue
                 self.tried.add(way)
-                start = tempered(self.problem, before.parameters, temperature)
+                start = soften(before.parameters)
                 end = self.climb(start, target=before.log_likelihood, **FINISH)
                 if end.log_likelihood > before.log_likelihood + SAME_OPTIMUM:
                     self.add("tempering", end)

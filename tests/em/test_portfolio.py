@@ -220,7 +220,12 @@ def test_random_starts_alone(posed: Posed) -> None:
 
 @pytest.mark.parametrize(
     ("option", "owner", "name"),
-    [("use_moves", module, "propose_moves"), ("use_tempering", run_book, "tempered")],
+    [
+        ("use_moves", module, "propose_moves"),
+        ("use_moves", module, "propose_zeros"),
+        ("use_tempering", run_book, "tempered"),
+        ("use_tempering", run_book, "levelled"),
+    ],
 )
 def test_moves_and_tempering_can_be_switched_off(
     option: str, owner: ModuleType, name: str, posed: Posed, monkeypatch: pytest.MonkeyPatch
@@ -228,9 +233,9 @@ def test_moves_and_tempering_can_be_switched_off(
     calls: list[str] = []
     original = getattr(owner, name)
 
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments: Any, **options: Any) -> Any:
         calls.append(name)
-        return original(*arguments)
+        return original(*arguments, **options)
 
     monkeypatch.setattr(owner, name, counted)
     options = replace(NOTHING, n_random=1)
@@ -317,7 +322,7 @@ def test_a_route_that_breaks_down_is_on_record(
 def test_moves_that_break_down_leave_the_best(
     posed: Posed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(*_: Any) -> Any:
+    def failing(*_: Any, **__: Any) -> Any:
         raise FloatingPointError("overflow")
 
     monkeypatch.setattr(module, "propose_moves", failing)
