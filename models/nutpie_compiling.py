@@ -168,7 +168,7 @@ def compile_model(
         if model.rvs_to_transforms.get(variable) is not None
     ]
     # The length of a dim is a graph as well; there is nothing to gain from compiled code for it.
-    with config.change_flags(mode="FAST_COMPILE"):
+    with config.change_flags(mode="FAST_COMPILE", cxx=""):
         dims, coords = compile_pymc._prepare_dims_and_coords(
             model, (names, slices, shapes), transformed
         )
@@ -196,10 +196,9 @@ def compile_model(
 
 def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
     """Functions of the unconstrained values, whose shapes are known and so part of the graphs."""
-    shapes = {
-        name: tuple(int(length) for length in shape)
-        for name, shape in compile_pymc._compute_shapes(model).items()
-    }
+    with config.change_flags(cxx=""):  # as for the dims
+        computed = compile_pymc._compute_shapes(model)
+    shapes = {name: tuple(int(length) for length in shape) for name, shape in computed.items()}
     values = [model.rvs_to_values[variable] for variable in model.free_RVs]
     names = tuple(value.name for value in values)
     inputs = [

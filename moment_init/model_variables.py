@@ -117,7 +117,10 @@ def free_variables(model: "pymc.Model") -> dict[str, ModelVariable]:
     dict of str to ModelVariable
         The variables by name, in the model's order.
     """
-    shapes = model.eval_rv_shapes()
+    from pytensor.configdefaults import config  # a model has it imported already
+
+    with config.change_flags(cxx=""):  # compiled code for a few numbers would cost seconds once
+        shapes = model.eval_rv_shapes()
     result = {}
     for variable in model.free_RVs:
         shape = tuple(int(size) for size in shapes[variable.name])
