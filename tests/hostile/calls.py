@@ -21,7 +21,7 @@ from tests.hostile.arguments import (
     Entry,
     argued_blocks,
 )
-from tests.hostile.blocks import SEVERAL_RESPONSES, Block, blocks, clean_block, n_rows
+from tests.hostile.blocks import REFUSED, SEVERAL_RESPONSES, Block, blocks, clean_block, n_rows
 from tests.hostile.contract import Call
 from tests.hostile.posteriors import compare_without_compiler, sample_without_compiler, small_tree
 from tests.hostile.small_calls import SMALL_CALLS
@@ -298,9 +298,7 @@ _MODELS: dict[str, Callable[[], scores.InputModel]] = {
 def _input_models(draw: st.DrawFn) -> Call:
     block = draw(blocks(("gaussian",)))
     name = draw(st.sampled_from(sorted(_MODELS)))
-    is_refused = block.is_refused and any(
-        defect.endswith("X") and "y" not in defect.split() for defect in block.defects
-    )
+    is_refused = any(defect in REFUSED and defect.endswith("X") for defect in block.defects)
     weights = draw(st.sampled_from([None, "negative weight", "NaN weight", "uneven weights"]))
     options: dict[str, Any] = {}
     if weights is not None:
