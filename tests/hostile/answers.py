@@ -47,6 +47,7 @@ def check_fit(fit: EMFit | JointFit) -> None:
     errors = fit.standard_errors  # missing only where the fit says why
     if not np.isfinite(np.asarray(errors.coefficients)).all():
         assert fit.warnings, "missing standard errors without a word"
+    assert errors.dispersion is None or not np.isinf(errors.dispersion).any()
     rounded = np.diff(fit.history)
     size = 1e-6 + 1e-8 * np.abs(np.asarray(fit.history)).max()
     assert rounded.min(initial=0.0) >= -size, f"the log-likelihood fell: {fit.history}"
