@@ -122,9 +122,11 @@ def test_errors_of_dispersions_are_relative(error: float, rng: np.random.Generat
     data = simulate_joint("gaussian", 60, 2, [0.65, 0.35], 2, rng, dispersion=0.4)
     fit = fit_joint(data, "gaussian")
     given = replace(fit, covariance=error**2 * np.eye(fit.layout.size))
+    errors = given.standard_errors
     assert fit.dispersion is not None
-    np.testing.assert_allclose(given.standard_errors.dispersion, error * fit.dispersion)
-    np.testing.assert_allclose(given.standard_errors.biases, error)
+    assert errors.dispersion is not None
+    np.testing.assert_allclose(errors.dispersion, error * fit.dispersion)
+    np.testing.assert_allclose(errors.biases, error)
 
 
 def test_a_family_for_each_response(rng: np.random.Generator) -> None:
