@@ -333,6 +333,8 @@ def _anchors(coordinates: Coordinates, start: StartValues) -> FloatArray:
             "or fewer components.",
             ConvergenceWarning,
         )
-        slopes = np.where(lengths < _SMALLEST_LENGTH, np.eye(*slopes.shape), slopes)
+        n_features, n_components = slopes.shape
+        axes = np.eye(n_features)[:, np.arange(n_components) % n_features]
+        slopes = np.where(lengths < _SMALLEST_LENGTH, axes, slopes)
         lengths = np.linalg.norm(slopes, axis=0)
     return np.asarray(slopes / lengths)

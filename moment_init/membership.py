@@ -29,6 +29,7 @@ from moment_init.membership_draws import (
     posterior_of,
     read_draws,
 )
+from moment_init.predictor_sizes import require_finite_predictors
 from moment_init.responses.membership import has_responses, joint_membership
 from moment_init.stored_rows import stored_rows
 
@@ -167,6 +168,7 @@ def predict_membership(
     else:
         _require_both(X, y, has_gate=layout.gate_centre is not None)
         rows, order = rows_for(layout.as_fit(), X, y, **data)
+    _require_finite(rows, parameters)
     values = _evaluate(rows, parameters, is_averaged=average)
     unit, numbers = unit_coordinate(rows, order, data["groups"])
     labels = numbers if labels is None or unit == "group" else labels
@@ -214,6 +216,15 @@ def _rows_before_response(
     n_obs = len(X) if X is not None else len(np.atleast_1d(np.asarray(data["gating"])))
     inputs = np.zeros((n_obs, len(layout.feature_names))) if X is None else X
     return rows_for(layout.as_fit(), inputs, np.zeros(n_obs), **data)
+
+
+def _require_finite(rows: LikelihoodRows, draws: MixtureDraws) -> None:
+    """Raise for rows whose predictors or logits would overflow under a draw."""
+    if draws.experts is not None:
+        slopes = np.moveaxis(draws.experts.coefficients, -1, 0)
+        require_finite_predictors(read_block(rows.Z, slice(None)), slopes, "X")
+    if draws.slopes is not None and rows.gate is not None:
+        require_finite_predictors(rows.gate, np.moveaxis(draws.slopes, -1, 0), "gating")
 
 
 # --- probabilities -------------------------------------------------------------------------------

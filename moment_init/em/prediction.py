@@ -28,6 +28,7 @@ from moment_init.likelihood.posterior import (
     unit_log_likelihood,
 )
 from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.predictor_sizes import require_finite_predictors
 
 if TYPE_CHECKING:
     from moment_init.em.result import EMFit
@@ -91,6 +92,8 @@ def predicted_mean(
     family = get_family(fit.family, fit.link)
     features = match_columns(X, fit.feature_names, "X")
     n_obs = len(features)
+    covariates = _centred_gate(fit, gating, n_obs, None)  # checked for both kinds
+    _require_finite(fit, features, covariates)
     eta = features @ fit.coefficients + fit.biases
     if offset is not None:
         eta += validate_row_vector(offset, "offset", n_obs)[:, None]
@@ -98,7 +101,6 @@ def predicted_mean(
     trials = validate_n_trials(n_trials, family, n_obs)
     if trials is not None:
         means = means * trials[:, None]
-    covariates = _centred_gate(fit, gating, n_obs, None)  # checked for both kinds
     if kind == "components":
         return means
     prior = prior_probabilities(logit_parameters(fit), _with_ones(covariates, n_obs))
@@ -144,6 +146,7 @@ def membership(
         groups=groups,
         sample_weight=sample_weight,
     )
+    _require_finite(fit, rows.Z, rows.gate)
     family = get_family(fit.family, fit.link)
     return in_users_order(responsibilities(family, rows, logit_parameters(fit)), order)
 
@@ -165,6 +168,7 @@ def unit_scores(fit: "EMFit", rows: LikelihoodRows) -> tuple[FloatArray, FloatAr
     weights : numpy.ndarray, shape (n_units,)
         Sample weights of rows; ones for groups, whose rows are weighted inside.
     """
+    _require_finite(fit, rows.Z, rows.gate)
     family = get_family(fit.family, fit.link)
     values = unit_log_likelihood(family, rows, logit_parameters(fit))
     if fit.gate_means is not None:
@@ -383,8 +387,17 @@ def _centred_gate(
             "Select the same rows."
         )
     require_constant_in_groups(covariates, fit.gate_names, groups)
-    centred = covariates - fit.gate_centre
-    return centred if fit.gate_means is None else gate_statistics(centred)
+    with np.errstate(over="ignore"):  # `_require_finite` looks for it
+        centred = covariates - fit.gate_centre
+        return centred if fit.gate_means is None else gate_statistics(centred)
+
+
+def _require_finite(fit: "EMFit", features: Any, covariates: FloatArray | None) -> None:
+    """Raise for rows whose predictors or logits would overflow."""
+    require_finite_predictors(features, fit.coefficients, "X")
+    slopes = logit_parameters(fit).gate
+    if covariates is not None and slopes is not None:
+        require_finite_predictors(covariates, slopes, "gating")
 
 
 def _with_ones(covariates: FloatArray | None, n_obs: int) -> FloatArray:

@@ -19,10 +19,11 @@ from moment_init.estimators.rows import EstimatorRows, distinct_rows
 from moment_init.families import Family
 from moment_init.families.links import LINKS
 from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
+from moment_init.predictor_sizes import require_finite_predictors
 from moment_init.real_arrays import require_unmasked
 from moment_init.responses.result import JointFit
 
-__all__ = ["Inference", "MixtureGLMBase"]
+__all__ = ["Inference", "MixtureGLMBase", "validated_data"]
 
 FloatArray = NDArray[np.float64]
 Inference = Literal["em", "nuts", "laplace", "pathfinder", "advi"]
@@ -160,7 +161,9 @@ class MixtureGLMBase(
         if self.transform_link == "components":
             means = [mixture.mean(features, "components") for mixture in self._mixtures]
             return np.hstack([side_by_side(each) for each in means])
-        projections = features @ self._all_directions()
+        directions = self._all_directions()
+        require_finite_predictors(features, directions, "X")
+        projections = features @ directions
         first = self._mixtures[0]
         if self.transform_link == "family" and isinstance(first, JointMixture):
             return first.linked(projections)
@@ -302,7 +305,34 @@ class MixtureGLMBase(
         """Inputs of new rows, checked against those of the fit."""
         check_is_fitted(self)
         require_unmasked(X, "X")
-        return np.asarray(validate_data(self, X, reset=False))
+        return np.asarray(validated_data(self, X, reset=False))
+
+
+def validated_data(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
+    """Check arrays by scikit-learn's rules.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        Whose rows they are.
+    *data : array-like
+        Inputs, and responses if there are any.
+    **checks : object
+        As for `sklearn.utils.validation.validate_data`.
+
+    Returns
+    -------
+    numpy.ndarray or tuple of numpy.ndarray
+        The arrays.
+
+    Raises
+    ------
+    ValueError
+        For what scikit-learn refuses.
+    """
+    # It looks for infinities by a sum: of both signs they are NaN, of which NumPy would warn.
+    with np.errstate(invalid="ignore"):
+        return validate_data(estimator, *data, **checks)
 
 
 def _mixture_of(fit: EMFit | JointFit, tree: Any) -> FittedMixture:

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, validate_data
+from sklearn.utils.validation import check_consistent_length
 
 from moment_init.data import validate_sample_weight
-from moment_init.estimators.base import Inference, MixtureGLMBase
+from moment_init.estimators.base import Inference, MixtureGLMBase, validated_data
 from moment_init.estimators.joint_mixtures import JointMixture
 from moment_init.estimators.labels import (
     MultiClass,
@@ -242,7 +242,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         """
         require_unmasked(X, "X")
         require_unmasked(y, "y")
-        features, labels = validate_data(self, X, y, ensure_min_samples=2, dtype="numeric")
+        features, labels = validated_data(self, X, y, ensure_min_samples=2, dtype="numeric")
         check_classification_targets(labels)
         weights = validate_sample_weight(sample_weight, len(labels))
         self.classes_ = counted_classes(labels, weights)

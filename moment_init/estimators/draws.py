@@ -11,6 +11,7 @@ from moment_init.em.prediction import PredictionKind, rows_for
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.membership_draws import family_of, posterior_of, read_draws
 from moment_init.predictive import PosteriorDraws, draw_log_likelihoods
+from moment_init.predictor_sizes import require_finite_predictors
 
 if TYPE_CHECKING:
     import xarray
@@ -88,7 +89,7 @@ def mean_response(
         For wrong shapes or columns, or missing values.
     """
     draws = PosteriorDraws.of(posterior_of(tree, None))
-    data, covariates = _rows(tree, X, None, offset, n_trials, gating)
+    data, covariates = _rows(tree, draws, X, None, offset, n_trials, gating)
     total = np.zeros((data.n_obs, draws.biases.shape[1]))
     for block in draws.blocks(data.n_obs):
         means = data.family.link.mean(draws.predictors(data, block))
@@ -134,7 +135,7 @@ def mean_density(
         For wrong shapes or columns, missing values, or impossible responses.
     """
     draws = PosteriorDraws.of(posterior_of(tree, None))
-    data, covariates = _rows(tree, X, y, offset, n_trials, gating)
+    data, covariates = _rows(tree, draws, X, y, offset, n_trials, gating)
     result = np.empty(data.n_obs)
     step = max(1, _DENSITIES // draws.n_draws)
     for first in range(0, data.n_obs, step):
@@ -146,7 +147,13 @@ def mean_density(
 
 
 def _rows(
-    tree: "xarray.DataTree", X: Any, y: Any, offset: Any, n_trials: Any, gating: Any
+    tree: "xarray.DataTree",
+    draws: PosteriorDraws,
+    X: Any,
+    y: Any,
+    offset: Any,
+    n_trials: Any,
+    gating: Any,
 ) -> tuple[RegressionData, FloatArray | None]:
     """Checked rows and gating covariates; a response of zeros, not to be read, if there is none."""
     family = family_of(tree, None, None)
@@ -158,6 +165,9 @@ def _rows(
     if y is not None:
         family.validate_response(rows.y, trials)
     inputs = np.asarray(rows.Z)
+    require_finite_predictors(inputs, np.moveaxis(draws.coefficients, 1, 0), "X")
+    if draws.gate is not None and rows.gate is not None:
+        require_finite_predictors(rows.gate, np.moveaxis(draws.gate, 1, 0), "gating")
     data = RegressionData(
         X=inputs,
         y=rows.y,

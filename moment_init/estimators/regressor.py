@@ -6,9 +6,8 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
 
-from moment_init.estimators.base import Inference, MixtureGLMBase
+from moment_init.estimators.base import Inference, MixtureGLMBase, validated_data
 from moment_init.estimators.deviance import deviance_explained, mean_deviance_explained
 from moment_init.estimators.rows import (
     has_several_columns,
@@ -237,7 +236,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         require_no_dates(y, "y")
         is_joint = has_several_columns(y, self.family)
         checks = {"y_numeric": True, "ensure_min_samples": 2, "dtype": "numeric"}
-        features, response = validate_data(self, X, y, multi_output=is_joint, **checks)
+        features, response = validated_data(self, X, y, multi_output=is_joint, **checks)
         data = {"sample_weight": sample_weight, "offset": offset, "n_trials": n_trials}
         data["feature_names"] = self._names()
         if is_joint:

@@ -15,7 +15,12 @@ from moment_init.families.dispersion import (
     gamma_shape,
     gaussian_deviation,
 )
-from moment_init.families.links import LARGEST_LOG_MEAN, FloatArray
+from moment_init.families.links import (
+    LARGEST_LOG_MEAN,
+    FloatArray,
+    bounded_square,
+    kept_in_order,
+)
 from moment_init.families.response_checks import require_rows
 from moment_init.families.response_functions import POSITIVE_BASIS, REAL_BASIS, ResponseBasis
 from moment_init.families.response_nodes import gamma_nodes, gaussian_nodes
@@ -56,8 +61,10 @@ class Gaussian(Family):
     def _log_density(
         self, y: FloatArray, mean: FloatArray, parameters: ResponseParameters
     ) -> FloatArray:
-        z = (y - mean) / parameters.dispersion
-        result: FloatArray = -(z**2) / 2 - np.log(parameters.dispersion) - np.log(2 * np.pi) / 2
+        with np.errstate(over="ignore"):  # the square is bounded
+            z = (y - mean) / parameters.dispersion
+        half_square = bounded_square(z) / 2
+        result: FloatArray = -half_square - np.log(parameters.dispersion) - np.log(2 * np.pi) / 2
         return result
 
     @override
@@ -98,17 +105,19 @@ class Gaussian(Family):
         self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
     ) -> LogDensityDerivatives:
         precision = 1 / parameters.dispersion
-        z = (y - eta) * precision
-        square = z * z
+        with np.errstate(over="ignore"):  # the square is bounded
+            z = (y - eta) * precision
+            slope = z * precision
+        square = bounded_square(z)
         value = -0.5 * square
         value -= np.log(parameters.dispersion)
         return LogDensityDerivatives(
             value=value,
-            eta1=z * precision,
+            eta1=slope,
             eta2=np.broadcast_to(-(precision**2), z.shape),
             tau1=square - 1,
             tau2=-2 * square,
-            eta_tau=-2 * precision * z,
+            eta_tau=-2 * slope,
         )
 
     @override
@@ -160,7 +169,8 @@ class Gamma(Family):
     ) -> FloatArray:
         log_y = np.log(y)
         q = log_y - eta
-        kernel = parameters.dispersion * (q - np.expm1(np.minimum(q, LARGEST_LOG_MEAN)))
+        near = np.minimum(q, LARGEST_LOG_MEAN)
+        kernel = parameters.dispersion * (near - kept_in_order(np.expm1(near), q))
         result: FloatArray = kernel + gamma_constant(parameters.dispersion) - log_y
         return result
 
@@ -200,8 +210,9 @@ class Gamma(Family):
     ) -> LogDensityDerivatives:
         a = parameters.dispersion
         q = np.log(y) - eta
-        excess = np.expm1(np.minimum(q, LARGEST_LOG_MEAN))
-        kernel = a * (q - excess)
+        near = np.minimum(q, LARGEST_LOG_MEAN)
+        excess = np.expm1(near)
+        kernel = a * (near - kept_in_order(excess, q))
         constant1, constant2 = gamma_constant_derivatives(a)
         tau1 = kernel + a * constant1
         score = a * excess

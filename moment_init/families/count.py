@@ -14,7 +14,12 @@ from moment_init.families.dispersion import (
     log_rising_factorial,
     negative_binomial_alpha,
 )
-from moment_init.families.links import FloatArray, bounded_exp
+from moment_init.families.links import (
+    LARGEST_LOG_MEAN,
+    FloatArray,
+    bounded_exp,
+    kept_in_order,
+)
 from moment_init.families.response_checks import is_count, require_rows
 from moment_init.families.response_functions import COUNT_BASIS, ResponseBasis
 from moment_init.families.response_nodes import count_nodes
@@ -54,7 +59,8 @@ class Poisson(Family):
     def _log_density_eta(
         self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
     ) -> FloatArray:
-        result: FloatArray = y * eta - bounded_exp(eta) - special.gammaln(y + 1)
+        kernel = _poisson_kernel(y, eta, bounded_exp(eta))
+        result: FloatArray = kernel - special.gammaln(y + 1)
         return result
 
     @override
@@ -83,7 +89,7 @@ class Poisson(Family):
         self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
     ) -> LogDensityDerivatives:
         mean = bounded_exp(eta)
-        return LogDensityDerivatives(y * eta - mean, y - mean, -mean)
+        return LogDensityDerivatives(_poisson_kernel(y, eta, mean), y - mean, -mean)
 
     @override
     def _response_nodes(
@@ -197,6 +203,11 @@ class NegativeBinomial(Family):
         return count_nodes(
             lambda counts: self.log_density_eta(counts, eta[..., None], dispersion=shape), most
         )
+
+
+def _poisson_kernel(y: FloatArray, eta: FloatArray, mean: FloatArray) -> FloatArray:
+    """Evaluate y eta - exp(eta), given the bounded exponential; no gain beyond its bound."""
+    return y * np.minimum(eta, LARGEST_LOG_MEAN) - kept_in_order(mean, eta)
 
 
 def _minus_log_factorial(y: FloatArray) -> FloatArray:

@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-__all__ = ["LARGEST_LOG_MEAN", "LINKS", "MAX_DERIVATIVE_ORDER", "FloatArray", "Link", "bounded_exp"]
+__all__ = [
+    "LARGEST_LOG_MEAN",
+    "LINKS",
+    "MAX_DERIVATIVE_ORDER",
+    "FloatArray",
+    "Link",
+    "bounded_exp",
+    "bounded_square",
+    "kept_in_order",
+]
 
 type FloatArray = NDArray[np.float64]
 
@@ -23,6 +32,12 @@ MAX_DERIVATIVE_ORDER = 4
 LARGEST_LOG_MEAN = 300.0
 """exp(300) is about 1e130: beyond any data, and its square is still a finite double, so that no
 variance or likelihood overflows while an optimiser is far from the optimum."""
+
+_LARGEST_DEVIATION = 1e140
+"""In standard deviations: its square, 1e280, times all weights and rows that there are is still a
+finite double."""
+
+_LARGEST_DOUBLE = np.finfo(np.float64).max
 
 _LARGEST_LOG_ODDS = 700.0
 """exp(700), about 1e304, is still a double, and so is its reciprocal."""
@@ -54,6 +69,53 @@ def bounded_exp(exponent: FloatArray) -> FloatArray:
     """
     result: FloatArray = np.exp(np.minimum(exponent, LARGEST_LOG_MEAN))
     return result
+
+
+def kept_in_order(bounded: FloatArray, exponent: FloatArray) -> FloatArray:
+    """Let bounded exponentials go on growing, by the logarithm of what the bound has cut off.
+
+    Of two components that are both far off a response, the nearer one is then still told by its
+    density.
+
+    Parameters
+    ----------
+    bounded : ndarray
+        Exponentials with their exponents held at `LARGEST_LOG_MEAN`, L.
+    exponent : ndarray
+        The exponents, of the same shape.
+
+    Returns
+    -------
+    ndarray
+        ``bounded (1 + log(1 + max(exponent - L, 0)))``.
+    """
+    if not np.max(exponent, initial=0.0) > LARGEST_LOG_MEAN:
+        return bounded
+    return np.asarray(bounded * (1 + np.log1p(np.maximum(exponent - LARGEST_LOG_MEAN, 0.0))))
+
+
+def bounded_square(deviation: FloatArray) -> FloatArray:
+    """Square without overflow, but let larger deviations have larger values.
+
+    Beyond 1e140 the function goes on by its logarithm, with the slope that it has there.
+
+    Parameters
+    ----------
+    deviation : ndarray
+        Any shape; infinity stands for the largest double.
+
+    Returns
+    -------
+    ndarray
+        ``min(|z|, B)**2 (1 + 2 log(max(|z| / B, 1)))``, of the same shape.
+    """
+    with np.errstate(over="ignore"):  # looked at in the next line
+        square: FloatArray = deviation * deviation
+    if np.max(square, initial=0.0) > _LARGEST_DEVIATION**2:
+        size = np.minimum(np.abs(deviation), _LARGEST_DOUBLE)
+        growth = 1 + 2 * np.log(np.maximum(size / _LARGEST_DEVIATION, 1.0))
+        square = np.minimum(size, _LARGEST_DEVIATION) ** 2 * growth
+    return square
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +248,15 @@ def _inverse_mills_ratio(eta: FloatArray) -> FloatArray:
     return result
 
 
+def _log_normal_distribution(eta: FloatArray) -> FloatArray:
+    """Evaluate log Phi; in the far lower tail it is -eta^2 / 2 to the last digit."""
+    if np.min(eta, initial=0.0) >= -_LARGEST_DEVIATION:
+        result: FloatArray = special.log_ndtr(eta)
+        return result
+    near = special.log_ndtr(np.maximum(eta, -_LARGEST_DEVIATION))
+    return np.where(eta < -_LARGEST_DEVIATION, -bounded_square(eta) / 2, near)
+
+
 def _logit_with_log_derivatives(eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """One exponential an entry: with ``e = exp(-eta)``, ``g = 1 / (1 + e)``, ``1 - g = e g``."""
     odds = np.exp(np.minimum(-eta, _LARGEST_LOG_ODDS))
@@ -199,7 +270,9 @@ def _probit_with_log_derivatives(eta: FloatArray) -> tuple[FloatArray, FloatArra
     ratio = _inverse_mills_ratio(eta)
     inverse_square = np.minimum(eta, -_MILLS_SERIES_FROM) ** -2.0
     series = 1 - inverse_square * (1 - inverse_square * (6 - 50 * inverse_square))
-    curvature = np.where(eta < -_MILLS_SERIES_FROM, series, ratio * (eta + ratio))
+    near = np.minimum(ratio, 2 * _MILLS_SERIES_FROM)  # as it is, where the series is not taken
+    product = near * (np.maximum(eta, -_MILLS_SERIES_FROM) + near)
+    curvature = np.where(eta < -_MILLS_SERIES_FROM, series, product)
     mean: FloatArray = special.ndtr(eta)
     return mean, ratio, -curvature
 
@@ -245,7 +318,7 @@ _ALL_LINKS = (
         name="probit",
         link=special.ndtri,
         derivative_function=_probit_derivative,
-        log_mean=special.log_ndtr,
+        log_mean=_log_normal_distribution,
         log_mean_derivative=_inverse_mills_ratio,
         mean_and_log_derivatives=_probit_with_log_derivatives,
         remove_offset=_keep_offset,

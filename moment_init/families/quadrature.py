@@ -18,8 +18,8 @@ from moment_init.families.links import LINKS, MAX_DERIVATIVE_ORDER, FloatArray, 
 
 __all__ = ["expected_derivative", "moment_coefficient"]
 
-_LARGEST_EXPONENT = 700.0
-"""exp(700) is still a finite double."""
+_LARGEST_EXPONENT = 600.0
+"""exp(600) is about 1e260: still a finite double when it is multiplied by the cube of a scale."""
 
 _SMALL_SCALE = 1.0
 """Up to this scale the rule runs over z, above it over eta: each is then smooth at unit length."""

@@ -189,8 +189,9 @@ def _row_variances(there: BlockPosterior, component: int, whitened: FloatArray) 
     posterior = there.posterior
     slopes, curvature = posterior.eta1[component], posterior.eta2[component]
     excess = posterior.responsibilities[component] * (slopes**2 + curvature)
-    squares = whitened**2
-    return np.asarray(np.dot(excess**2 * there.weight * squares.sum(axis=1), squares))
+    # Whitened rows are small where slopes are huge: neither is squared alone.
+    products = excess[:, None] * whitened**2
+    return np.asarray(np.dot(there.weight * products.sum(axis=1), products))
 
 
 def _group_variances(

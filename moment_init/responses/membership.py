@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moment_init.em.prediction import match_columns
 from moment_init.families import Family, get_family
@@ -33,10 +34,13 @@ class TreeLayout:
         Families and names of the responses.
     feature_names : tuple of str
         Names of the columns.
+    coefficients : numpy.ndarray, shape (n_features, ...)
+        Coefficients of all draws.
     """
 
     kind: ResponseKind
     feature_names: tuple[str, ...]
+    coefficients: NDArray[np.float64]
 
 
 def has_responses(posterior: "xarray.Dataset") -> bool:
@@ -110,7 +114,8 @@ def joint_membership(
     refuse_arguments("predict_membership", groups=groups, gating=gating)
     kind = _kind_of(tree, posterior, family, link)
     _require_draws(posterior, kind)
-    layout = TreeLayout(kind, labels_of(posterior, "feature"))
+    coefficients = np.moveaxis(draw_values(posterior, "coefficient", "feature", "response"), 2, 0)
+    layout = TreeLayout(kind, labels_of(posterior, "feature"), coefficients)
     labels = None
     if X is None and y is None:
         X, y, data, labels = stored_rows(tree)
@@ -181,7 +186,6 @@ def _one_each(text: str, number: int) -> list[str]:
 
 def _require_draws(posterior: "xarray.Dataset", kind: ResponseKind) -> None:
     """Raise for variables that are missing, have other dims or are not finite."""
-    draw_values(posterior, "coefficient", "feature", "response")
     draw_values(posterior, "bias", "response")
     draw_values(posterior, "weight")
     has_one = np.flatnonzero(kind.has_dispersion)

@@ -183,16 +183,37 @@ class Layout:
         JointParameters
             The parameters.
         """
+        coefficients, biases, log_dispersion = self.entries(vector)
+        dispersion = np.exp(log_dispersion) if any(self.has_dispersion) else None
+        logits = np.append(vector[self.logits], 0.0)
+        odds = np.exp(logits - logits.max())
+        return JointParameters(coefficients, biases, odds / odds.sum(), dispersion)
+
+    def entries(self, vector: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Entries of a vector that belong to components, as they are.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray, shape (size,)
+            The vector, or one of its standard errors.
+
+        Returns
+        -------
+        coefficients : numpy.ndarray, shape (n_features, n_components, n_predictors)
+            Those of the coefficients.
+        biases : numpy.ndarray, shape (n_components, n_predictors)
+            Those of the biases.
+        log_dispersion : numpy.ndarray, shape (n_components, n_predictors)
+            Those of the logarithms of the dispersion; NaN where there is none.
+        """
         p, r, n_predictors = self.n_features, self.n_components, len(self.has_dispersion)
         coefficients, biases = np.empty((p, r, n_predictors)), np.empty((r, n_predictors))
-        dispersion = np.full((r, n_predictors), np.nan) if any(self.has_dispersion) else None
+        log_dispersion = np.full((r, n_predictors), np.nan)
         for j in range(r):
             own = vector[self.component(j)]
             for a, has_dispersion in enumerate(self.has_dispersion):
                 place = self.predictor(a)
                 coefficients[:, j, a], biases[j, a] = own[place][:p], own[place][p]
-                if has_dispersion and dispersion is not None:
-                    dispersion[j, a] = np.exp(own[place.stop])
-        logits = np.append(vector[self.logits], 0.0)
-        odds = np.exp(logits - logits.max())
-        return JointParameters(coefficients, biases, odds / odds.sum(), dispersion)
+                if has_dispersion:
+                    log_dispersion[j, a] = own[place.stop]
+        return coefficients, biases, log_dispersion

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.em.prediction import match_columns
+from moment_init.predictor_sizes import require_finite_predictors
 from moment_init.responses.columns import columns_of_fit
 from moment_init.responses.data import CLASSES, refuse_arguments, validate_rows
 from moment_init.responses.kinds import Categorical, ResponseKind, SeparateResponses
@@ -28,6 +29,10 @@ class AskedModel(Protocol):
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the columns."""
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """Coefficients, a row for each column."""
 
 
 def matched_inputs(
@@ -54,11 +59,13 @@ def matched_inputs(
     TypeError
         For values that are not real numbers.
     ValueError
-        For wrong shapes, missing values, and trials of responses without any.
+        For wrong shapes, missing values, predictors that overflow, and trials of responses
+        without any.
     """
     if isinstance(fit.kind, Categorical):
         refuse_arguments("predict", CLASSES, offset=offset, n_trials=n_trials)
     features = match_columns(X, fit.feature_names, "X")
+    require_finite_predictors(features, fit.coefficients, "X")
     n_obs, n_responses = len(features), len(fit.kind.families)
     missing = np.full((n_responses, n_obs), np.nan)
     ones = np.ones(n_obs)
@@ -95,9 +102,11 @@ def rows_of(
     Raises
     ------
     ValueError
-        For wrong shapes, missing values, and responses outside the family's range.
+        For wrong shapes, missing values, predictors that overflow, and responses outside the
+        family's range.
     """
     features = match_columns(X, fit.feature_names, "X")
+    require_finite_predictors(features, fit.coefficients, "X")
     if isinstance(fit.kind, Categorical):
         refuse_arguments("JointFit", CLASSES, offset=offset, n_trials=n_trials)
         codes = validate_labels(y, fit.kind, len(features))

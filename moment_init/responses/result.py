@@ -196,12 +196,9 @@ class JointFit:
             slopes = (np.diag(self.weights) - np.outer(self.weights, self.weights))[:, :-1]
             logits = self.covariance[layout.logits, layout.logits]
             weights = np.sqrt(np.maximum(np.diag(slopes @ logits @ slopes.T), 0.0))
-        unpacked = layout.unpack(errors)
-        dispersion = None
-        if self.dispersion is not None and unpacked.dispersion is not None:
-            # The vector has logarithms; `unpack` takes exponentials of their errors.
-            dispersion = self.dispersion * np.log(unpacked.dispersion)
-        return JointErrors(unpacked.coefficients, unpacked.biases, weights, dispersion)
+        coefficients, biases, relative = layout.entries(errors)
+        dispersion = None if self.dispersion is None else self.dispersion * relative
+        return JointErrors(coefficients, biases, weights, dispersion)
 
     @property
     def share_of_best(self) -> float | None:

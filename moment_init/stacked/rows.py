@@ -263,7 +263,8 @@ def _raw_rows(
 
 def _whitening_map(covariance: FloatArray) -> FloatArray:
     """Matrix W with W' C W = I on all but the nearly constant directions of the functions."""
-    deviations = np.sqrt(np.diag(covariance))
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    deviations[deviations == 0.0] = 1.0  # a constant function has correlations of zero: left out
     correlation = covariance / np.outer(deviations, deviations)
     values, vectors = np.linalg.eigh(correlation)
     is_kept = values > SMALLEST_FUNCTION_SHARE * values[-1]

@@ -29,6 +29,11 @@ def poisson(rng: np.random.Generator) -> Fitted:
 
 
 @pytest.fixture
+def gaussian(rng: np.random.Generator) -> Fitted:
+    return make_fit("gaussian", "identity", rng)
+
+
+@pytest.fixture
 def gated(rng: np.random.Generator) -> Fitted:
     return make_fit("gaussian", "identity", rng, variant=GATED)
 
@@ -137,6 +142,37 @@ def test_membership_by_hand(poisson: Fitted) -> None:
     assert_allclose(fit.score(np.zeros((1, 3)), [0]), expected, rtol=1e-12)
     two_in_a_group = fit.predict_membership(np.zeros((2, 3)), [0, 0], groups=["a", "a"])
     assert_allclose(two_in_a_group[:, 0] / two_in_a_group[:, 1], 3 * np.e**2, rtol=1e-12)
+
+
+def test_membership_of_immense_rows_by_hand(gaussian: Fitted) -> None:
+    """Predictors 1e199 and 3e199 of a response 1e199 or 2.9e199; residuals in equal deviations."""
+    fit = known_fit(
+        gaussian,
+        coefficients=np.array([[1.0, 3.0], [0.0, 0.0], [0.0, 0.0]]),
+        biases=np.zeros(2),
+        weights=np.array([0.5, 0.5]),
+        dispersion=np.full(2, 0.1),
+    )
+    X = np.array([[1e199, 0.0, 0.0], [1e199, 0.0, 0.0]])
+    y = np.array([1.2e199, 2.9e199])
+    assert_array_equal(fit.predict_membership(X, y), np.eye(2))
+    assert_array_equal(fit.predict_membership(X, y, groups=[0, 1]), np.eye(2))
+    assert np.isfinite(fit.score(X, y))
+
+
+def test_rows_whose_predictors_overflow_are_refused(gaussian: Fitted, gated: Fitted) -> None:
+    X = np.tile([1e307, 1e307, 0.0], (2, 1))
+    fit = known_fit(gaussian, coefficients=np.array([[90.0, -90.0], [-90.0, 90.0], [1.0, 1.0]]))
+    message = r"`X` must have rows whose linear predictors are below 1e\+300; got .* in row 0"
+    with pytest.raises(ValueError, match=message):
+        fit.predict(X)
+    for use in (fit.predict_membership, fit.score):
+        with pytest.raises(ValueError, match=message):
+            use(X, [0.0, 1.0])
+    gating = gated.block["gating"].iloc[:2] * [1e307, 1e307]
+    steep = known_fit(gated, gate=1e3 * np.asarray(gated.fit.gate))
+    with pytest.raises(ValueError, match="`gating` must have rows whose linear predictors"):
+        steep.predict(gated.X[:2], gating=gating)
 
 
 def test_score_weighs_rows(poisson: Fitted) -> None:

@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,22 @@ def test_membership_is_a_mean_over_draws() -> None:
     np.testing.assert_array_equal(shared[2::2], np.tile(shared[0], (len(shared[2::2]), 1)))
     both = predict_membership(fitted.posterior_, data.X, data.y, groups=groups, average=True)
     np.testing.assert_array_equal(shared[:2], both.values)
+
+
+def test_rows_whose_predictors_overflow_are_refused() -> None:
+    model, data = drawn_regressor(), gaussian_rows()
+    immense = data.X[:5] * (1.7e308 / np.abs(data.X[:5]).max())
+    message = "`X` must have rows whose linear predictors are below"
+    uses = (
+        model.predict,
+        model.transform,
+        model.predict_components,
+        partial(model.predict_membership, y=data.y[:5]),
+        partial(model.log_density, y=data.y[:5]),
+    )
+    for use in uses:
+        with pytest.raises(ValueError, match=message):
+            use(immense)
 
 
 def test_densities_are_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

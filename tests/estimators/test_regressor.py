@@ -193,6 +193,19 @@ def test_responses_outside_the_family_are_refused() -> None:
         MixtureGLMRegressor(family="poisson").fit(data.X, data.y)
 
 
+def test_infinities_of_both_signs_are_refused_without_a_warning() -> None:
+    """Their sum, by which scikit-learn looks for them, is NaN."""
+    data = gaussian_rows()
+    spoiled = data.X.copy()
+    spoiled[:2, 0] = [np.inf, -np.inf]
+    for use in (
+        lambda: MixtureGLMRegressor().fit(spoiled, data.y),
+        lambda: regressor().predict(spoiled),
+    ):
+        with pytest.raises(ValueError, match="Input X contains infinity"):
+            use()
+
+
 def test_binomial_counts_need_their_trials() -> None:
     data = simulate_mixture(400, 2, 2, family="binomial", n_trials=10, random_seed=1)
     fitted = MixtureGLMRegressor(family="binomial", **QUICK).fit(data.X, data.y, n_trials=10)

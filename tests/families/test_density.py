@@ -123,6 +123,30 @@ def test_extreme_predictors_stay_finite(
         assert part is None or np.all(np.isfinite(part))
 
 
+@pytest.mark.parametrize("size", [400.0, 1e160, 1e199, 1e300])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@each_case
+def test_of_components_far_off_the_nearer_has_the_row(
+    name: str, link: str, y: tuple[float, ...], parameters: dict[str, Any], sign: float, size: float
+) -> None:
+    """Predictors at one and two sizes from zero; where both are certain of y, the weights hold."""
+    family, response = get_family(name, link), np.array(y)
+    eta = sign * size * np.array([[1.0], [2.0]]) + 0 * response
+    dispersion = np.full(2, parameters["dispersion"]) if "dispersion" in parameters else None
+    trials = np.full(len(y), parameters["n_trials"]) if "n_trials" in parameters else None
+    found = family.mixture_posterior(
+        response, eta, np.array([0.4, 0.6]), dispersion=dispersion, n_trials=trials
+    )
+    values = family.log_density_eta(response, eta, **parameters)
+    assert np.isfinite(values).all()
+    assert values.max() <= 1e-12
+    is_certain = values[0] > -1.0
+    expected = np.where(is_certain, [[0.4], [0.6]], [[1.0], [0.0]])
+    assert_allclose(found.responsibilities, expected, atol=1e-12)
+    kernel = family.kernel_derivatives(response, eta, dispersion=dispersion, n_trials=trials)
+    assert np.all((kernel.value[0] > kernel.value[1]) | is_certain)
+
+
 @each_case
 def test_posterior_is_bayes_rule(
     name: str, link: str, y: tuple[float, ...], parameters: dict[str, Any], rng: np.random.Generator

@@ -8,7 +8,14 @@ from numpy.polynomial import hermite_e
 from numpy.testing import assert_allclose
 from scipy import special, stats
 
-from moment_init.families.links import LARGEST_LOG_MEAN, LINKS, FloatArray, bounded_exp
+from moment_init.families.links import (
+    LARGEST_LOG_MEAN,
+    LINKS,
+    FloatArray,
+    bounded_exp,
+    bounded_square,
+    kept_in_order,
+)
 
 NAMES = ("logit", "probit", "log", "identity")
 ETA = np.array([-6.3, -2.0, -0.7, 0.0, 0.4, 1.9, 5.1])
@@ -140,6 +147,22 @@ def test_bounded_exp() -> None:
     values: FloatArray = bounded_exp(np.array([-1000.0, 1.5, 1000.0]))
     assert_allclose(values, [0.0, np.exp(1.5), np.exp(LARGEST_LOG_MEAN)], rtol=1e-15)
     assert np.isfinite(values[2] ** 2)
+
+
+def test_bounded_square_grows_and_stays_finite() -> None:
+    """Exact up to 1e140; twice as far is 1 + 2 log 2 times as much; infinity is the last double."""
+    values = bounded_square(np.array([-3.0, 1e140, -2e140, 1e300, -np.inf]))
+    assert_allclose(values[:3], [9.0, 1e280, (1 + 2 * np.log(2.0)) * 1e280], rtol=1e-14)
+    assert np.all(np.diff(values) > 0)
+    assert np.isfinite(values[-1] * 1e20)
+
+
+def test_what_a_bound_cuts_off_is_kept_in_order() -> None:
+    exponents = np.array([1.5, LARGEST_LOG_MEAN, LARGEST_LOG_MEAN + 1.0, 1e300])
+    bounded = bounded_exp(exponents)
+    values = kept_in_order(bounded, exponents)
+    assert_allclose(values[:3], bounded[:3] * [1.0, 1.0, 1 + np.log(2.0)], rtol=1e-14)
+    assert bounded[3] * 100 < values[3] < np.inf
 
 
 @pytest.mark.parametrize("name", NAMES)

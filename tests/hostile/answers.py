@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from moment_init import EMFit, MomentEstimate
+from moment_init.responses.estimate_result import JointEstimate
+from moment_init.responses.result import JointFit
 
 __all__ = [
     "check_choice",
@@ -32,8 +34,9 @@ def check_probabilities(name: str, values: Any, axis: int = -1) -> None:
     assert np.allclose(array.sum(axis=axis), 1.0, atol=1e-8), f"{name} does not sum to one: {array}"
 
 
-def check_fit(fit: EMFit) -> None:
+def check_fit(fit: EMFit | JointFit) -> None:
     """A fit has finite parameters and criteria, and predicts."""
+    _check_shapes(fit)
     for name in ("coefficients", "biases", "log_likelihood", "aic", "bic", "icl", "history"):
         check_finite(name, getattr(fit, name))
     check_probabilities("weights", fit.weights)
@@ -44,16 +47,32 @@ def check_fit(fit: EMFit) -> None:
     errors = fit.standard_errors  # missing only where the fit says why
     if not np.isfinite(np.asarray(errors.coefficients)).all():
         assert fit.warnings, "missing standard errors without a word"
+    assert errors.dispersion is None or not np.isinf(errors.dispersion).any()
     rounded = np.diff(fit.history)
     size = 1e-6 + 1e-8 * np.abs(np.asarray(fit.history)).max()
     assert rounded.min(initial=0.0) >= -size, f"the log-likelihood fell: {fit.history}"
     assert repr(fit)
-    assert fit._repr_html_()
+    if isinstance(fit, EMFit):
+        assert fit._repr_html_()
     check_tree(fit.to_datatree(draws=3, random_seed=1))
 
 
-def check_moments(estimate: MomentEstimate) -> None:
+def _check_shapes(found: EMFit | JointFit | JointEstimate) -> None:
+    """Parameters of each column and component; of several responses, of each of them."""
+    shape: tuple[int, ...] = (found.n_components,)
+    if not isinstance(found, EMFit):
+        shape += (len(found.response_names),)
+    assert found.coefficients.shape == (len(found.feature_names), *shape)
+    assert found.biases.shape == shape
+    assert found.dispersion is None or found.dispersion.shape == shape
+
+
+def check_moments(estimate: MomentEstimate | JointEstimate) -> None:
     """An estimate has unit directions, and finite parameters where it has any."""
+    if isinstance(estimate, MomentEstimate):
+        check_finite("moment_coefficients", estimate.moment_coefficients)
+    else:
+        _check_shapes(estimate)
     check_finite("directions", estimate.directions)
     assert np.allclose(np.linalg.norm(estimate.directions, axis=0), 1.0)
     for name in ("scales", "biases", "dispersion", "coefficients"):

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from hypothesis import strategies as st
 
-from tests.hostile.blocks import FAMILIES, Block, blocks
+from tests.hostile.blocks import FAMILIES, Block, blocks, n_rows
 
 __all__ = [
     "COMPONENT_NUMBERS",
@@ -178,10 +178,14 @@ SEARCH_ARGUMENTS: dict[str, Entry] = {
 
 @st.composite
 def argued_blocks(
-    draw: st.DrawFn, *, entries: Mapping[str, Entry], families: tuple[str, ...] = FAMILIES
+    draw: st.DrawFn,
+    *,
+    entries: Mapping[str, Entry],
+    families: tuple[str, ...] = FAMILIES,
+    answered: tuple[str, ...] = (),
 ) -> Block:
     """Blocks whose other arguments have a defect too, more often than not."""
-    block = draw(blocks(families))
+    block = draw(blocks(families, answered))
     kind = draw(st.sampled_from(["plain", "plain", "entry", "number", "seed"]))
     seed: Callable[[], Any] = lambda: 1  # noqa: E731
     seed_is_refused = False
@@ -196,8 +200,7 @@ def argued_blocks(
     elif kind == "entry":
         label = draw(st.sampled_from(sorted(entries)))
         make, is_refused = entries[label]
-        n_obs = len(block.y) if isinstance(block.y, np.ndarray) and block.y.ndim else 20
-        options = {**(block.options or {}), **make(max(n_obs, 3))}
+        options = {**(block.options or {}), **make(n_rows(block))}
         block = replace(block, options=options, is_refused=block.is_refused or is_refused)
     labels = block.defects if label is None else (*block.defects, label)
     return replace(

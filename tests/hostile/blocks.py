@@ -16,7 +16,17 @@ from scipy import sparse
 
 from moment_init import simulate_mixture
 
-__all__ = ["DEGENERATE", "FAMILIES", "REFUSED", "STORED", "Block", "blocks", "clean_block"]
+__all__ = [
+    "DEGENERATE",
+    "FAMILIES",
+    "REFUSED",
+    "SEVERAL_RESPONSES",
+    "STORED",
+    "Block",
+    "blocks",
+    "clean_block",
+    "n_rows",
+]
 
 FAMILIES = ("bernoulli", "binomial", "poisson", "negative_binomial", "gaussian", "gamma")
 
@@ -39,6 +49,13 @@ class Block:
     def keywords(self) -> dict[str, Any]:
         """Family and the rest of the data block."""
         return {"family": self.family, **(self.options or {})}
+
+
+def n_rows(block: Block) -> int:
+    """How many rows a response has, one at least; some number if it has none to count."""
+    y = block.y
+    has_rows = y.ndim > 0 if isinstance(y, np.ndarray) else isinstance(y, pd.Series | list | tuple)
+    return max(len(y), 1) if has_rows else 20
 
 
 Defect = Callable[[Block, np.random.Generator], Block]
@@ -168,6 +185,10 @@ REFUSED: dict[str, Defect] = {
 }
 
 
+SEVERAL_RESPONSES = ("y of two columns",)
+"""What is answered where several responses are."""
+
+
 # --- values that may be too little ---------------------------------------------------------------
 
 
@@ -238,6 +259,7 @@ DEGENERATE: dict[str, Defect] = {
     "a tiny column": _rescaled(1e-8),
     "a huge column": _rescaled(1e8),
     "an immense column": _rescaled(1e200),
+    "a column among the largest doubles": _rescaled(1e307),
     "a vanishing column": _rescaled(1e-200),
     "a subnormal column": _rescaled(1e-310),
     "a tiny response": _rescaled_response(1e-8),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import moment_init
 from moment_init import scores, subspaces
 from moment_init.models import mixture_glm, mixture_of_experts
+from moment_init.responses.result import JointFit
 from tests.hostile import answers
 from tests.hostile.arguments import (
     COMPONENT_NUMBERS,
@@ -20,7 +21,7 @@ from tests.hostile.arguments import (
     Entry,
     argued_blocks,
 )
-from tests.hostile.blocks import Block, blocks, clean_block
+from tests.hostile.blocks import REFUSED, SEVERAL_RESPONSES, Block, blocks, clean_block, n_rows
 from tests.hostile.contract import Call
 from tests.hostile.posteriors import compare_without_compiler, sample_without_compiler, small_tree
 from tests.hostile.small_calls import SMALL_CALLS
@@ -44,11 +45,17 @@ def _call(block: Block, function: Any, check: Any, **options: Any) -> Call:
 
 
 def _of_data(
-    function: Any, check: Any, *entries: Mapping[str, Entry], **options: Any
+    function: Any,
+    check: Any,
+    *entries: Mapping[str, Entry],
+    answered: tuple[str, ...] = SEVERAL_RESPONSES,
+    **options: Any,
 ) -> st.SearchStrategy[Call]:
     """Calls of what takes a data block and a number of components."""
     known = {name: entry for group in entries for name, entry in group.items()}
-    return argued_blocks(entries=known).map(lambda block: _call(block, function, check, **options))
+    return argued_blocks(entries=known, answered=answered).map(
+        lambda block: _call(block, function, check, **options)
+    )
 
 
 # --- estimate, fit_em, select_components, models, sample, compare --------------------------------
@@ -56,14 +63,15 @@ def _of_data(
 
 @st.composite
 def _estimates(draw: st.DrawFn) -> Call:
-    block = draw(argued_blocks(entries=DATA_ARGUMENTS))
+    block = draw(argued_blocks(entries=DATA_ARGUMENTS, answered=SEVERAL_RESPONSES))
     method = draw(st.sampled_from(["stacked", "stacked", "power", "tensorly"]))
     return _call(block, moment_init.estimate, answers.check_moments, method=method)
 
 
 @st.composite
 def _selections(draw: st.DrawFn) -> Call:
-    block = draw(argued_blocks(entries={**DATA_ARGUMENTS, **FIT_ARGUMENTS}))
+    entries = {**DATA_ARGUMENTS, **FIT_ARGUMENTS}
+    block = draw(argued_blocks(entries=entries, answered=SEVERAL_RESPONSES))
     number = block.n_components
     candidates = draw(st.sampled_from([[1, number], (number,), np.array([1, 2]), range(1, 3)]))
     if block.is_refused and not isinstance(candidates, list | tuple):
@@ -105,13 +113,31 @@ def fitted(family: str, n_features: int) -> moment_init.EMFit:
     )
 
 
+@cache
+def jointly_fitted(family: str, n_features: int) -> JointFit:
+    """A fit of two responses that are equal."""
+    block = clean_block(family, 3, 200, n_features, 2)
+    fit: Any = moment_init.fit_em(
+        block.X, np.c_[block.y, block.y], 2, **block.keywords, random_seed=1, **QUICK
+    )
+    assert isinstance(fit, JointFit)
+    return fit
+
+
 @st.composite
 def _uses_of_fits(draw: st.DrawFn) -> Call:
     """Predictions, memberships and scores of a fit for rows with defects."""
     block = draw(argued_blocks(entries=DATA_ARGUMENTS))
     shape: tuple[int, ...] = getattr(block.X, "shape", ())
-    fit = fitted(block.family, min(max(shape[1], 1), 4) if len(shape) == 2 else 2)
+    is_joint = draw(st.integers(0, 2)) == 0
+    fit = (jointly_fitted if is_joint else fitted)(
+        block.family, min(max(shape[1], 1), 4) if len(shape) == 2 else 2
+    )
     rows = {name: it for name, it in (block.options or {}).items() if name in _ROW_ARGUMENTS}
+    if is_joint:
+        rows.pop("groups", None)
+        if isinstance(block.y, np.ndarray) and block.y.ndim == 1:
+            block = replace(block, y=block.y[:, None][:, [0, 0]])  # masked as it was
     is_refused = any(defect in _WRONG_ROWS for defect in block.defects)
     name = draw(st.sampled_from(["predict", "predict_membership", "score"]))
     check: Callable[[Any], None] = partial(answers.check_finite, name)
@@ -120,6 +146,8 @@ def _uses_of_fits(draw: st.DrawFn) -> Call:
         return Call(fit.predict, (block.X,), known, check, defects=block.defects)
     if name == "predict_membership":
         check = partial(answers.check_probabilities, name)
+        if is_joint:
+            rows.pop("sample_weight", None)
     return Call(
         getattr(fit, name), (block.X, block.y), rows, check, is_refused, defects=block.defects
     )
@@ -148,12 +176,16 @@ def _memberships(draw: st.DrawFn) -> Call:
 def _fit_and_predict(estimator: Any, X: Any, y: Any, fit_options: dict[str, Any]) -> Any:
     estimator.fit(X, y, **fit_options)
     known = {k: v for k, v in fit_options.items() if k in ("offset", "n_trials", "gating")}
+    answers.check_finite("features", estimator.transform(X))
+    if hasattr(estimator, "predict_proba"):
+        answers.check_probabilities("probabilities", estimator.predict_proba(X, **known))
     return estimator, estimator.predict(X, **known)
 
 
 def _check_regressor(answer: Any) -> None:
     estimator, means = answer
     answers.check_finite("predictions", means)
+    assert means.shape[1:] == estimator.coefficients_.shape[2:]  # a column a response, if several
     answers.check_finite("coefficients", estimator.coefficients_)
 
 
@@ -165,7 +197,7 @@ def _check_classifier(answer: Any) -> None:
 
 @st.composite
 def _regressors(draw: st.DrawFn) -> Call:
-    block = draw(_estimator_blocks())
+    block = draw(_estimator_blocks(answered=SEVERAL_RESPONSES))
     estimator = moment_init.MixtureGLMRegressor(
         block.n_components, family=block.family, random_state=1, **_FAST
     )
@@ -215,10 +247,9 @@ def _estimator_blocks(
     }
     label = draw(st.sampled_from(sorted(entries)))
     make, is_refused = entries[label]
-    n_obs = len(block.y) if isinstance(block.y, np.ndarray) and block.y.ndim else 20
     return replace(
         block,
-        options=make(max(n_obs, 3)),
+        options=make(n_rows(block)),
         is_refused=block.is_refused or is_refused,
         defects=(*block.defects, label),
     )
@@ -267,15 +298,13 @@ _MODELS: dict[str, Callable[[], scores.InputModel]] = {
 def _input_models(draw: st.DrawFn) -> Call:
     block = draw(blocks(("gaussian",)))
     name = draw(st.sampled_from(sorted(_MODELS)))
-    is_refused = block.is_refused and any(
-        defect.endswith("X") and "y" not in defect.split() for defect in block.defects
-    )
+    is_refused = any(defect in REFUSED and defect.endswith("X") for defect in block.defects)
     weights = draw(st.sampled_from([None, "negative weight", "NaN weight", "uneven weights"]))
     options: dict[str, Any] = {}
     if weights is not None:
         n_obs = (*getattr(block.X, "shape", ()), 5)[0]
         make, wrong = DATA_ARGUMENTS[weights]
-        options, is_refused = make(max(n_obs, 3)), is_refused or wrong
+        options, is_refused = make(max(n_obs, 1)), is_refused or wrong
     return Call(
         _fit_density,
         (_MODELS[name], block.X),
@@ -303,7 +332,7 @@ CALLS: dict[str, st.SearchStrategy[Call]] = {
     "subspaces": _spans(),
     "scores": _input_models(),
     "mixture_glm": _of_data(mixture_glm, _check_model, DATA_ARGUMENTS, FIT_ARGUMENTS),
-    "mixture_of_experts": _of_data(mixture_of_experts, _check_model, DATA_ARGUMENTS),
+    "mixture_of_experts": _of_data(mixture_of_experts, _check_model, DATA_ARGUMENTS, answered=()),
     "sample": _of_data(
         sample_without_compiler,
         answers.check_tree,
@@ -318,6 +347,7 @@ CALLS: dict[str, st.SearchStrategy[Call]] = {
         _check_comparison,
         DATA_ARGUMENTS,
         FIT_ARGUMENTS,
+        answered=(),
         **QUICK,
         n_starts=1,
         draws=2,

@@ -45,6 +45,20 @@ def test_statistics_by_hand() -> None:
     assert_array_equal(result.drop_losses, [np.inf])
 
 
+def test_statistics_of_huge_slopes_by_hand() -> None:
+    """A Poisson mean at its bound, m = exp(300), and counts of zero: u^2 - V = m^2 - m.
+
+    Rows (1, 1) and (-1, 1) have C = 2 m I and M = (m - 1) C, so that the eigenvalues are m. The
+    squares of the whitened rows are 1 / 2m, a row sum of variances is
+    2 m^4 (1 / m) (1 / 2m) = m^2, and the edge 2 m; m^4 is no number.
+    """
+    rows = LikelihoodRows(np.array([[1.0], [-1.0]]), np.zeros(2), np.ones(2))
+    parameters = MixtureParameters(np.zeros((1, 1)), np.full(1, 400.0), np.ones(1))
+    result = split_statistics(get_family("poisson"), rows, parameters, n_directions=2)
+    assert_allclose(result.eigenvalues, np.exp([[300.0, 300.0]]), rtol=1e-6)
+    assert_allclose(result.noise_edges, [2 * np.exp(300.0)], rtol=1e-6)
+
+
 @each_family
 def test_true_mixture_shows_no_misfit(name: str, link: str, rng: np.random.Generator) -> None:
     problem = make_problem(name, link, rng, n_obs=4000, with_extras=False)

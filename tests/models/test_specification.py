@@ -155,6 +155,14 @@ def test_component_without_slopes_is_warned_about(data: Any) -> None:
     assert np.all(values["standardised_scale"] > 0)
 
 
+def test_more_components_than_columns_may_be_without_slopes() -> None:
+    rows = simulate_mixture(50, 1, 1, family="poisson", random_seed=1)
+    flat = (np.zeros((1, 3)), np.zeros(3), np.full(3, 1 / 3))
+    with pytest.warns(ConvergenceWarning, match=r"components \[0, 1, 2\] of the start"):
+        specification = specified(rows, n_components=3, init=flat)
+    assert_allclose(specification.anchors, 1.0)
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 

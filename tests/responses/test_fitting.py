@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,19 @@ def test_recovery_in_standard_errors(
         assert np.abs((found - true) / error).max() < 5.0
     # Not by errors that are large: a zero estimate is far from the truth in the same units.
     assert np.abs(data.truth.coefficients / errors.coefficients[:, order]).max() > 8.0
+
+
+@pytest.mark.parametrize("error", [1e-20, 0.1, 1e4])
+def test_errors_of_dispersions_are_relative(error: float, rng: np.random.Generator) -> None:
+    """The vector has logarithms, of which one that is hardly known has an error of thousands."""
+    data = simulate_joint("gaussian", 60, 2, [0.65, 0.35], 2, rng, dispersion=0.4)
+    fit = fit_joint(data, "gaussian")
+    given = replace(fit, covariance=error**2 * np.eye(fit.layout.size))
+    errors = given.standard_errors
+    assert fit.dispersion is not None
+    assert errors.dispersion is not None
+    np.testing.assert_allclose(errors.dispersion, error * fit.dispersion)
+    np.testing.assert_allclose(errors.biases, error)
 
 
 def test_a_family_for_each_response(rng: np.random.Generator) -> None:

@@ -53,6 +53,35 @@ def at(fit: JointFit, tree: Any, draw: int) -> JointFit:
     )
 
 
+def test_immense_rows_belong_to_the_nearer_component() -> None:
+    fit = mixed()[2]
+    there = replace(
+        fit, coefficients=np.array([[[1.0, 0.0], [3.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    )
+    X = np.array([[1e199, 0.0], [1e199, 0.0]])
+    rows = np.array([[1.2e199, 1.0], [2.9e199, 1.0]])
+    assert_array_equal(there.predict_membership(X, rows), np.eye(2))
+    assert np.isfinite(there.score(X, rows))
+    tree = there.to_datatree(draws=2, random_seed=1)
+    coefficient: Any = tree["posterior"]["coefficient"]
+    coefficient[...] = there.coefficients
+    assert_array_equal(predict_membership(tree, X, rows, average=True), np.eye(2))
+
+
+def test_rows_whose_predictors_overflow_are_refused() -> None:
+    X, y, fit = mixed()
+    message = "`X` must have rows whose linear predictors are below"
+    steep = replace(fit, coefficients=np.full_like(fit.coefficients, 1e9))
+    for use in (
+        lambda: steep.predict(1e300 * X),
+        lambda: steep.predict_membership(1e300 * X, y),
+        lambda: steep.log_densities(1e300 * X, y),
+        lambda: predict_membership(fit.to_datatree(draws=2, random_seed=1), 1e307 * X, y),
+    ):
+        with pytest.raises(ValueError, match=message):
+            use()
+
+
 @pytest.mark.parametrize("make", [mixed, classes])
 def test_each_draw_is_a_fit(make: Any) -> None:
     X, y, fit = make()

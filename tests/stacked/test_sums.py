@@ -15,6 +15,7 @@ from moment_init.stacked import sums as sums_module
 from moment_init.stacked.hermite_basis import hermite_basis
 from moment_init.stacked.noise import estimate_noise
 from moment_init.stacked.projection import project, quadratic_part
+from moment_init.stacked.rows import _whitening_map
 from moment_init.stacked.sums import LowOrders, sum_low_orders
 from moment_init.stacked.third_order import third_order_moments
 from tests.population import FloatArray
@@ -249,3 +250,11 @@ def test_kronecker_noise_is_the_product_of_its_factors(
     dense = replace(noise, covariance=product)
     lower = rng.standard_normal((vectors.shape[0], 6, 2))
     assert_allclose(noise.solve_lower(lower), dense.solve_lower(lower), rtol=1e-6, atol=1e-8)
+
+
+def test_constant_functions_are_left_out() -> None:
+    """Of three functions the second is constant; the others have correlation one half."""
+    covariance = np.array([[4.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
+    found = _whitening_map(covariance)
+    assert_allclose(found.T @ covariance @ found, np.eye(2), atol=1e-12)
+    assert_allclose(found[1], 0.0, atol=1e-12)
