@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from moment_init.em.first_steps import joined
 from moment_init.em.problem import EMProblem
@@ -104,8 +105,11 @@ def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
     if rows.group_starts is not None:  # whose density has the weights of its rows
         is_zero = np.logical_and.reduceat(is_zero, rows.group_starts)
         weight = np.ones(rows.n_units)
+    if not is_zero.any():
+        return []
     density = unit_log_likelihood(problem.family, rows, parameters)
-    if weight[is_zero] @ np.exp(-density[is_zero]) <= weight.sum():
+    # in logarithms: a zero may be as unlikely as any number
+    if logsumexp(-density[is_zero], b=weight[is_zero]) <= np.log(weight.sum()):
         return []
     level = parameters.weights @ parameters.biases - LOWERED
     moves = []

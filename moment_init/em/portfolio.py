@@ -136,6 +136,9 @@ def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
         _temper(portfolio)
     if options.use_moves and portfolio.best is agreed:
         _try_moves(portfolio, "zeros", propose_zeros)
+    # a binary response says so little that all starts may end a few units below the best
+    if options.use_moves and portfolio.best is agreed and portfolio.problem.family.has_binary_rows:
+        _try_moves(portfolio, "moves", propose_moves)
     # curves in few dimensions cross, few units tell maxima hardly apart: there starts err alike
     are_alike = (
         portfolio.problem.rows.n_features <= FEW_FEATURES or n_units < FEW_UNITS_PER_PARAMETER
