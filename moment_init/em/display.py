@@ -1,24 +1,24 @@
 """How a fit is printed: a column a component, standard errors in brackets."""
 
-from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.component_tables import ComponentTable, estimate_cells
 from moment_init.em.information import StandardErrors
 
 if TYPE_CHECKING:
     from moment_init.em.result import EMFit
 
-__all__ = ["fit_to_html", "fit_to_text"]
+__all__ = ["fit_table"]
 
 FloatArray = NDArray[np.float64]
 Rows = list[tuple[str, list[str]]]
 
 
-def fit_to_text(fit: "EMFit") -> str:
-    """Print a fit.
+def fit_table(fit: "EMFit") -> ComponentTable:
+    """Arrange what is printed of a fit.
 
     Parameters
     ----------
@@ -27,52 +27,10 @@ def fit_to_text(fit: "EMFit") -> str:
 
     Returns
     -------
-    str
-        A title, the table, criteria, how many starts agree, and warnings.
+    ComponentTable
+        A title, the parameters, criteria, how many starts agree, and warnings.
     """
-    rows = _rows(fit)
-    names = max(len(name) for name, _ in rows)
-    heads = [f"component {j}" for j in range(fit.n_components)]
-    widths = [
-        2 + max(len(head), *(len(cells[j]) for _, cells in rows)) for j, head in enumerate(heads)
-    ]
-    table = [("", heads), *rows]
-    lines = [
-        f"{name:<{names}}"
-        + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        for name, cells in table
-    ]
-    notes = [f"! {warning}" for warning in fit.warnings]
-    return "\n".join([_title(fit), *lines, _criteria(fit), _agreement(fit), *notes])
-
-
-def fit_to_html(fit: "EMFit") -> str:
-    """Print a fit for a notebook.
-
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-
-    Returns
-    -------
-    str
-        The same as HTML.
-    """
-    head = "".join(f"<th>component {j}</th>" for j in range(fit.n_components))
-    cell = '<td style="text-align: right; font-variant-numeric: tabular-nums">'
-    body = "".join(
-        f'<tr><th style="text-align: left">{escape(name)}</th>'
-        + "".join(f"{cell}{value}</td>" for value in cells)
-        + "</tr>"
-        for name, cells in _rows(fit)
-    )
-    notes = "".join(f"<li>{escape(warning)}</li>" for warning in fit.warnings)
-    return (
-        f"<p>{escape(_title(fit))}</p><table><tr><th></th>{head}</tr>{body}</table>"
-        f"<p>{escape(_criteria(fit))}<br>{escape(_agreement(fit))}</p>"
-        + (f"<ul>{notes}</ul>" if notes else "")
-    )
+    return ComponentTable(_title(fit), _rows(fit), [_criteria(fit), _agreement(fit)], fit.warnings)
 
 
 def _title(fit: "EMFit") -> str:
@@ -132,19 +90,9 @@ def _spread_rows(fit: "EMFit", errors: StandardErrors) -> Rows:
 
 def _block(names: tuple[str, ...], values: FloatArray, errors: FloatArray) -> Rows:
     return [
-        (name, [_cell(value, error) for value, error in zip(row, row_errors, strict=True)])
+        (name, estimate_cells(row, row_errors))
         for name, row, row_errors in zip(names, values, errors, strict=True)
     ]
-
-
-def _cell(value: float, error: float) -> str:
-    """Estimate and standard error to the decimals that the error leaves; `held` if it is zero."""
-    if np.isnan(error):
-        return f"{value:.4g} (nan)"
-    if error == 0.0:
-        return "0" if value == 0.0 else f"{value:.4g} (held)"
-    decimals = int(np.clip(1 - np.floor(np.log10(error)), 0, 12))  # two digits of the error
-    return f"{value:.{decimals}f} ({error:.{decimals}f})"
 
 
 def _counted(number: int, noun: str) -> str:

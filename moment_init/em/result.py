@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from moment_init.arguments import RandomSeed
 from moment_init.em.datatree import fit_to_datatree
-from moment_init.em.display import fit_to_html, fit_to_text
+from moment_init.em.display import fit_table
 from moment_init.em.gate_information import gated_standard_errors
 from moment_init.em.information import LaplaceApproximation, StandardErrors, standard_errors_of
 from moment_init.em.prediction import (
@@ -386,8 +386,8 @@ class EMFit:
 
     def __repr__(self) -> str:
         """Table of parameters with standard errors, a column a component."""
-        return fit_to_text(self)
+        return fit_table(self).to_text()
 
     def _repr_html_(self) -> str:
         """Same table for a notebook."""
-        return fit_to_html(self)
+        return fit_table(self).to_html()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from moment_init.component_tables import ComponentTable
 from moment_init.formulas import FormulaDesign
 from moment_init.responses.datatree import library
 from moment_init.responses.kinds import Categorical, ResponseKind
@@ -167,20 +168,28 @@ class JointEstimate:
             dataset.attrs = {**library(), **dataset.attrs}
         return xarray.DataTree.from_dict(groups)
 
-    def __repr__(self) -> str:
-        """A line a component: weight, error of the direction, scales of all responses."""
+    def _table(self) -> ComponentTable:
         what = f"{len(self.kind.outcome_names)} outcomes, {self.family} ({self.link})"
-        lines = [
+        title = (
             f"JointEstimate: {self.n_components} components, {len(self.feature_names)} features, "
             f"{what}, {self.n_obs} rows, status {self.status}"
+        )
+        rows = [
+            (f"direction: {name}", [f"{value:+.3f}" for value in values])
+            for name, values in zip(self.feature_names, self.directions, strict=True)
         ]
-        for j in range(self.n_components):
-            scales = ", ".join(
-                f"{name} {scale:+.3f}"
-                for name, scale in zip(self.response_names, self.scales[j], strict=True)
-            )
-            lines.append(
-                f"component {j}: weight {self.weights[j]:.3f}, direction within "
-                f"{self.standard_errors[j]:.1f} degrees, scales {scales}"
-            )
-        return "\n".join([*lines, *(f"! {warning}" for warning in self.warnings)])
+        rows.append(("  within degrees", [f"{error:.1f}" for error in self.standard_errors]))
+        rows += [
+            (f"scale: {name}", [f"{value:+.3f}" for value in values])
+            for name, values in zip(self.response_names, self.scales.T, strict=True)
+        ]
+        rows.append(("weight", [f"{weight:.3f}" for weight in self.weights]))
+        return ComponentTable(title, rows, [], self.warnings)
+
+    def __repr__(self) -> str:
+        """Table of directions with their errors, scales of all responses, and weights."""
+        return self._table().to_text()
+
+    def _repr_html_(self) -> str:
+        """Same table for a notebook."""
+        return self._table().to_html()

@@ -11,7 +11,7 @@ from moment_init.data import validate_sample_weight
 from moment_init.em.start_records import StartRecord, count_best, tabulate_starts
 from moment_init.formulas import FormulaDesign, reads_design
 from moment_init.responses.datatree import fit_to_datatree
-from moment_init.responses.display import fit_to_text
+from moment_init.responses.display import fit_table
 from moment_init.responses.kinds import ResponseKind
 from moment_init.responses.parameters import JointParameters, Layout
 from moment_init.responses.prediction import matched_inputs, rows_of
@@ -390,4 +390,8 @@ class JointFit:
 
     def __repr__(self) -> str:
         """Tables of the parameters with standard errors, one for each response."""
-        return fit_to_text(self)
+        return fit_table(self).to_text()
+
+    def _repr_html_(self) -> str:
+        """Same tables for a notebook."""
+        return fit_table(self).to_html()

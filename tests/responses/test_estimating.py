@@ -71,6 +71,10 @@ def test_moments_alone_hold_their_directions(rng: np.random.Generator) -> None:
     assert polished.log_likelihood > bare.log_likelihood
     angles = angles_in_degrees(bare.directions, data.truth.coefficients[:, :, 0])
     assert angles.max() < 20.0
+    lines = repr(polished).splitlines()
+    assert lines[0].startswith("JointEstimate: 2 components, 4 features, 3 outcomes, gaussian")
+    assert lines[-1] == f"{'weight':<16}" + "".join(f"{w:>13.3f}" for w in polished.weights)
+    assert polished._repr_html_().count("<td") == 2 * (len(lines) - 2)
     same = estimate_joint(data, "gaussian", 2)
     np.testing.assert_array_equal(same.directions, polished.directions)
 

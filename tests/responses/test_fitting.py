@@ -225,6 +225,9 @@ def test_names_and_tables(rng: np.random.Generator) -> None:
     assert "3 classes" in text
     assert "car:" in text
     assert "bus:" not in text
+    html = fit._repr_html_()
+    assert html.count("<tr>") == len(text.splitlines()) - 3  # title, criteria, starts
+    assert '<th style="text-align: left">  income</th>' in html
     np.testing.assert_allclose(fit.predict(frame).sum(axis=1), 1.0)
     assert fit.starts_table.shape[0] == len(fit.starts)
     assert fit.share_of_best is None or 0.0 <= fit.share_of_best <= 1.0
