@@ -30,6 +30,7 @@ from pytensor.link.numba.dispatch.basic import (
 )
 from pytensor.link.utils import fgraph_to_python
 
+from moment_init.compiler_flags import changed_flags
 from moment_init.models.kernels import jit_options
 from moment_init.notices import changed_filters
 
@@ -305,7 +306,7 @@ class GraphCompiler:
             if key is not None and key in self._converted:
                 return self._converted[key]
             # Without its cache PyTensor wraps nothing around a node.
-            with config.change_flags(numba__cache=False):
+            with changed_flags(numba__cache=False):
                 function = numba_funcify(op, node=node, **options)
             if key is not None:
                 self._converted[key] = function

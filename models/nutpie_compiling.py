@@ -19,11 +19,11 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from nutpie import compile_pymc
 from pymc.pytensorf import compile as compile_graph
-from pytensor.configdefaults import config
 from pytensor.gradient import grad
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 
+from moment_init.compiler_flags import changed_flags
 from moment_init.models.graph_callbacks import DataTable, FlatPoint, GraphCompiler
 
 __all__ = ["compile_model", "compiling_once"]
@@ -168,7 +168,7 @@ def compile_model(
         if model.rvs_to_transforms.get(variable) is not None
     ]
     # The length of a dim is a graph as well; there is nothing to gain from compiled code for it.
-    with config.change_flags(mode="FAST_COMPILE", cxx=""):
+    with changed_flags(mode="FAST_COMPILE", cxx=""):
         dims, coords = compile_pymc._prepare_dims_and_coords(
             model, (names, slices, shapes), transformed
         )
@@ -196,7 +196,7 @@ def compile_model(
 
 def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
     """Functions of the unconstrained values, whose shapes are known and so part of the graphs."""
-    with config.change_flags(cxx=""):  # as for the dims
+    with changed_flags(cxx=""):
         computed = compile_pymc._compute_shapes(model)
     shapes = {name: tuple(int(length) for length in shape) for name, shape in computed.items()}
     values = [model.rvs_to_values[variable] for variable in model.free_RVs]

@@ -29,7 +29,7 @@ from moment_init.membership_draws import (
     posterior_of,
     read_draws,
 )
-from moment_init.predictor_sizes import require_finite_predictors
+from moment_init.predictor_sizes import require_finite_offset, require_finite_predictors
 from moment_init.responses.membership import has_responses, joint_membership
 from moment_init.stored_rows import stored_rows
 
@@ -220,6 +220,7 @@ def _rows_before_response(
 
 def _require_finite(rows: LikelihoodRows, draws: MixtureDraws) -> None:
     """Raise for rows whose predictors or logits would overflow under a draw."""
+    require_finite_offset(rows.offset)
     if draws.experts is not None:
         slopes = np.moveaxis(draws.experts.coefficients, -1, 0)
         require_finite_predictors(read_block(rows.Z, slice(None)), slopes, "X")

@@ -117,9 +117,9 @@ def free_variables(model: "pymc.Model") -> dict[str, ModelVariable]:
     dict of str to ModelVariable
         The variables by name, in the model's order.
     """
-    from pytensor.configdefaults import config  # a model has it imported already
+    from moment_init.compiler_flags import changed_flags  # imports PyTensor, as a model has
 
-    with config.change_flags(cxx=""):  # compiled code for a few numbers would cost seconds once
+    with changed_flags(cxx=""):
         shapes = model.eval_rv_shapes()
     result = {}
     for variable in model.free_RVs:

@@ -41,8 +41,8 @@ STRETCH = 3.0
 between a component of typical scale and one that separates its rows."""
 
 LOWERED = 4.0
-"""By how much the predictor of a component that shall have zeros alone is below the mean of all:
-its mean is then a fiftieth."""
+"""By how much the predictor of a component that shall have zeros alone is below all others at the
+mean of the inputs: its mean is then a fiftieth of theirs."""
 
 _REFIT_STEPS = 5
 """EM steps of a single component that is planted on given rows."""
@@ -78,7 +78,7 @@ def propose_moves(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
 def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
     r"""Mixtures of counts in which one component has zeros alone, where there are too many zeros.
 
-    Lindsay's (1983) gradient function says whether a component that is always zero would raise the
+    Lindsay's gradient function [1]_ says whether a component that is always zero would raise the
     likelihood:
 
     .. math:: \sum_{i: y_i = 0} v_i / f(y_i \mid x_i) - \sum_i v_i > 0.
@@ -97,6 +97,11 @@ def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
     list of MixtureParameters
         One for each component that may become it; none for responses that are not counts, and where
         zeros are as many as the mixture expects.
+
+    References
+    ----------
+    .. [1] Lindsay (1983), The geometry of mixture likelihoods: a general theory, Annals of
+       Statistics 11, 86-94.
     """
     rows = problem.rows
     if parameters.n_components == 1 or not problem.family.has_unlimited_counts:
@@ -111,7 +116,7 @@ def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
     # in logarithms: a zero may be as unlikely as any number
     if logsumexp(-density[is_zero], b=weight[is_zero]) <= np.log(weight.sum()):
         return []
-    level = parameters.weights @ parameters.biases - LOWERED
+    level = parameters.biases.min() - LOWERED
     moves = []
     for j in range(parameters.n_components):
         coefficients, biases = parameters.coefficients.copy(), parameters.biases.copy()

@@ -1,7 +1,8 @@
 """The portfolio: starts of several origins, ranked by short runs, and moves between them.
 
 Cheap and likely routes come first. A search ends when starts of two kinds have reached the best
-maximum and no move leaves it, or when its routes are used up.
+maximum and no move leaves it, when a round of routes and moves finds nothing better than a maximum
+inside all bounds, or when the routes are used up.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ __all__ = ["PortfolioOptions", "search"]
 
 FloatArray = NDArray[np.float64]
 Route = tuple[str, Callable[[Portfolio], None]]
-Proposals = Callable[[EMProblem, MixtureParameters], list[MixtureParameters]]
+MoveProposals = Callable[[EMProblem, MixtureParameters], list[MixtureParameters]]
 
 EARLY_MOMENT_UNITS = 10_000
 """With so many units moments cost less than a run of EM, and come early; with fewer they come when
@@ -69,8 +70,9 @@ class PortfolioOptions:
     Parameters
     ----------
     use_tensor, use_splits, use_subsets, use_peeling, use_moves, use_tempering : bool
-        Starts from moments, from growth by splits, from small subsets of rows, by peeling; moves
-        that drop, split and replant; tempered runs.
+        Starts from moments, from growth by splits (with deviations held together too), from small
+        subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
+        zeros; runs that are tempered, or released from equal deviations.
     n_random : int
         Random starts before the wide growth, and again after it, while kinds disagree.
     """
@@ -132,8 +134,9 @@ def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
         return False
     agreed = portfolio.best
     n_units = _units_per_parameter(portfolio.problem)
-    if options.use_tempering and n_units < MANY_UNITS_PER_PARAMETER:
-        _temper(portfolio)
+    is_held = agreed is not None and bool(agreed.bounds)
+    if options.use_tempering and (is_held or n_units < MANY_UNITS_PER_PARAMETER):
+        _temper(portfolio, is_levelled=is_held)
     if options.use_moves and portfolio.best is agreed:
         _try_moves(portfolio, "zeros", propose_zeros)
     # a binary response says so little that all starts may end a few units below the best
@@ -162,12 +165,12 @@ def _move(portfolio: Portfolio, options: PortfolioOptions) -> None:
         _try_moves(portfolio, "moves", propose_moves)
 
 
-def _try_moves(portfolio: Portfolio, origin: str, proposals: Proposals) -> None:
+def _try_moves(portfolio: Portfolio, origin: str, proposals: MoveProposals) -> None:
     propose = partial(proposals, portfolio.problem)
     portfolio.attempt(origin, partial(Portfolio.move, origin=origin, propose=propose))
 
 
-def _temper(portfolio: Portfolio, *, is_levelled: bool = False) -> None:
+def _temper(portfolio: Portfolio, *, is_levelled: bool) -> None:
     route = partial(Portfolio.temper, temperatures=TEMPERATURES, is_levelled=is_levelled)
     portfolio.attempt("tempering", route)
 

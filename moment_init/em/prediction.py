@@ -28,7 +28,7 @@ from moment_init.likelihood.posterior import (
     unit_log_likelihood,
 )
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.predictor_sizes import require_finite_predictors
+from moment_init.predictor_sizes import require_finite_offset, require_finite_predictors
 
 if TYPE_CHECKING:
     from moment_init.em.result import EMFit
@@ -83,7 +83,7 @@ def predicted_mean(
     Raises
     ------
     ValueError
-        For an unknown kind, wrong shapes or columns, or missing values.
+        For an unknown kind, wrong shapes or columns, missing values, or predictors that overflow.
     """
     if kind not in ("mean", "components"):
         raise ValueError(
@@ -93,10 +93,11 @@ def predicted_mean(
     features = match_columns(X, fit.feature_names, "X")
     n_obs = len(features)
     covariates = _centred_gate(fit, gating, n_obs, None)  # checked for both kinds
-    _require_finite(fit, features, covariates)
+    known = None if offset is None else validate_row_vector(offset, "offset", n_obs)
+    _require_finite(fit, features, covariates, known)
     eta = features @ fit.coefficients + fit.biases
-    if offset is not None:
-        eta += validate_row_vector(offset, "offset", n_obs)[:, None]
+    if known is not None:
+        eta += known[:, None]
     means = family.link.mean(eta)
     trials = validate_n_trials(n_trials, family, n_obs)
     if trials is not None:
@@ -146,7 +147,7 @@ def membership(
         groups=groups,
         sample_weight=sample_weight,
     )
-    _require_finite(fit, rows.Z, rows.gate)
+    _require_finite(fit, rows.Z, rows.gate, rows.offset)
     family = get_family(fit.family, fit.link)
     return in_users_order(responsibilities(family, rows, logit_parameters(fit)), order)
 
@@ -168,7 +169,7 @@ def unit_scores(fit: "EMFit", rows: LikelihoodRows) -> tuple[FloatArray, FloatAr
     weights : numpy.ndarray, shape (n_units,)
         Sample weights of rows; ones for groups, whose rows are weighted inside.
     """
-    _require_finite(fit, rows.Z, rows.gate)
+    _require_finite(fit, rows.Z, rows.gate, rows.offset)
     family = get_family(fit.family, fit.link)
     values = unit_log_likelihood(family, rows, logit_parameters(fit))
     if fit.gate_means is not None:
@@ -392,8 +393,11 @@ def _centred_gate(
         return centred if fit.gate_means is None else gate_statistics(centred)
 
 
-def _require_finite(fit: "EMFit", features: Any, covariates: FloatArray | None) -> None:
+def _require_finite(
+    fit: "EMFit", features: Any, covariates: FloatArray | None, offset: FloatArray | None
+) -> None:
     """Raise for rows whose predictors or logits would overflow."""
+    require_finite_offset(offset)
     require_finite_predictors(features, fit.coefficients, "X")
     slopes = logit_parameters(fit).gate
     if covariates is not None and slopes is not None:

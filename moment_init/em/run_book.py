@@ -228,6 +228,7 @@ class Portfolio:
         """
         if self.best is None or origin in self.tried:
             return False
+        self.tried.add(origin)  # should it break down
         end, n_moves = improve(
             self.climb, propose, self.best, tolerance=FINISH_TOLERANCE, min_gain=MIN_GAIN
         )

@@ -11,7 +11,7 @@ from moment_init.em.prediction import PredictionKind, rows_for
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.membership_draws import family_of, posterior_of, read_draws
 from moment_init.predictive import PosteriorDraws, draw_log_likelihoods
-from moment_init.predictor_sizes import require_finite_predictors
+from moment_init.predictor_sizes import require_finite_offset, require_finite_predictors
 
 if TYPE_CHECKING:
     import xarray
@@ -165,6 +165,7 @@ def _rows(
     if y is not None:
         family.validate_response(rows.y, trials)
     inputs = np.asarray(rows.Z)
+    require_finite_offset(rows.offset)
     require_finite_predictors(inputs, np.moveaxis(draws.coefficients, 1, 0), "X")
     if draws.gate is not None and rows.gate is not None:
         require_finite_predictors(rows.gate, np.moveaxis(draws.gate, 1, 0), "gating")

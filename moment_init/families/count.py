@@ -207,6 +207,8 @@ class NegativeBinomial(Family):
 
 def _poisson_kernel(y: FloatArray, eta: FloatArray, mean: FloatArray) -> FloatArray:
     """Evaluate y eta - exp(eta), given the bounded exponential; no gain beyond its bound."""
+    if not np.max(eta, initial=0.0) > LARGEST_LOG_MEAN:
+        return np.asarray(y * eta - mean)
     return y * np.minimum(eta, LARGEST_LOG_MEAN) - kept_in_order(mean, eta)
 
 

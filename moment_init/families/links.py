@@ -75,7 +75,7 @@ def kept_in_order(bounded: FloatArray, exponent: FloatArray) -> FloatArray:
     """Let bounded exponentials go on growing, by the logarithm of what the bound has cut off.
 
     Of two components that are both far off a response, the nearer one is then still told by its
-    density.
+    density. Derivatives of densities stay those of the bounded exponential.
 
     Parameters
     ----------
@@ -98,6 +98,7 @@ def bounded_square(deviation: FloatArray) -> FloatArray:
     """Square without overflow, but let larger deviations have larger values.
 
     Beyond 1e140 the function goes on by its logarithm, with the slope that it has there.
+    Derivatives of densities stay those of the square.
 
     Parameters
     ----------

@@ -178,7 +178,8 @@ class TiedPoint:
         Returns
         -------
         System
-            The derivatives; both matrices are made definite along the redundant entries.
+            The derivatives; unless directions are held, both matrices are made definite along the
+            redundant entries.
         """
         sums = sum_rows(self.problem, self.parameters.free) if has_information else self._light_sums
         jacobian = self.places.jacobian(self.parameters)

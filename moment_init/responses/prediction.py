@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.em.prediction import match_columns
-from moment_init.predictor_sizes import require_finite_predictors
+from moment_init.predictor_sizes import require_finite_offset, require_finite_predictors
 from moment_init.responses.columns import columns_of_fit
 from moment_init.responses.data import CLASSES, refuse_arguments, validate_rows
 from moment_init.responses.kinds import Categorical, ResponseKind, SeparateResponses
@@ -68,14 +68,10 @@ def matched_inputs(
     require_finite_predictors(features, fit.coefficients, "X")
     n_obs, n_responses = len(features), len(fit.kind.families)
     missing = np.full((n_responses, n_obs), np.nan)
-    ones = np.ones(n_obs)
-    return JointRows(
-        features,
-        missing,
-        ones,
-        by_response(offset, "offset", n_obs, n_responses),
-        validate_trials(n_trials, fit.kind, n_obs),
-    )
+    known = by_response(offset, "offset", n_obs, n_responses)
+    require_finite_offset(known)
+    trials = validate_trials(n_trials, fit.kind, n_obs)
+    return JointRows(features, missing, np.ones(n_obs), known, trials)
 
 
 def rows_of(
@@ -115,4 +111,5 @@ def rows_of(
         raise TypeError(f"unknown kind of responses, {type(fit.kind).__name__}")
     columns = columns_of_fit(y, fit.kind.names)
     data = validate_rows(features, columns, fit.kind, offset=offset, n_trials=n_trials)
+    require_finite_offset(data.offset)
     return JointRows(data.X, data.y, data.sample_weight, data.offset, data.n_trials)

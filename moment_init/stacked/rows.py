@@ -22,6 +22,10 @@ RowIndex = slice | NDArray[np.intp]
 # single row of the tails would then stand out of the noise of all others as a direction does.
 SMALLEST_FUNCTION_SHARE = 1e-2
 
+# Share of its mean square below which the variance of a function, a difference of sums over rows,
+# is their rounding.
+CONSTANT_SHARE = 1e-12
+
 # So many rows are copied in an order that spreads them evenly over the parts of a jackknife, which
 # are then single runs of rows; with more rows the several runs of each part are long enough.
 FEW_ROWS = 2**15
@@ -222,7 +226,7 @@ def fit_stacked_rows(
     )
     mean = value_sums.sum(axis=0) / totals.sum()
     covariance = products.sum(axis=0) / totals.sum() - np.outer(mean, mean)
-    function_map = _whitening_map(covariance)
+    function_map = _whitening_map(covariance, mean)
     centred = cross - mean[:, None] * x_sums[:, None, :]
     whitened = np.einsum("kfd,fm->kmd", centred, function_map)
     first = raw.whiten(whitened.reshape(-1, n_features).T).T.reshape(whitened.shape)
@@ -261,11 +265,14 @@ def _raw_rows(
     )
 
 
-def _whitening_map(covariance: FloatArray) -> FloatArray:
+def _whitening_map(covariance: FloatArray, mean: FloatArray) -> FloatArray:
     """Matrix W with W' C W = I on all but the nearly constant directions of the functions."""
-    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    deviations[deviations == 0.0] = 1.0  # a constant function has correlations of zero: left out
-    correlation = covariance / np.outer(deviations, deviations)
+    variances = np.diag(covariance)
+    # of a constant function the variance is rounding of its square, of either sign: left out
+    varies = variances > CONSTANT_SHARE * (np.maximum(variances, 0.0) + mean**2)
+    deviations = np.where(varies, np.sqrt(np.where(varies, variances, 1.0)), 1.0)
+    both = np.outer(varies, varies)
+    correlation = np.where(both, covariance, 0.0) / np.outer(deviations, deviations)
     values, vectors = np.linalg.eigh(correlation)
     is_kept = values > SMALLEST_FUNCTION_SHARE * values[-1]
     return np.asarray(vectors[:, is_kept] / np.sqrt(values[is_kept]) / deviations[:, None])

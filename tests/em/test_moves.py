@@ -337,12 +337,15 @@ def test_a_stricter_ratio_of_the_caller_is_kept(rng: np.random.Generator) -> Non
 
 @pytest.mark.parametrize("index", [2, 5])
 def test_narrow_components_do_not_mislead_the_search(index: int) -> None:
-    """150 rows for each 31 coefficients, inputs with heavy tails: 3 % of random starts find it."""
+    """150 rows for each 31 coefficients, inputs with heavy tails: 3 % of random starts find it.
+
+    Growth with deviations held together leads to the first, release from them to the second.
+    """
     mixture = replace(GAUNTLET[3], inputs=standardised_inputs("t5"))
     data = draw(mixture, 52009, index)
     truth = fit_em(data.X, data.y, 4, family="gaussian", init=truth_of(data))
     found = fit_em(data.X, data.y, 4, family="gaussian", random_seed=index)
-    assert found.log_likelihood > truth.log_likelihood - 1.0
+    assert found.log_likelihood > truth.log_likelihood - 0.1
 
 
 def test_a_maximum_of_binary_rows_that_starts_miss_alike_is_found() -> None:

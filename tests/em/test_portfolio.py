@@ -123,6 +123,56 @@ def test_start_that_is_recognised_vouches_for_the_best(rng: np.random.Generator)
     assert len(book.maxima) == 1
 
 
+@pytest.mark.parametrize(("bounds", "n_rounds"), [((), 2), (("deviation of component 1",), 3)])
+def test_a_maximum_on_a_bound_does_not_end_a_search(
+    bounds: tuple[str, ...],
+    n_rounds: int,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second round finds nothing better: that is the end for a maximum inside all bounds."""
+    problem = pose(make_problem("gaussian", "identity", rng))
+    run = replace(problem.climb(random_assignment(problem, rng), max_steps=1), bounds=bounds)
+    taken: list[int] = []
+
+    def route(book: Portfolio, number: int) -> None:
+        taken.append(number)
+        book.best = run
+
+    rounds = [[("random 1", partial(route, number=number))] for number in range(3)]
+    monkeypatch.setattr(module, "_rounds", lambda *_: iter(rounds))
+    monkeypatch.setattr(module, "_move", lambda *_: None)
+    search(problem, list, rng)
+    assert taken == list(range(n_rounds))
+
+
+@pytest.mark.parametrize("bounds", [(), ("deviation of component 1",)])
+def test_agreement_on_a_bound_is_released_from_equal_deviations(
+    bounds: tuple[str, ...], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = pose(make_problem("gaussian", "identity", rng))
+    run = replace(problem.climb(random_assignment(problem, rng), max_steps=1), bounds=bounds)
+    asked: list[bool] = []
+    monkeypatch.setattr(
+        Portfolio, "temper", lambda self, *, is_levelled, **_: asked.append(is_levelled)
+    )
+    monkeypatch.setattr(module, "_move", lambda *_: None)
+    book = Portfolio(problem, best=run, witnesses={"random", "splits"})
+    assert module._is_agreed(book, PortfolioOptions())
+    assert asked == [bool(bounds)]
+
+
+def test_moves_that_break_down_are_not_tried_again(posed: Posed) -> None:
+    def propose(at: MixtureParameters) -> list[MixtureParameters]:
+        raise FloatingPointError("overflow")
+
+    book = Portfolio(posed.problem)
+    book.finish("random 1", random_assignment(posed.problem, np.random.default_rng(1)))
+    for _ in range(2):
+        book.attempt("moves", partial(Portfolio.move, origin="moves", propose=propose))
+    assert [record.status for record in book.records].count(StartStatus.FAILED) == 1
+
+
 def test_ways_out_of_a_maximum_are_tried_once(posed: Posed) -> None:
     calls: list[float] = []
 

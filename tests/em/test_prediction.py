@@ -145,7 +145,7 @@ def test_membership_by_hand(poisson: Fitted) -> None:
 
 
 def test_membership_of_immense_rows_by_hand(gaussian: Fitted) -> None:
-    """Predictors 1e199 and 3e199 of a response 1e199 or 2.9e199; residuals in equal deviations."""
+    """Predictors 1e199 and 3e199, responses 1.2e199 and 2.9e199; deviations are equal."""
     fit = known_fit(
         gaussian,
         coefficients=np.array([[1.0, 3.0], [0.0, 0.0], [0.0, 0.0]]),
@@ -163,7 +163,7 @@ def test_membership_of_immense_rows_by_hand(gaussian: Fitted) -> None:
 def test_rows_whose_predictors_overflow_are_refused(gaussian: Fitted, gated: Fitted) -> None:
     X = np.tile([1e307, 1e307, 0.0], (2, 1))
     fit = known_fit(gaussian, coefficients=np.array([[90.0, -90.0], [-90.0, 90.0], [1.0, 1.0]]))
-    message = r"`X` must have rows whose linear predictors are below 1e\+300; got .* in row 0"
+    message = r"`X` must have rows whose linear predictors are below 1e\+280; got .* in row 0"
     with pytest.raises(ValueError, match=message):
         fit.predict(X)
     for use in (fit.predict_membership, fit.score):
@@ -318,3 +318,22 @@ def test_wrong_arguments_are_named(poisson: Fitted, gated: Fitted) -> None:
         )
     with pytest.raises(ValueError, match="`groups` must have shape"):
         poisson.fit.score(X, y, groups=["a"])
+
+
+@pytest.mark.parametrize("family", [("poisson", "log"), ("gaussian", "identity")])
+@pytest.mark.parametrize("size", [1e290, -1e308])
+def test_offsets_that_overflow_are_refused_by_name(
+    family: tuple[str, str], size: float, rng: np.random.Generator
+) -> None:
+    drawn = make_fit(*family, rng)
+    offset = np.zeros(len(drawn.y))
+    offset[3] = size
+    message = r"`offset` must be between -1e\+280 and 1e\+280; got .* in row 3"
+    with pytest.raises(ValueError, match=message):
+        drawn.fit.predict(drawn.X, offset=offset)
+    for use in (drawn.fit.predict_membership, drawn.fit.score):
+        with pytest.raises(ValueError, match=message):
+            use(drawn.X, drawn.y, offset=offset)
+    offset[3] = -1e270  # far, and yet a number
+    found = drawn.fit.predict_membership(drawn.X, drawn.y, offset=offset)
+    assert_allclose(found.sum(axis=1), 1.0)

@@ -255,6 +255,21 @@ def test_kronecker_noise_is_the_product_of_its_factors(
 def test_constant_functions_are_left_out() -> None:
     """Of three functions the second is constant; the others have correlation one half."""
     covariance = np.array([[4.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
-    found = _whitening_map(covariance)
+    found = _whitening_map(covariance, np.array([1.0, 0.3, -2.0]))
     assert_allclose(found.T @ covariance @ found, np.eye(2), atol=1e-12)
     assert_allclose(found[1], 0.0, atol=1e-12)
+
+
+def test_the_variance_of_a_constant_is_rounding(rng: np.random.Generator) -> None:
+    """Sums over weighted rows leave it of the size of 1e-17 and of either sign."""
+    signs = set()
+    for own in rng.spawn(40):
+        weights = own.uniform(size=500)
+        values = np.column_stack([own.standard_normal(500), np.full(500, 0.3)])
+        mean = weights @ values / weights.sum()
+        covariance = (values * weights[:, None]).T @ values / weights.sum() - np.outer(mean, mean)
+        signs.add(np.sign(covariance[1, 1]))
+        found = _whitening_map(covariance, mean)
+        assert found.shape == (2, 1)
+        assert found[1, 0] == 0.0
+    assert 1.0 in signs
