@@ -269,11 +269,20 @@ def _count_row(y: float, n_trials: float) -> tuple[float, float]:
 
 
 @jitable
+def _kept_in_order(bounded: float, exponent: float) -> float:
+    """As `moment_init.families.links.kept_in_order`, of one number."""
+    if exponent <= LARGEST_LOG_MEAN:
+        return bounded
+    return bounded * (1.0 + math.log1p(exponent - LARGEST_LOG_MEAN))
+
+
+@jitable
 def _poisson(
     y: float, unused: float, eta: float, c0: float, c1: float, c2: float, c3: float
 ) -> tuple[float, float, float]:
-    mean = math.exp(min(eta, LARGEST_LOG_MEAN))
-    return y * eta - mean, y - mean, 0.0
+    near = min(eta, LARGEST_LOG_MEAN)
+    mean = math.exp(near)
+    return y * near - _kept_in_order(mean, eta), y - mean, 0.0
 
 
 @jitable
@@ -333,8 +342,10 @@ def _gamma(
     y: float, log_y: float, eta: float, a: float, constant: float, constant1: float, c3: float
 ) -> tuple[float, float, float]:
     q = log_y - eta
-    excess = math.expm1(min(q, LARGEST_LOG_MEAN))
-    return a * (q - excess) + constant, a * excess, q - excess + constant1
+    near = min(q, LARGEST_LOG_MEAN)
+    excess = math.expm1(near)
+    kernel = near - _kept_in_order(excess, q)
+    return a * kernel + constant, a * excess, kernel + constant1
 
 
 KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
