@@ -195,7 +195,7 @@ def with_level_deviations(problem: EMProblem) -> EMProblem:
     Returns
     -------
     EMProblem
-        With `LEVEL_RATIO` as the smallest ratio.
+        With a smallest ratio of `LEVEL_RATIO`, or the caller's where that is stricter.
     """
     ratio = max(LEVEL_RATIO, problem.min_dispersion_ratio)
     return replace(problem, min_dispersion_ratio=ratio)

@@ -270,9 +270,9 @@ def _whitening_map(covariance: FloatArray, mean: FloatArray) -> FloatArray:
     variances = np.diag(covariance)
     # of a constant function the variance is rounding of its square, of either sign: left out
     varies = variances > CONSTANT_SHARE * (np.maximum(variances, 0.0) + mean**2)
-    deviations = np.where(varies, np.sqrt(np.where(varies, variances, 1.0)), 1.0)
-    both = np.outer(varies, varies)
-    correlation = np.where(both, covariance, 0.0) / np.outer(deviations, deviations)
+    deviations = np.sqrt(np.where(varies, variances, 1.0))
+    shared = np.where(np.outer(varies, varies), covariance, 0.0)
+    correlation = shared / np.outer(deviations, deviations)
     values, vectors = np.linalg.eigh(correlation)
     is_kept = values > SMALLEST_FUNCTION_SHARE * values[-1]
     return np.asarray(vectors[:, is_kept] / np.sqrt(values[is_kept]) / deviations[:, None])
