@@ -1,7 +1,6 @@
 """Data, models and rules of the benchmarks of EM."""
 
 import importlib
-import math
 from pathlib import Path
 from types import ModuleType
 
@@ -41,10 +40,14 @@ def test_published_models_have_the_rows_of_their_files(monkeypatch: pytest.Monke
 def test_starts_needed_worked_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """At p = .9 two starts fail together in .01; at p = .5 it takes log2(100) starts."""
     gauntlet = load("gauntlet", monkeypatch)
-    assert gauntlet.starts_needed(0.9) == pytest.approx(2.0)
-    assert gauntlet.starts_needed(0.5) == pytest.approx(math.log2(100.0))
-    assert gauntlet.starts_needed(1.0) == 1.0
-    assert gauntlet.starts_needed(0.0) == math.inf
+    needed = gauntlet.starts_needed_by_data_set
+    assert needed([20, 20], 20) == 1
+    # One data set of two whose starts succeed half the time: C(2, N) / C(4, N) / 2 fail.
+    assert needed([4, 2], 4, share=0.75) == 1
+    assert needed([4, 2], 4, share=0.9) == 2
+    assert needed([4, 2], 4) == 3
+    # Alike, two starts in three would be 99 % within five; one data set of three never succeeds.
+    assert needed([20, 20, 0], 20) == 21
 
 
 def test_every_mixture_of_the_gauntlet_can_be_drawn(
