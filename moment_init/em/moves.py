@@ -17,7 +17,6 @@ from moment_init.likelihood.splits import propose_drops_and_splits
 
 __all__ = [
     "FEW_FEATURES",
-    "fitted_to_half",
     "levelled",
     "propose_moves",
     "propose_zeros",
@@ -33,9 +32,6 @@ them all from one component."""
 
 TEMPERED_STEPS = 15
 """EM steps on a softened likelihood."""
-
-HALF_CLIMB = {"max_steps": 15, "em_steps": 3, "max_em_steps": 6, "damping": 0.1}
-"""A climb on half of the units: from one maximum into the basin of another, not to its top."""
 
 LEVEL_RATIO = 0.9
 """Smallest ratio of standard deviations while components are held to about the same one."""
@@ -161,37 +157,6 @@ def tempered(
     )
     steps = TEMPERED_STEPS
     return softened.climb(parameters, max_steps=steps, em_steps=steps).parameters
-
-
-def fitted_to_half(
-    problem: EMProblem, parameters: MixtureParameters, rng: np.random.Generator
-) -> MixtureParameters:
-    """A start from a climb on a random half of the units: maxima close in height change places.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    parameters : MixtureParameters
-        A fitted mixture.
-    rng : numpy.random.Generator
-        Source of the half.
-
-    Returns
-    -------
-    MixtureParameters
-        Where the climb ends [1]_.
-
-    References
-    ----------
-    .. [1] Elidan, Ninio, Friedman and Schuurmans (2002), Data perturbation for escaping local
-       maxima in learning, AAAI 18, 132-139.
-    """
-    n_units = problem.rows.n_units
-    half = np.sort(rng.choice(n_units, max(1, n_units // 2), replace=False))
-    # the climb compares log-likelihoods with each other only: any constant will do
-    sample = replace(problem, rows=problem.rows.take(half), constant=0.0)
-    return sample.climb(parameters, **HALF_CLIMB).parameters
 
 
 def levelled(

@@ -16,17 +16,15 @@ from moment_init.em.first_steps import fit_single
 from moment_init.em.growth import GrowthOptions, grow
 from moment_init.em.moves import (
     FEW_FEATURES,
-    fitted_to_half,
     levelled,
     propose_moves,
     propose_zeros,
-    tempered,
     with_level_deviations,
 )
 from moment_init.em.peeling import peel
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import random_assignment
-from moment_init.em.run_book import FINISH, Portfolio, Start, Way
+from moment_init.em.run_book import FINISH, Portfolio, Start
 from moment_init.em.subset_starts import race_subsets
 from moment_init.likelihood.parameters import MixtureParameters
 
@@ -42,9 +40,6 @@ cheaper starts disagree."""
 
 MOMENT_UNITS_PER_PARAMETER = 100
 """With so many units a parameter third moments are more than noise, and are asked before moves."""
-
-HALVES = 4
-"""Random halves of a binary response's rows to which the best maximum is fitted again."""
 
 LARGE_WEIGHT = 0.5
 """Robust regression finds a component that has at least half of the rows."""
@@ -77,7 +72,7 @@ class PortfolioOptions:
     use_tensor, use_splits, use_subsets, use_peeling, use_moves, use_tempering : bool
         Starts from moments, from growth by splits (with deviations held together too), from small
         subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
-        zeros; runs that are tempered, released from equal deviations, or fitted to halves first.
+        zeros; runs that are tempered, or released from equal deviations.
     n_random : int
         Random starts before the wide growth, and again after it, while kinds disagree.
     """
@@ -123,42 +118,36 @@ def search(
         before = portfolio.best
         for origin, route in routes:
             portfolio.attempt(origin, route)
-            if is_simple or _is_agreed(portfolio, rng, options):
+            if is_simple or _is_agreed(portfolio, options):
                 return portfolio
         found = portfolio.best
-        _move(portfolio, rng, options)
+        _move(portfolio, options)
         is_held = found is None or bool(found.bounds)
         if portfolio.best is found and found is before and not is_held:
             break  # neither new starts nor moves found anything better than a maximum of its own
     return portfolio
 
 
-def _is_agreed(portfolio: Portfolio, rng: np.random.Generator, options: PortfolioOptions) -> bool:
+def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
     """Whether two kinds of starts reached the best maximum and no cheap way leads out of it."""
     if len(portfolio.witnesses) < WITNESSES:
         return False
     agreed = portfolio.best
     n_units = _units_per_parameter(portfolio.problem)
-    is_binary = portfolio.problem.family.has_binary_rows
     is_held = agreed is not None and bool(agreed.bounds)
-    if options.use_tempering and (
-        n_units < MANY_UNITS_PER_PARAMETER or (is_held and not is_binary)
-    ):
+    if options.use_tempering and (is_held or n_units < MANY_UNITS_PER_PARAMETER):
         _temper(portfolio, is_levelled=is_held)
     if options.use_moves and portfolio.best is agreed:
         _try_moves(portfolio, "zeros", propose_zeros)
     # a binary response says so little that all starts may end a few units below the best
-    if options.use_moves and portfolio.best is agreed and is_binary:
+    if options.use_moves and portfolio.best is agreed and portfolio.problem.family.has_binary_rows:
         _try_moves(portfolio, "moves", propose_moves)
-    if options.use_tempering and portfolio.best is agreed and is_binary:
-        _halve(portfolio, rng)
-        agreed = portfolio.best  # starts agree on its neighbourhood: halves lead no further
     # curves in few dimensions cross, few units tell maxima hardly apart: there starts err alike
     are_alike = (
         portfolio.problem.rows.n_features <= FEW_FEATURES or n_units < FEW_UNITS_PER_PARAMETER
     )
     if are_alike and portfolio.best is agreed:
-        _move(portfolio, rng, options)
+        _move(portfolio, options)
     return portfolio.best is agreed
 
 
@@ -168,14 +157,12 @@ def _units_per_parameter(problem: EMProblem) -> float:
     return rows.n_units / (size * problem.n_components)
 
 
-def _move(portfolio: Portfolio, rng: np.random.Generator, options: PortfolioOptions) -> None:
+def _move(portfolio: Portfolio, options: PortfolioOptions) -> None:
     if options.use_tempering:
         _temper(portfolio, is_levelled=True)
     if options.use_moves:
         _try_moves(portfolio, "zeros", propose_zeros)
         _try_moves(portfolio, "moves", propose_moves)
-    if options.use_tempering and portfolio.problem.family.has_binary_rows:
-        _halve(portfolio, rng)
 
 
 def _try_moves(portfolio: Portfolio, origin: str, proposals: MoveProposals) -> None:
@@ -184,20 +171,8 @@ def _try_moves(portfolio: Portfolio, origin: str, proposals: MoveProposals) -> N
 
 
 def _temper(portfolio: Portfolio, *, is_levelled: bool) -> None:
-    problem = portfolio.problem
-    ways: dict[str, Way] = {
-        f"temperature {temperature:g}": partial(tempered, problem, temperature=temperature)
-        for temperature in TEMPERATURES
-    }
-    if is_levelled and problem.family.deviation_power is not None:
-        ways["equal deviations"] = partial(levelled, problem, **FINISH)
-    portfolio.attempt("tempering", partial(Portfolio.leave, origin="tempering", ways=ways))
-
-
-def _halve(portfolio: Portfolio, rng: np.random.Generator) -> None:
-    half = partial(fitted_to_half, portfolio.problem, rng=rng)
-    ways = {f"half {number}": half for number in range(HALVES)}
-    portfolio.attempt("halves", partial(Portfolio.leave, origin="halves", ways=ways))
+    route = partial(Portfolio.temper, temperatures=TEMPERATURES, is_levelled=is_levelled)
+    portfolio.attempt("tempering", route)
 
 
 def _rounds(

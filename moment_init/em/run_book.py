@@ -1,11 +1,13 @@
 """The book of a search: runs so far, the best of them, and the maxima that they have reached."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from moment_init.em.moves import levelled, tempered
 from moment_init.em.problem import EMProblem
 from moment_init.em.start_records import BREAKDOWNS, SAME_OPTIMUM, StartRecord, StartStatus
 from moment_init.likelihood.maximise import MaximiseResult
@@ -13,10 +15,9 @@ from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.recognition import KnownMaximum
 from moment_init.likelihood.splits import improve
 
-__all__ = ["FINISH", "RACE", "Portfolio", "Start", "Way"]
+__all__ = ["FINISH", "RACE", "Portfolio", "Start"]
 
 Start = tuple[str, MixtureParameters]
-Way = Callable[[MixtureParameters], MixtureParameters]
 
 RACE = {"max_steps": 10, "em_steps": 3, "max_em_steps": 10}
 """A short run after which starts of one origin are compared."""
@@ -35,8 +36,8 @@ FINISH: dict[str, Any] = {
 }
 """A run to its maximum: EM while it is fast, then Newton."""
 
-MAX_DEPARTURES = 5
-"""Most times that a maximum is left in one round by ways near it; more than two are rare."""
+MAX_TEMPERINGS = 5
+"""Most times that a maximum is left by tempering in one round; two are rare."""
 
 SAME_COMPONENT = 1e-2
 """Components whose parameters differ by less, relative to their size, are one: far below what any
@@ -176,27 +177,34 @@ class Portfolio:
         except BREAKDOWNS as error:
             self.fail(origin, str(error))
 
-    def leave(self, origin: str, ways: Mapping[str, Way]) -> None:
-        """Climb again from points near the best maximum, for as long as that finds a better one.
+    def temper(self, temperatures: Sequence[float], *, is_levelled: bool = False) -> None:
+        """Cool the best maximum from softened likelihoods for as long as that finds a better one.
 
         Parameters
         ----------
-        origin : str
-            Name of the ways.
-        ways : mapping of str to callable
-            Each maps the best mixture to a start; a way is taken once from each maximum.
+        temperatures : sequence of float
+            Inverse powers of the likelihood.
+        is_levelled : bool, default False
+            Whether to release it from equal deviations too, where a family has them.
         """
-        for _ in range(MAX_DEPARTURES):
+        ways: dict[str, Callable[[MixtureParameters], MixtureParameters]] = {
+            f"temperature {temperature:g}": partial(tempered, self.problem, temperature=temperature)
+            for temperature in temperatures
+        }
+        if is_levelled and self.problem.family.deviation_power is not None:
+            ways["equal deviations"] = partial(levelled, self.problem, **FINISH)
+        for _ in range(MAX_TEMPERINGS):
             before = self.best
             if before is None:
                 return
-            for name, way in ways.items():
-                if name in self.tried:
+            for way, soften in ways.items():
+                if way in self.tried:
                     continue
-                self.tried.add(name)
-                end = self.climb(way(before.parameters), target=before.log_likelihood, **FINISH)
+                self.tried.add(way)
+                start = soften(before.parameters)
+                end = self.climb(start, target=before.log_likelihood, **FINISH)
                 if end.log_likelihood > before.log_likelihood + SAME_OPTIMUM:
-                    self.add(origin, end)
+                    self.add("tempering", end)
                     break
             if self.best is before:
                 return

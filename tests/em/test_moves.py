@@ -16,7 +16,6 @@ from moment_init.em.moves import (
     LEVEL_RATIO,
     TEMPERED_STEPS,
     _uncrossed,
-    fitted_to_half,
     levelled,
     propose_moves,
     propose_zeros,
@@ -229,7 +228,7 @@ def test_moves_that_find_nothing_leave_no_record() -> None:
     portfolio.add("truth", posed.problem.climb(posed.truth, **FINISH))
     best = portfolio.best
     assert not portfolio.move("moves", partial(propose_moves, posed.problem))
-    portfolio.leave("tempering", {"2": partial(tempered, posed.problem, temperature=2.0)})
+    portfolio.temper([2.0, 3.5])
     assert portfolio.best is best
     assert [record.origin for record in portfolio.records] == ["truth"]
 
@@ -240,49 +239,11 @@ def test_tempering_of_a_portfolio_is_on_record() -> None:
     portfolio = Portfolio(problem)
     false = problem.climb(held_by_few_rows(problem, FALSE_SEED[1]), **FINISH)
     portfolio.add("false", false)
-    portfolio.leave("tempering", {"2": partial(tempered, problem, temperature=2.0)})
+    portfolio.temper([2.0])
     assert [record.origin for record in portfolio.records] == ["false", "tempering"]
     assert portfolio.witnesses == {"tempering"}
     assert portfolio.best is not None
     assert portfolio.best.log_likelihood > false.log_likelihood + 100.0
-
-
-# --- halves of the rows --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [2, 8])
-def test_halves_lead_from_a_lower_maximum_to_a_higher_one(number: int) -> None:
-    """Where random starts end lower than the truth does; more than one half in six leads higher."""
-    posed = draw_mixture(
-        [number, 3], 3000, 3, (0.6, 0.25, 0.15), family="bernoulli", coefficient_sd=1.5, bias_sd=0.5
-    )
-    problem = posed.problem
-    starts = [random_assignment(problem, np.random.default_rng(index)) for index in range(4)]
-    low = min(
-        (problem.climb(start, **FINISH) for start in starts), key=lambda run: run.log_likelihood
-    )
-    assert problem.climb(posed.truth, **FINISH).log_likelihood > low.log_likelihood + 1.0
-    ends = []
-    for index in range(12):
-        start = fitted_to_half(problem, low.parameters, np.random.default_rng(index))
-        ends.append(problem.climb(start, **FINISH).log_likelihood)
-    assert np.mean(np.array(ends) > low.log_likelihood + 1.0) > 1 / 6
-
-
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-def test_halves_return_to_a_maximum_that_all_rows_hold_up(
-    variant: Variant, rng: np.random.Generator
-) -> None:
-    drawn = make_problem("bernoulli", "logit", rng, n_obs=3000, variant=variant)
-    problem = pose(drawn)
-    best = problem.climb(problem.to_standardised(drawn.truth), **FINISH)
-    start, again = (
-        fitted_to_half(problem, best.parameters, np.random.default_rng(1)) for _ in range(2)
-    )
-    assert_same(start, again, rtol=0.0)
-    assert not np.allclose(start.coefficients, best.parameters.coefficients)
-    end = problem.climb(start, **FINISH)
-    assert_allclose(end.log_likelihood, best.log_likelihood, rtol=0, atol=2e-3)
 
 
 # --- too many zeros ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.testing import assert_allclose
 
 from moment_init.data import validate_data
 from moment_init.em import portfolio as module
+from moment_init.em import run_book
 from moment_init.em.portfolio import PortfolioOptions, search
 from moment_init.em.problem import EMProblem
 from moment_init.em.random_starts import random_assignment
@@ -152,41 +154,12 @@ def test_agreement_on_a_bound_is_released_from_equal_deviations(
     run = replace(problem.climb(random_assignment(problem, rng), max_steps=1), bounds=bounds)
     asked: list[bool] = []
     monkeypatch.setattr(
-        Portfolio, "leave", lambda self, origin, ways: asked.append("equal deviations" in ways)
+        Portfolio, "temper", lambda self, *, is_levelled, **_: asked.append(is_levelled)
     )
     monkeypatch.setattr(module, "_move", lambda *_: None)
     book = Portfolio(problem, best=run, witnesses={"random", "splits"})
-    assert module._is_agreed(book, rng, PortfolioOptions())
+    assert module._is_agreed(book, PortfolioOptions())
     assert asked == [bool(bounds)]
-
-
-@pytest.mark.parametrize(
-    ("better", "taken"),
-    [(None, ["moves", "halves"]), ("moves", ["moves"]), ("halves", ["moves", "halves"])],
-)
-def test_agreement_about_binary_rows_is_tried_by_moves_and_halves(
-    better: str | None,
-    taken: list[str],
-    rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What moves find lies elsewhere and reopens the search; what halves find lies near."""
-    problem = pose(make_problem("bernoulli", "logit", rng, n_obs=2000))
-    run = problem.climb(random_assignment(problem, rng), max_steps=1)
-    seen: list[str] = []
-
-    def take(book: Portfolio, origin: str, **_: Any) -> None:
-        seen.append(origin)
-        if origin == better:
-            book.best = replace(run)
-
-    monkeypatch.setattr(Portfolio, "leave", take)
-    monkeypatch.setattr(Portfolio, "move", take)
-    monkeypatch.setattr(module, "FEW_FEATURES", 0)
-    monkeypatch.setattr(module, "MANY_UNITS_PER_PARAMETER", 0)
-    book = Portfolio(problem, best=run, witnesses={"random", "splits"})
-    assert module._is_agreed(book, rng, PortfolioOptions()) == (better != "moves")
-    assert seen == ["zeros", *taken]
 
 
 def test_moves_that_break_down_are_not_tried_again(posed: Posed) -> None:
@@ -226,7 +199,7 @@ def test_race_runs_the_best_to_the_end(rng: np.random.Generator) -> None:
     assert StartStatus.RACED not in statuses[:2]
     assert sorted(origins(book)) == ["random 1", "random 2", "random 3"]
     empty = Portfolio(problem)
-    empty.leave("tempering", {"same": lambda at: at})
+    empty.temper([2.0])
     assert not empty.move("moves", lambda _: [])
     assert empty.records == []
 
@@ -296,25 +269,25 @@ def test_random_starts_alone(posed: Posed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "name"),
+    ("option", "owner", "name"),
     [
-        ("use_moves", "propose_moves"),
-        ("use_moves", "propose_zeros"),
-        ("use_tempering", "tempered"),
-        ("use_tempering", "levelled"),
+        ("use_moves", module, "propose_moves"),
+        ("use_moves", module, "propose_zeros"),
+        ("use_tempering", run_book, "tempered"),
+        ("use_tempering", run_book, "levelled"),
     ],
 )
 def test_moves_and_tempering_can_be_switched_off(
-    option: str, name: str, posed: Posed, monkeypatch: pytest.MonkeyPatch
+    option: str, owner: ModuleType, name: str, posed: Posed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    original = getattr(module, name)
+    original = getattr(owner, name)
 
     def counted(*arguments: Any, **options: Any) -> Any:
         calls.append(name)
         return original(*arguments, **options)
 
-    monkeypatch.setattr(module, name, counted)
+    monkeypatch.setattr(owner, name, counted)
     options = replace(NOTHING, n_random=1)
     run_search(posed.problem, options)
     assert calls == []
@@ -403,7 +376,7 @@ def test_moves_that_break_down_leave_the_best(
         raise FloatingPointError("overflow")
 
     monkeypatch.setattr(module, "propose_moves", failing)
-    monkeypatch.setattr(module, "tempered", failing)
+    monkeypatch.setattr(run_book, "tempered", failing)
     found = run_search(
         posed.problem, replace(NOTHING, n_random=1, use_moves=True, use_tempering=True)
     )
