@@ -60,9 +60,10 @@ class ComparedRows:
     @property
     def unit_weights(self) -> FloatArray:
         """How often each unit counts: sample weights of rows; ones for groups, weighted inside."""
-        if self.checked.groups is None:
+        codes = group_codes(self.checked.groups)
+        if codes is None:
             return self.checked.sample_weight
-        return np.ones(self.n_units)
+        return (np.bincount(codes, self.checked.sample_weight) > 0.0).astype(np.float64)
 
     @property
     def has_unequal_weights(self) -> bool:

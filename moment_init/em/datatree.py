@@ -108,8 +108,7 @@ def fit_to_datatree(
     if X is not None:
         rows, order = rows_for(fit, X, y, **data)
         values = _draw_log_likelihoods(fit, rows, parameters, gates)
-        weights = rows.sample_weight if rows.group_starts is None else np.ones(rows.n_units)
-        stats["lp"] = (("chain", "draw"), (values @ weights)[None])
+        stats["lp"] = (("chain", "draw"), (values @ rows.unit_weights)[None])
         unit, labels = unit_coordinate(rows, order, data.get("groups"))
         groups["log_likelihood"] = xarray.Dataset(
             {"y": (("chain", "draw", unit), values[None])}, {**_sampling(draws), unit: labels}

@@ -50,7 +50,7 @@ from moment_init.results import MomentEstimate
 from moment_init.row_sources.em_rows import (
     assemble_anywhere,
     counted_covariates,
-    counted_numbers,
+    counted_rows,
     moment_starts,
     require_supported_fit,
     searched_rows,
@@ -242,7 +242,7 @@ def fit_em(
     )
     ratio = validate_dispersion_ratio(min_dispersion_ratio)
     rng = make_generator(random_seed)
-    counted = counted_numbers(given)
+    counted = counted_rows(given)
     with single_threaded_blas():
         problem = pose_em(
             data,
@@ -275,13 +275,13 @@ def _fit_gaussian_gate(
     init: Any,
     options: FitOptions,
     rng: np.random.Generator,
-    counted: NDArray[np.intp],
+    counted: NDArray[np.bool_],
 ) -> tuple[EMFit, MaximiseResult]:
     """Run what `init` asks for with a Gaussian gate: the fit, and the end of its best start."""
     gated = GatedProblem.of(problem)
     require_rows(gated.base, problem.n_components * gate_size(problem.rows.n_gate))
     if not isinstance(init, str):
-        found = run_gated_given(gated, init, options, counted)
+        found = run_gated_given(gated, init, options, counted, data.feature_names)
     elif init == "random":
         found = run_gated_random(gated, options, rng)
     else:
@@ -312,11 +312,13 @@ def _run_starts(
     init: Any,
     options: FitOptions,
     rng: np.random.Generator,
-    counted: NDArray[np.intp],
+    counted: NDArray[np.bool_],
 ) -> tuple[Portfolio, MaximiseResult]:
     """Run what `init` asks for: every start, and the end of the best."""
     if not isinstance(init, str):
-        portfolio = run_given(problem, given_starts(problem, init, counted), options)
+        portfolio = run_given(
+            problem, given_starts(problem, init, counted, data.feature_names), options
+        )
     elif init == "random":
         portfolio = run_random(problem, options, rng)
     elif options.max_iter == 0:

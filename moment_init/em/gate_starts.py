@@ -129,7 +129,11 @@ class GatedSearch:
 
 
 def run_gated_given(
-    gated: GatedProblem, init: Any, options: FitOptions, counted: NDArray[np.intp]
+    gated: GatedProblem,
+    init: Any,
+    options: FitOptions,
+    counted: NDArray[np.bool_],
+    feature_names: tuple[str, ...],
 ) -> GatedSearch:
     """Climb from what a user gives.
 
@@ -141,8 +145,10 @@ def run_gated_given(
         What was given; without a Gaussian gate it gets that of its responsibilities.
     options : FitOptions
         How long runs may be.
-    counted : numpy.ndarray of int
+    counted : numpy.ndarray of bool, shape (n_obs,)
         Which of the user's rows the problem has.
+    feature_names : tuple of str
+        Names of the columns.
 
     Returns
     -------
@@ -151,9 +157,11 @@ def run_gated_given(
     """
     search = GatedSearch(gated)
     if isinstance(init, EMFit) and init.gate_means is not None:
-        search.run("given", lambda: _from_gated_fit(gated, init, counted), **options.run)
+        search.run(
+            "given", lambda: _from_gated_fit(gated, init, counted, feature_names), **options.run
+        )
         return search
-    for origin, parameters in given_starts(gated.logit, init, counted):
+    for origin, parameters in given_starts(gated.logit, init, counted, feature_names):
         search.run(origin, _starter(gated, parameters), **options.run)
     return search
 
@@ -320,10 +328,12 @@ def _cluster_shares(gated: GatedProblem, rng: np.random.Generator) -> FloatArray
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def _from_gated_fit(gated: GatedProblem, fit: EMFit, counted: NDArray[np.intp]) -> GatedMixture:
+def _from_gated_fit(
+    gated: GatedProblem, fit: EMFit, counted: NDArray[np.bool_], feature_names: tuple[str, ...]
+) -> GatedMixture:
     """Experts, weights and gate of a fit; its gate is left out if it has other covariates."""
     gate = fit.gaussian_gate
-    mixture = given_starts(gated.base, fit, counted)[0][1]
+    mixture = given_starts(gated.base, fit, counted, feature_names)[0][1]
     if gate is None or gate.n_gate != len(gated.pooled_root):
         return gated.start_from(mixture)
     mean, scales = gated.coordinates.mean, gated.coordinates.scales

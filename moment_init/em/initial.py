@@ -25,7 +25,10 @@ _EXPECTED = (
 
 
 def given_starts(
-    problem: EMProblem, init: Any, counted: NDArray[np.intp] | None = None
+    problem: EMProblem,
+    init: Any,
+    counted: NDArray[np.bool_] | None = None,
+    feature_names: tuple[str, ...] | None = None,
 ) -> list[Start]:
     """Turn what was given into starts.
 
@@ -35,8 +38,10 @@ def given_starts(
         The problem.
     init : MomentEstimate, EMFit, tuple of arrays, or array
         What was given.
-    counted : numpy.ndarray of int, optional
+    counted : numpy.ndarray of bool, shape (n_obs,), optional
         Which of the user's rows the problem has, for responsibilities; all of them by default.
+    feature_names : tuple of str, optional
+        Names of the columns: a fit to the same ones in another order is matched by name.
 
     Returns
     -------
@@ -53,7 +58,7 @@ def given_starts(
     if isinstance(init, MomentEstimate):
         return _from_estimate(problem, init)
     if isinstance(init, EMFit):
-        return [("given", _standardised(problem, _from_fit(problem, init)))]
+        return [("given", _standardised(problem, _from_fit(problem, init, feature_names)))]
     if isinstance(init, tuple | list) and len(init) in (3, 4):
         return [("given", _standardised(problem, _from_arrays(init)))]
     if hasattr(init, "__array__"):
@@ -81,11 +86,25 @@ def _from_estimate(problem: EMProblem, estimate: MomentEstimate) -> list[Start]:
     return starts
 
 
-def _from_fit(problem: EMProblem, fit: EMFit) -> MixtureParameters:
-    """Parameters of a fit; without its gate where the problem has none."""
+def _from_fit(
+    problem: EMProblem, fit: EMFit, feature_names: tuple[str, ...] | None
+) -> MixtureParameters:
+    """Parameters of a fit for these columns; without its gate where the problem has none.
+
+    Weights that are held go to the components of a fit by size: its order is by weight, no label.
+    """
+    parameters = fit.parameters
     if problem.rows.gate is None:
-        return replace(fit.centred_parameters, gate=None)
-    return fit.parameters
+        parameters = replace(fit.centred_parameters, gate=None)
+    own, held = fit.feature_names, problem.restrictions.weights
+    if feature_names is not None and sorted(own) == sorted(feature_names):
+        order = [own.index(name) for name in feature_names]
+        parameters = replace(parameters, coefficients=parameters.coefficients[order])
+    if held is not None and len(held) == parameters.n_components:
+        by_size = np.empty(len(held), dtype=np.intp)
+        by_size[np.argsort(held, kind="stable")] = np.argsort(parameters.weights, kind="stable")
+        parameters = parameters.reorder(by_size)
+    return parameters
 
 
 def _from_arrays(arrays: tuple[Any, ...] | list[Any]) -> MixtureParameters:
@@ -102,7 +121,7 @@ def _from_arrays(arrays: tuple[Any, ...] | list[Any]) -> MixtureParameters:
 
 
 def _from_responsibilities(
-    problem: EMProblem, shares: NDArray[np.generic], counted: NDArray[np.intp] | None
+    problem: EMProblem, shares: NDArray[np.generic], counted: NDArray[np.bool_] | None
 ) -> MixtureParameters:
     shares = _checked_shares(problem, shares, counted)
     ordered = shares[slice(None) if problem.order is None else problem.order]
@@ -118,19 +137,17 @@ def _from_responsibilities(
 
 
 def _checked_shares(
-    problem: EMProblem, shares: NDArray[np.generic], counted: NDArray[np.intp] | None
+    problem: EMProblem, shares: NDArray[np.generic], counted: NDArray[np.bool_] | None
 ) -> FloatArray:
     """Responsibilities of the rows that count, each row's sum one."""
-    n_obs, r = problem.rows.n_obs, problem.n_components
-    if counted is not None and shares.ndim == 2 and len(shares) > len(counted):
-        shares = shares[counted]
+    n_obs, r = problem.rows.n_obs if counted is None else len(counted), problem.n_components
     is_numeric = shares.dtype.kind in "biuf"
     if shares.shape != (n_obs, r) or not is_numeric or not np.all(np.isfinite(shares)):
         raise ValueError(
             f"{_EXPECTED}; got an array of shape {shares.shape} and type {shares.dtype} where "
             f"({n_obs}, {r}) with finite entries is needed."
         )
-    values = shares.astype(np.float64)
+    values = shares.astype(np.float64)[slice(None) if counted is None else counted]
     totals = values.sum(axis=1, keepdims=True)
     if values.min() < 0.0 or totals.min() <= 0.0 or values.sum(axis=0).min() <= 0.0:
         raise ValueError(

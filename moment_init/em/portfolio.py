@@ -6,7 +6,7 @@ inside all bounds, or when the routes are used up.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -193,6 +193,9 @@ def _rounds(
         wide = [("splits", partial(_by_splits, growth=WIDE_GROWTH))]
         if problem.family.deviation_power is not None:
             wide.append(("splits", _by_levelled_splits))
+    ungated: list[Route] = []
+    if options.use_splits and problem.rows.gate is not None:
+        ungated = [("splits ungated", _by_ungated_splits)]
     peeling: list[Route] = []
     if options.use_peeling and not problem.family.has_binary_rows:
         peeling = [("peeling", _by_peeling)]
@@ -211,7 +214,7 @@ def _rounds(
     asked, later = [], late
     if _units_per_parameter(problem) >= MOMENT_UNITS_PER_PARAMETER:
         asked, later = late, []
-    yield [*lean, *early, *peeling, *random(1), *asked]
+    yield [*lean, *ungated, *early, *peeling, *random(1), *asked]
     yield [*later, *random(1 + options.n_random)]
     yield [*wide, *random(1 + 2 * options.n_random)]
 
@@ -219,6 +222,14 @@ def _rounds(
 def _by_splits(portfolio: Portfolio, growth: GrowthOptions) -> None:
     grown = grow(portfolio.problem, growth)
     portfolio.race([("splits", run.parameters) for run in grown])
+
+
+def _by_ungated_splits(portfolio: Portfolio) -> None:
+    """Grow and fit without a gate: a gated mixture contains it, and shall not end below."""
+    gated = portfolio.problem
+    base = replace(gated, rows=replace(gated.rows, gate=None), gate_coordinates=None)
+    (grown,) = grow(base, LEAN_GROWTH)
+    portfolio.finish("splits ungated", base.climb(grown.parameters, **FINISH).parameters)
 
 
 def _by_levelled_splits(portfolio: Portfolio) -> None:

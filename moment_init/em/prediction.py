@@ -167,15 +167,15 @@ def unit_scores(fit: "EMFit", rows: LikelihoodRows) -> tuple[FloatArray, FloatAr
     values : numpy.ndarray, shape (n_units,)
         Log densities.
     weights : numpy.ndarray, shape (n_units,)
-        Sample weights of rows; ones for groups, whose rows are weighted inside.
+        Sample weights of rows; ones for groups, whose rows are weighted inside, zero for a group
+        without weight.
     """
     _require_finite(fit, rows.Z, rows.gate, rows.offset)
     family = get_family(fit.family, fit.link)
     values = unit_log_likelihood(family, rows, logit_parameters(fit))
     if fit.gate_means is not None:
         values = values + unit_gate_log_likelihood(rows, logit_parameters(fit))
-    is_grouped = rows.group_starts is not None
-    return values, np.ones(len(values)) if is_grouped else rows.sample_weight
+    return values, rows.unit_weights
 
 
 def logit_parameters(fit: "EMFit") -> MixtureParameters:

@@ -140,7 +140,8 @@ class Portfolio:
         is_degenerate = _is_degenerate(run)
         if run.converged and not is_degenerate:
             self._keep_maximum(run)
-        witness = set() if is_degenerate else {origin.split()[0]}
+        # a run that has stalled may have done so short of the maximum
+        witness = {origin.split()[0]} if run.converged and not is_degenerate else set()
         if self.best is None or run.log_likelihood > self.best.log_likelihood + SAME_OPTIMUM:
             self.best, self.witnesses, self.tried = run, witness, set()
         elif self._is_best(run.log_likelihood):

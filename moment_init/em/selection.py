@@ -177,12 +177,12 @@ def select_components(
     if criterion == "cv":
         folds = _draw_folds(n_obs, units, n_folds, make_generator(random_seed))
     fits, scores = {}, {}
-    for number in numbers:
+    for number in reversed(numbers):  # the largest first: that rows are too few is said at once
         seeds = _seeds(random_seed, 1 + len(folds))
         fits[number] = _fit(rows, number, {**settings, "random_seed": seeds[0]})
         if folds:
             scores[number] = _cross_validate(rows, number, folds, settings, seeds[1:])
-    table = _table(fits, scores)
+    table = _table({number: fits[number] for number in numbers}, scores)
     values = -table["cv_score"] if criterion == "cv" else table[criterion]
     chosen = numbers[int(np.argmin(values.to_numpy()))]
     return ComponentChoice(table, chosen, fits[chosen], criterion)

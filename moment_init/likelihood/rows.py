@@ -88,6 +88,13 @@ class LikelihoodRows:
         """Number of draws of a component that these rows stand for."""
         return self.total_weight if self.group_starts is None else float(self.n_units)
 
+    @property
+    def unit_weights(self) -> FloatArray:
+        """How many draws of a component each unit stands for; none if its rows have no weight."""
+        if self.group_starts is None:
+            return self.sample_weight
+        return (np.add.reduceat(self.sample_weight, self.group_starts) > 0.0).astype(np.float64)
+
     def rows_of(self, units: slice) -> slice:
         """Rows of a block of units.
 

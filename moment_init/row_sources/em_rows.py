@@ -35,7 +35,7 @@ from moment_init.stacked_result import low_order_moments
 __all__ = [
     "assemble_anywhere",
     "counted_covariates",
-    "counted_numbers",
+    "counted_rows",
     "moment_starts",
     "require_supported_fit",
     "searched_rows",
@@ -99,8 +99,8 @@ def searched_rows(given: RegressionData, n_components: int) -> RegressionData:
     return given.take(np.arange(given.n_obs))
 
 
-def counted_numbers(given: RegressionData) -> IndexArray:
-    """Numbers of the rows that count.
+def counted_rows(given: RegressionData) -> NDArray[np.bool_]:
+    """Which of the rows count.
 
     Parameters
     ----------
@@ -109,15 +109,15 @@ def counted_numbers(given: RegressionData) -> IndexArray:
 
     Returns
     -------
-    numpy.ndarray of int, shape (n_counted,)
-        The numbers; none of rows that are elsewhere, where no start needs them.
+    numpy.ndarray of bool, shape (n_obs,)
+        Whether each has a weight; empty for rows that are elsewhere, where no start needs them.
     """
     if source_of(given.X) is not None:
-        return np.zeros(0, dtype=np.intp)
-    return np.flatnonzero(given.sample_weight)
+        return np.zeros(0, dtype=np.bool_)
+    return np.asarray(given.sample_weight != 0.0)
 
 
-def counted_covariates(covariates: Any, data: RegressionData, counted: IndexArray) -> Any:
+def counted_covariates(covariates: Any, data: RegressionData, counted: NDArray[np.bool_]) -> Any:
     """Gating covariates of the rows that count.
 
     Parameters
@@ -126,8 +126,8 @@ def counted_covariates(covariates: Any, data: RegressionData, counted: IndexArra
         Those of all rows.
     data : RegressionData
         The rows that count.
-    counted : numpy.ndarray of int, shape (n_counted,)
-        Their numbers.
+    counted : numpy.ndarray of bool, shape (n_obs,)
+        Which rows these are.
 
     Returns
     -------

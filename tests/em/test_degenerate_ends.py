@@ -1,5 +1,7 @@
 """Ends that are no ordinary maximum: copies of components, separated gates, large counts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from moment_init import Status, fit_em, simulate_mixture
 from moment_init.data import validate_data
 from moment_init.em.posing import pose_em, validate_restrictions
 from moment_init.em.run_book import Portfolio
+from moment_init.likelihood.climbing import Ending
 from moment_init.likelihood.parameters import MixtureParameters
 
 
@@ -16,12 +19,14 @@ def test_copies_of_a_component_are_no_witness(rng: np.random.Generator) -> None:
     problem = pose_em(data, 2).prepared()
     copies = MixtureParameters(np.full((2, 2), 0.3), np.zeros(2), np.array([0.6, 0.4]))
     apart = MixtureParameters(np.array([[0.3, 0.4], [0.3, 0.2]]), np.zeros(2), np.full(2, 0.5))
-    portfolio = Portfolio(problem)
-    portfolio.add("splits", problem.climb(copies, max_steps=0))
-    assert portfolio.witnesses == set()
-    portfolio = Portfolio(problem)
-    portfolio.add("splits", problem.climb(apart, max_steps=0))
-    assert portfolio.witnesses == {"splits"}
+    for start, ending, witnesses in (
+        (copies, Ending.CONVERGED, set()),
+        (apart, Ending.STALLED, set()),  # it may have done so short of the maximum
+        (apart, Ending.CONVERGED, {"splits"}),
+    ):
+        portfolio = Portfolio(problem)
+        portfolio.add("splits", replace(problem.climb(start, max_steps=0), ending=ending))
+        assert portfolio.witnesses == witnesses
 
 
 @pytest.mark.parametrize("random_seed", range(3))

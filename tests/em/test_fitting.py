@@ -207,6 +207,22 @@ def test_bare_start_where_moments_do_not_apply(rng: np.random.Generator) -> None
     assert [start.origin for start in fit.starts] == ["splits"]
 
 
+@pytest.mark.parametrize("index", range(3, 6))
+def test_a_gate_does_not_end_below_the_mixture_without_it(index: int) -> None:
+    """Of the last data growth with a gate ended on a bound of the gate, 2.8 too low."""
+    rng = np.random.default_rng(index)
+    X = rng.standard_normal((300, 2))
+    is_first, gating = rng.random(300) < 0.6, rng.standard_normal(300)
+    eta = np.where(is_first, 1.0 + X[:, 0], -1.0 - X[:, 1])
+    y = (rng.random(300) < 1.0 / (1.0 + np.exp(-eta))).astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        plain = fit_em(X, y, 2, random_seed=1)
+        nested = fit_em(X, y, 2, gating=gating, init=plain)
+        gated = fit_em(X, y, 2, gating=gating, random_seed=1)
+    assert gated.log_likelihood > max(plain.log_likelihood, nested.log_likelihood) - 0.01
+
+
 def test_few_iterations_are_said_to_be_few(rng: np.random.Generator) -> None:
     problem = make_problem("poisson", "log", rng, n_obs=400, with_extras=False)
     start = (np.zeros((3, 2)), [0.5, -0.5], [0.5, 0.5])

@@ -78,9 +78,9 @@ def test_responsibilities_of_groups_and_of_rows_that_count(rng: np.random.Genera
     """Those of the rows that count are taken; a group has their mean, wherever its rows stand."""
     drawn = make_problem("poisson", "log", rng, n_obs=120, with_extras=False)
     groups = rng.integers(30, size=120)
-    counted = np.flatnonzero(rng.random(120) < 0.8)
+    counted = rng.random(120) < 0.8
     data = validate_data(drawn.rows.Z, drawn.rows.y, family="poisson", groups=groups)
-    problem = pose_em(data.take(counted), 2)
+    problem = pose_em(data.take(np.flatnonzero(counted)), 2)
     shares = rng.dirichlet([1.0, 1.0], 120)
     ((_, start),) = given_starts(problem, shares, counted)
     means = pd.DataFrame(shares[counted]).groupby(groups[counted]).transform("mean").to_numpy()
@@ -88,6 +88,30 @@ def test_responsibilities_of_groups_and_of_rows_that_count(rng: np.random.Genera
     assert_allclose(start.coefficients, again.coefficients, rtol=1e-10)
     by_group = pd.DataFrame(shares[counted]).groupby(groups[counted]).mean()
     assert_allclose(start.weights, by_group.mean().to_numpy())
+
+
+@pytest.mark.parametrize("n_more", [-1, 1])
+def test_responsibilities_of_other_rows_are_refused(n_more: int, rng: np.random.Generator) -> None:
+    """More than there are rows would be cut to the first of them, which may be others."""
+    problem = pose("poisson", rng)
+    n_obs = problem.rows.n_obs
+    with pytest.raises(ValueError, match=rf"got an array of shape \({n_obs + n_more}, 2\)"):
+        given_starts(problem, np.full((n_obs + n_more, 2), 0.5), np.ones(n_obs, dtype=bool))
+
+
+def test_a_fit_is_matched_by_names_and_by_held_weights(rng: np.random.Generator) -> None:
+    data = simulate_mixture(400, 2, 2, family="poisson", weights=[0.7, 0.3], random_seed=rng)
+    X = pd.DataFrame(data.X, columns=["a", "b"])
+    fit = fit_em(X, data.y, 2, family="poisson", random_seed=1)
+    for columns in (["b", "a"], ["a", "b"]):
+        again = fit_em(X[columns], data.y, 2, family="poisson", init=fit)
+        assert_allclose(again.history[0], fit.log_likelihood, rtol=1e-12)
+    renamed = X.rename(columns={"a": "c"})  # by position, as of an array
+    again = fit_em(renamed, data.y, 2, family="poisson", init=fit)
+    assert_allclose(again.history[0], fit.log_likelihood, rtol=1e-12)
+    held = sorted(fit.weights)  # the smaller first; a fit has the larger first
+    again = fit_em(X, data.y, 2, family="poisson", init=fit, fixed_weights=held)
+    assert_allclose(again.history[0], fit.log_likelihood, rtol=1e-12)
 
 
 def test_labels_are_kept_where_weights_are_held(rng: np.random.Generator) -> None:

@@ -68,6 +68,7 @@ def test_bookkeeping_by_hand(rng: np.random.Generator) -> None:
     """Two maxima at -100 and -90, each found again within .01, and a run that ends between them."""
     problem = pose(make_problem("gaussian", "identity", rng))
     run = problem.climb(random_assignment(problem, rng), max_steps=1)
+    run = replace(run, ending=Ending.CONVERGED)
     book = Portfolio(problem)
     seen = []
     for origin, value in (

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from moment_init import fit_em
 from moment_init.em.result import EMFit
 from moment_init.likelihood.parameters import MixtureParameters
 from tests.em_fits import GATE_NAMES, NAMES, Fitted, make_fit, refit
@@ -173,6 +174,16 @@ def test_rows_whose_predictors_overflow_are_refused(gaussian: Fitted, gated: Fit
     steep = known_fit(gated, gate=1e3 * np.asarray(gated.fit.gate))
     with pytest.raises(ValueError, match="`gating` must have rows whose linear predictors"):
         steep.predict(gated.X[:2], gating=gating)
+
+
+def test_groups_without_weight_do_not_count(rng: np.random.Generator) -> None:
+    X, groups = rng.standard_normal((300, 2)), np.repeat(np.arange(60), 5)
+    y = rng.poisson(np.exp(0.5 * X[:, 0]))
+    weight = np.where(groups < 10, 0.0, 1.0)
+    fit = fit_em(X, y, 2, family="poisson", groups=groups, sample_weight=weight, random_seed=1)
+    assert fit.n_units == 50
+    score = fit.score(X, y, groups=groups, sample_weight=weight)
+    assert_allclose(score, fit.log_likelihood / 50, rtol=1e-12)
 
 
 def test_score_weighs_rows(poisson: Fitted) -> None:
