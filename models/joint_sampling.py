@@ -13,7 +13,12 @@ from moment_init.model_variables import StartCheck, free_variables, pick_at_rand
 from moment_init.models.joint_building import build_joint_model
 from moment_init.models.joint_specification import JointSpecification, specify_joint
 from moment_init.models.joint_tree import finish_joint_tree
-from moment_init.models.sampling import SamplingOptions, compiling_of, sampler_arguments
+from moment_init.models.sampling import (
+    SamplingOptions,
+    compiling_of,
+    require_known_arguments,
+    sampler_arguments,
+)
 from moment_init.responses.datatree import draw_parameters
 
 __all__ = ["sample_joint"]
@@ -88,6 +93,7 @@ def sample_joint(
             f"{method!r}. `fit_em(...).to_datatree()` has draws of the normal approximation."
         )
     validate_run(draws, tune, chains)
+    require_known_arguments(pm_sample_kwargs or {}, "nuts")
     rng = make_generator(random_seed)
     specification = specify_joint(
         X,

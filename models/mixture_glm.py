@@ -125,8 +125,10 @@ def mixture_glm(
 
     ``pm.sample`` adds its own jitter to the start, which can undo it: use `moment_init.sample`, or
     ``pm.sample(compile_kwargs={"jitter_rvs": set()})``. Chains that all start near one mode cannot
-    show another one. PyMC does not copy models with initial values (``pm.do``, ``pm.observe``):
-    for these set them to None with ``model.set_initval``.
+    show another one. PyMC does not copy models with initial values, as ``pm.do``, ``pm.observe``,
+    ``model.copy()``, ``pm.compute_log_likelihood`` and ``pm.compute_log_prior`` do: before these,
+    ``for variable in model.free_RVs: model.set_initval(variable, None)``. The tree of
+    `moment_init.sample` has log-likelihoods already.
 
     With `groups` the log-likelihood of a group stands in its first row and zero in the others:
     take log-likelihoods from `moment_init.sample`, which has one for each group, for ``az.loo``.

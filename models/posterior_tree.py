@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import xarray
+from numpy.typing import NDArray
 
 from moment_init.alignment import align_components
+from moment_init.data import RegressionData
 from moment_init.exceptions import WeakSignalWarning
 from moment_init.models.specification import Directions, Specification
 from moment_init.notices import notify
-from moment_init.predictive import PosteriorDraws, draw_responses
+from moment_init.predictive import PosteriorDraws, draw_responses, response_dtype
 from moment_init.results import MomentEstimate
 from moment_init.start_values import DIMS
 from moment_init.stored_rows import log_likelihood_group
@@ -77,13 +79,21 @@ def header_tree(specification: Specification) -> xarray.DataTree:
         constant["gating"] = (("obs", "gate_feature"), specification.gating)
         coords["gate_feature"] = list(specification.gate_coordinates.names)
     groups = {
-        "observed_data": xarray.Dataset({"y": ("obs", data.y)}, obs),
+        "observed_data": xarray.Dataset({"y": ("obs", _as_responses(data))}, obs),
         "constant_data": xarray.Dataset(constant, coords),
         "moment_init": _own_group(specification),
     }
     for dataset in groups.values():
         dataset.attrs = _library() | dataset.attrs
     return xarray.DataTree.from_dict(groups)
+
+
+def _as_responses(data: RegressionData) -> NDArray[Any]:
+    """The responses, in the type of replicated ones where it holds them."""
+    dtype = response_dtype(data)
+    if dtype is np.float64 or np.any(data.y > np.iinfo(dtype).max // 2):
+        return data.y
+    return data.y.astype(dtype)
 
 
 def _own_group(specification: Specification) -> xarray.Dataset:

@@ -297,10 +297,20 @@ class PriorBook:
         if given is None:
             return default()
         variable = _register(given, prior, name, dims)
-        if variable.type.ndim != len(dims):
+        if not hasattr(variable, "type"):
+            raise TypeError(
+                f"`priors`: {prior!r} must return the variable that it makes; got "
+                f"{type(variable).__name__}. Return it from the callable."
+            )
+        sizes = tuple(int(pm.modelcontext(None).dim_lengths[dim].eval()) for dim in dims)
+        shape = variable.type.shape
+        fits = len(shape) == len(sizes) and all(
+            size in (None, wanted) for size, wanted in zip(shape, sizes, strict=True)
+        )
+        if not fits:
             raise ValueError(
-                f"`priors`: {prior!r} must make a variable with the dims {dims}; got one of "
-                f"{variable.type.ndim} dimensions. Pass `dims` on to the distribution."
+                f"`priors`: {prior!r} must make a variable with the dims {dims}, of shape {sizes}; "
+                f"got one of shape {shape}. Pass `dims` on to the distribution."
             )
         return variable
 

@@ -1,6 +1,7 @@
 """Sampling from the start: `sample`'s engine, which needs PyMC."""
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ import numpy as np
 import pymc as pm
 import xarray
 from numpy.typing import NDArray
+from pymc.step_methods.hmc.base_hmc import BaseHMC
 from pytensor.compile.mode import get_mode
 from pytensor.link.jax.linker import JAXLinker
 from pytensor.link.numba.linker import NumbaLinker
@@ -21,11 +23,30 @@ from moment_init.models.model_building import build_model
 from moment_init.models.posterior_tree import ORDER, finish_tree, header_tree
 from moment_init.models.specification import Specification
 
-__all__ = ["SamplingOptions", "compiling_of", "sample_specification", "sampler_arguments"]
+__all__ = [
+    "SamplingOptions",
+    "compiling_of",
+    "require_known_arguments",
+    "sample_specification",
+    "sampler_arguments",
+]
 
 FloatArray = NDArray[np.float64]
 
 _JAX_SAMPLERS = ("numpyro", "blackjax")
+
+_OF_CHAINS = frozenset(
+    {"cores", "discard_tuned_samples", "init", "nuts", "nuts_sampler", "step", "target_accept"}
+)
+"""Arguments of `pymc.sample` that mean something for chains only."""
+
+_OF_PYMC = frozenset(step.name for step in pm.step_methods.STEP_METHODS).union(
+    *(
+        inspect.signature(function).parameters
+        for function in (pm.sample, pm.NUTS.__init__, BaseHMC.__init__)
+    )
+)
+"""Further arguments that `pymc.sample` reads: its own, those of NUTS, and a dict for each step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +79,37 @@ class SamplingOptions:
     posterior_predictive: bool | None
     seeds: tuple[int, int, int]
     pm_sample: Mapping[str, Any]
+
+
+def require_known_arguments(names: Iterable[str], method: str) -> None:
+    """Refuse further arguments that nothing would read: PyMC passes over those it does not know.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of the further arguments of `moment_init.sample`.
+    method : str
+        How it samples.
+
+    Raises
+    ------
+    TypeError
+        For unknown ones, and for those of chains where there are none.
+    """
+    if method != "nuts":
+        foreign = sorted(set(names) & _OF_CHAINS)
+        if foreign:
+            raise TypeError(
+                f"`sample` must not have {', '.join(foreign)} with method={method!r}, which runs "
+                "no chains. Leave it out."
+            )
+        return
+    unknown = sorted(set(names) - _OF_PYMC)
+    if unknown:
+        raise TypeError(
+            f"`sample` must have arguments of its own or of pymc.sample; got {', '.join(unknown)}. "
+            "Check the spelling; arguments of a sampler of its own go into `nuts`, a dict."
+        )
 
 
 def sample_specification(
@@ -165,6 +217,13 @@ def sampler_arguments(
         raise TypeError(
             "`initvals` must be a dict of values by variable, which replace those of the start; "
             f"got {type(own).__name__}. Random variables as values differ between chains."
+        )
+    free = [variable.name for variable in model.free_RVs]
+    strangers = sorted(map(str, set(own) - set(free)))
+    if strangers:
+        raise ValueError(
+            f"`initvals` must name free variables of the model, {', '.join(free)}; got "
+            f"{', '.join(strangers)}. Give standardised values, or start elsewhere by `init`."
         )
     start = draw_start() | dict(own)
     arguments: dict[str, Any] = {

@@ -70,8 +70,10 @@ def align_components(
         DataArrays. By default draws are matched to each other, beginning with that of the highest
         log density, and the labels that most of them have are kept.
     dim : str or sequence of str, default "component"
-        Name of the component dim. Further names are second dims over the same components, as of a
-        matrix of transitions; ``component_2`` and ``component_bis`` are known as such.
+        Name of the component dim. Further names are other dims over the same components: second
+        dims, as of a matrix of transitions (``component_2`` and ``component_bis`` are known as
+        such), or those of variables without a dim in common, as PyMC names them by itself
+        (``["slope_dim_0", "weight_dim_0"]``).
     var_names : str, sequence of str or mapping of str to str, optional
         Variables to compare; a mapping gives the name in the reference for each in `tree`. By
         default ``coefficient``, ``bias``, ``dispersion`` and ``weight`` if both have the first,
@@ -109,6 +111,10 @@ def align_components(
     Logits are permuted as they are, so those of a gate should sum to zero over the components, as
     they do in the trees of this package. Relative to one component they would be relative to
     different ones after the permutation: subtract their mean over the components first.
+
+    What is relative to a component's own anchor (``tilt`` of anchored directions) is permuted too,
+    and belongs to another anchor then: give an aligned tree to ArviZ and to `predict_membership`,
+    which read coefficients, and not back to its model (``pm.sample_posterior_predictive``).
 
     Shares of a total (weights) are compared on the scale of arcsines of square roots and
     dispersions on that of logarithms, where the spread is the same for large and small components.

@@ -36,7 +36,13 @@ from moment_init.stored_rows import stored_log_likelihood
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["open_store", "sample_into_store", "store_arguments", "write_header"]
+__all__ = [
+    "open_store",
+    "require_new_folder",
+    "sample_into_store",
+    "store_arguments",
+    "write_header",
+]
 
 StorePath = str | PathLike[str]
 
@@ -237,6 +243,9 @@ def open_store(
     two blocks wait. Statistics of single divergences and of single updates of the mass matrix,
     which have no draw dim, are not read. Of a run that was killed, a statistic that is a count or
     a flag can read 0 in the last 32 draws, where its own file was not written.
+
+    Draws have the labels with which they were made: those of free directions, which `sample`
+    relabels at its end, are relabelled by ``align_components(tree, fit)``.
     """
     import xarray
 
@@ -292,8 +301,24 @@ def _check_sampler(sampler: str | None, nuts: dict[str, Any]) -> None:
         )
 
 
-def _new_folder(path: StorePath) -> Path:
-    """The folder of a new store, created."""
+def require_new_folder(path: StorePath) -> Path:
+    """Refuse a path at which there is something already.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Where a store is to be.
+
+    Returns
+    -------
+    pathlib.Path
+        The path, absolute.
+
+    Raises
+    ------
+    FileExistsError
+        If it is a file, or a folder that is not empty.
+    """
     folder = Path(path).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         kind = "a folder that is not empty" if folder.is_dir() else "a file"
@@ -301,6 +326,12 @@ def _new_folder(path: StorePath) -> Path:
             f"`store` must be a new or empty folder; {str(folder)!r} is {kind}. Choose another "
             "path, or read what is there with `open_store`."
         )
+    return folder
+
+
+def _new_folder(path: StorePath) -> Path:
+    """The folder of a new store, created."""
+    folder = require_new_folder(path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

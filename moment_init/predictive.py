@@ -14,7 +14,13 @@ from moment_init.groups import group_codes, group_order
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["LARGEST_DRAWN_MEAN", "PosteriorDraws", "draw_log_likelihoods", "draw_responses"]
+__all__ = [
+    "LARGEST_DRAWN_MEAN",
+    "PosteriorDraws",
+    "draw_log_likelihoods",
+    "draw_responses",
+    "response_dtype",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -243,7 +249,7 @@ def draw_responses(
     numpy.ndarray, shape (n_draws, n_obs)
         Responses; rows of a group come from one component.
     """
-    result: NDArray[Any] = np.empty((draws.n_draws, data.n_obs), dtype=_response_dtype(data))
+    result: NDArray[Any] = np.empty((draws.n_draws, data.n_obs), dtype=response_dtype(data))
     group = group_codes(data.groups)
     for block in draws.blocks(data.n_obs):
         eta = draws.predictors(data, block)
@@ -261,8 +267,19 @@ def draw_responses(
     return result
 
 
-def _response_dtype(data: RegressionData) -> type:
-    """The smallest type that holds the responses: there are as many as draws times rows."""
+def response_dtype(data: RegressionData) -> type:
+    """The smallest type that holds responses, of which there may be draws times rows.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Of a family.
+
+    Returns
+    -------
+    type
+        An integer type for whole numbers.
+    """
     if data.family.has_binary_rows:
         return np.int8
     return np.int64 if data.family.has_unlimited_counts or data.family.has_trials else np.float64

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from numpy.typing import ArrayLike
 
 from moment_init.arguments import RandomSeed, make_generator, validate_run
+from moment_init.draw_store import require_new_folder
 from moment_init.families import Family
 from moment_init.formulas import takes_formula
 from moment_init.responses.boundary import takes_responses
@@ -170,20 +170,22 @@ def sample(
         az.summary(tree, round_to="none")
     """
     from moment_init.models.approximation import approximate_specification
-    from moment_init.models.sampling import SamplingOptions, sample_specification
+    from moment_init.models.sampling import (
+        SamplingOptions,
+        require_known_arguments,
+        sample_specification,
+    )
     from moment_init.models.specification import specify
 
     if method not in get_args(Method):
         names = ", ".join(map(repr, get_args(Method)))
         raise ValueError(f"`method` must be one of {names}; got {method!r}.")
     validate_run(draws, tune, chains)
+    require_known_arguments(pm_sample_kwargs, method)
     if store is not None and method != "nuts":
         raise ValueError(f"`store` must be None with method={method!r}, which is not a long run.")
-    if store is not None and Path(store).exists() and any(Path(store).iterdir()):
-        raise FileExistsError(
-            f"`store` must be a new or empty folder; {str(store)!r} is not. Choose another one, or "
-            "read it with `open_store`."
-        )
+    if store is not None:
+        require_new_folder(store)
     rng = make_generator(random_seed)
     data_block: dict[str, Any] = {
         "family": family,

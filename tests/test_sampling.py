@@ -46,6 +46,31 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
         sample(X, Y, number, **({"init": INIT} | arguments))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"group": [0, 0, 1, 1]}, "arguments of its own or of pymc.sample; got group. Check"),
+        ({"prior": {}, "direction": "free"}, "got direction, prior"),
+        ({"maxdepth": 8}, "of a sampler of its own go into `nuts`"),
+        ({"method": "laplace", "cores": 1}, "must not have cores with method='laplace'"),
+        ({"method": "advi", "nuts": {}}, "must not have nuts with method='advi'"),
+    ],
+)
+def test_arguments_that_nothing_would_read_are_refused(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        sample(X, Y, 2, init=INIT, **arguments)
+
+
+@pytest.mark.parametrize("method", ["nuts", "laplace", "advi"])
+def test_arguments_of_pymc_are_known(method: str) -> None:
+    sampling = pytest.importorskip("moment_init.models.sampling")
+    sampling.require_known_arguments(["progressbar", "compile_kwargs", "random_seed"], method)
+    chains = ["cores", "target_accept", "max_treedepth", "nuts", "init", "idata_kwargs", "mp_ctx"]
+    sampling.require_known_arguments(chains, "nuts")
+
+
 def test_approximation_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     approximation = pytest.importorskip("moment_init.models.approximation")
     monkeypatch.setattr(approximation, "find_spec", lambda name: None)

@@ -140,6 +140,8 @@ def test_data_are_those_given(tree: xr.DataTree) -> None:
     start = fitted("gaussian", "identity", "both")
     constant = tree["constant_data"].to_dataset()
     assert_array_equal(tree["observed_data"]["y"], start.y)
+    if "posterior_predictive" in tree.children:  # for ArviZ both are whole numbers, or neither is
+        assert tree["observed_data"]["y"].dtype == tree["posterior_predictive"]["y"].dtype
     assert_array_equal(constant["X"], start.X)
     assert constant["X"].dims == ("obs", "feature")
     for name in ("offset", "sample_weight", "groups"):

@@ -219,6 +219,14 @@ def test_prior_without_dims_is_refused() -> None:
         model_of(start, priors={"scale": lambda name, dims: pm.HalfNormal(name, 3.0)})
 
 
+def test_prior_of_another_shape_is_refused() -> None:
+    start = fitted("poisson", "log", "plain")
+    with pytest.raises(ValueError, match=r"'bias' must make .* of shape \(2,\); got .*\(5,\)"):
+        model_of(start, priors={"bias": lambda name, dims: pm.Normal(name, 0.0, 3.0, shape=5)})
+    with pytest.raises(TypeError, match="'bias' must return the variable that it makes; got None"):
+        model_of(start, priors={"bias": lambda name, dims: None})
+
+
 def test_gate_of_a_user_s_prior_sums_to_zero() -> None:
     start = fitted("gaussian", "identity", "gate")
     prior = pm.Normal.dist(0.0, 3.0)

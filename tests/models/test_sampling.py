@@ -135,6 +135,8 @@ def test_what_the_user_gives_wins(start: Fitted, fake: FakeSampler) -> None:
 def test_initial_values_by_chain_are_refused(start: Fitted, fake: FakeSampler) -> None:
     with pytest.raises(TypeError, match=r"`initvals` must be a dict of values by variable.*list"):
         sampled(start, initvals=[{}, {}, None])
+    with pytest.raises(ValueError, match=r"`initvals` must name free variables .*got slope"):
+        sampled(start, initvals={"slope": 1.0, "weight": [0.5, 0.5]})
     assert not fake.calls
 
 
@@ -199,6 +201,8 @@ def test_store_is_refused_where_something_is(
     (tmp_path / "something").touch()
     with pytest.raises(FileExistsError, match="`store` must be a new or empty folder"):
         sampled(start, store=tmp_path)
+    with pytest.raises(FileExistsError, match="is a file"):
+        sampled(start, store=tmp_path / "something")
     assert not fake.calls
 
 
