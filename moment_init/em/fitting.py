@@ -136,7 +136,8 @@ def fit_em(
         information-matrix splits, moves out of local maxima. "random" runs `n_starts` random starts
         and nothing else. A MomentEstimate, an EMFit, a tuple (coefficients, biases, weights[,
         dispersion]) or responsibilities of shape (n_obs, n_components) is climbed from as it is; a
-        gaussian gate that it lacks is that of its responsibilities.
+        gaussian gate that it lacks is that of its responsibilities. An EMFit to the same columns in
+        another order is matched by their names, and to `fixed_weights` by size.
     n_starts : int, optional
         Number of random starts, 10 by default; with init="tensor", random starts in each of up to
         three rounds that are run while kinds of starts disagree, 2 by default.

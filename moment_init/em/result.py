@@ -63,9 +63,10 @@ class EMFit:
         Log-likelihood of the response in the user's units, with all constants; with a gaussian gate
         the joint one of gating covariates and response.
     history : tuple of float
-        Log-likelihood after every iteration of the winning run; it falls by rounding at most.
+        Log-likelihood at the start of the winning run and after every step that was taken; it falls
+        by rounding at most.
     n_iter : int
-        Iterations of the winning run.
+        Steps that the winning run tried; those that would have lowered it were not taken.
     converged : bool
         Whether the winning run converged.
     starts : tuple of StartRecord
