@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 import xarray
 from numpy.typing import NDArray
+from pymc.sampling import mcmc
 from pymc.step_methods.hmc.base_hmc import BaseHMC
 from pytensor.compile.mode import get_mode
 from pytensor.link.jax.linker import JAXLinker
@@ -43,7 +44,7 @@ _OF_CHAINS = frozenset(
 _OF_PYMC = frozenset(step.name for step in pm.step_methods.STEP_METHODS).union(
     *(
         inspect.signature(function).parameters
-        for function in (pm.sample, pm.NUTS.__init__, BaseHMC.__init__)
+        for function in (mcmc.sample, pm.NUTS.__init__, BaseHMC.__init__)
     )
 )
 """Further arguments that `pymc.sample` reads: its own, those of NUTS, and a dict for each step."""
