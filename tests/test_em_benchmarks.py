@@ -38,7 +38,7 @@ def test_published_models_have_the_rows_of_their_files(monkeypatch: pytest.Monke
 
 
 def test_starts_needed_worked_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At p = .9 two starts fail together in .01; at p = .5 it takes log2(100) starts."""
+    """Shares of subsets of the starts, counted; more than were run where those do not suffice."""
     gauntlet = load("gauntlet", monkeypatch)
     needed = gauntlet.starts_needed_by_data_set
     assert needed([20, 20], 20) == 1

@@ -58,7 +58,8 @@ def given_starts(
     if isinstance(init, MomentEstimate):
         return _from_estimate(problem, init)
     if isinstance(init, EMFit):
-        return [("given", _standardised(problem, _from_fit(problem, init, feature_names)))]
+        own = _from_fit(problem, init, feature_names)
+        return [("given", _standardised(problem, own, has_labels=False))]
     if isinstance(init, tuple | list) and len(init) in (3, 4):
         return [("given", _standardised(problem, _from_arrays(init)))]
     if hasattr(init, "__array__"):
@@ -89,21 +90,14 @@ def _from_estimate(problem: EMProblem, estimate: MomentEstimate) -> list[Start]:
 def _from_fit(
     problem: EMProblem, fit: EMFit, feature_names: tuple[str, ...] | None
 ) -> MixtureParameters:
-    """Parameters of a fit for these columns; without its gate where the problem has none.
-
-    Weights that are held go to the components of a fit by size: its order is by weight, no label.
-    """
+    """Parameters of a fit for these columns; without its gate where the problem has none."""
     parameters = fit.parameters
     if problem.rows.gate is None:
         parameters = replace(fit.centred_parameters, gate=None)
-    own, held = fit.feature_names, problem.restrictions.weights
+    own = fit.feature_names
     if feature_names is not None and sorted(own) == sorted(feature_names):
         order = [own.index(name) for name in feature_names]
         parameters = replace(parameters, coefficients=parameters.coefficients[order])
-    if held is not None and len(held) == parameters.n_components:
-        by_size = np.empty(len(held), dtype=np.intp)
-        by_size[np.argsort(held, kind="stable")] = np.argsort(parameters.weights, kind="stable")
-        parameters = parameters.reorder(by_size)
     return parameters
 
 
@@ -163,15 +157,21 @@ def _with_held_weights(problem: EMProblem, parameters: MixtureParameters) -> Mix
     return parameters if held is None else replace(parameters, weights=held)
 
 
-def _standardised(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
-    """Check the sizes and map from the user's units; a dispersion that is missing is filled in."""
+def _standardised(
+    problem: EMProblem, parameters: MixtureParameters, *, has_labels: bool = True
+) -> MixtureParameters:
+    """Check the sizes and map from the user's units; a dispersion that is missing is filled in.
+
+    Components that have no labels, as those of a fit, which are in order of weight, are matched to
+    what is held.
+    """
     parameters = _checked(problem, parameters)
     standardised = problem.to_standardised(_projected(problem, parameters))
     if problem.family.has_dispersion and parameters.dispersion is None:
         single = fit_single(problem).parameters.dispersion
         dispersion = np.repeat(np.asarray(single), problem.n_components)
         standardised = replace(standardised, dispersion=dispersion)
-    return problem.admit(_with_held_weights(problem, standardised))
+    return problem.admit(_with_held_weights(problem, standardised) if has_labels else standardised)
 
 
 def _projected(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:

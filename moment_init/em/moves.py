@@ -106,10 +106,9 @@ def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
     rows = problem.rows
     if parameters.n_components == 1 or not problem.family.has_unlimited_counts:
         return []
-    is_zero, weight = rows.y == 0.0, rows.sample_weight
+    is_zero, weight = rows.y == 0.0, rows.unit_weights
     if rows.group_starts is not None:  # whose density has the weights of its rows
         is_zero = np.logical_and.reduceat(is_zero, rows.group_starts)
-        weight = np.ones(rows.n_units)
     if not is_zero.any():
         return []
     density = unit_log_likelihood(problem.family, rows, parameters)

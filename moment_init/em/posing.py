@@ -373,15 +373,11 @@ def _shared_entries(shared: Any, data: RegressionData) -> tuple[tuple[int, ...],
 
 def _checked_weights(fixed_weights: ArrayLike, n_components: int) -> FloatArray:
     weights = as_float_array(fixed_weights, "fixed_weights")
-    if weights.shape != (n_components,):
-        raise ValueError(
-            f"`fixed_weights` must have shape ({n_components},), one for each component; got shape "
-            f"{weights.shape}. Give as many weights as components."
-        )
-    if not np.all(weights > 0.0) or abs(weights.sum() - 1.0) > _WEIGHT_TOLERANCE:
+    is_right = weights.shape == (n_components,) and bool(np.all(weights > 0.0))
+    if not is_right or abs(weights.sum() - 1.0) > _WEIGHT_TOLERANCE:
         raise ValueError(
             f"`fixed_weights` must be {n_components} positive numbers that sum to one; got "
-            f"{fixed_weights!r}. Divide them by their sum."
+            f"{fixed_weights!r}. Give one for each component, divided by their sum."
         )
     return weights / weights.sum()
 

@@ -159,7 +159,7 @@ DIRECTIONS = np.ones((3, 2))
         ({"shared": [0, 1.5]}, "`shared` must hold names or indices.*got 1.5"),
         ({"shared": "dispersion"}, "`shared` must not hold 'dispersion' for family 'poisson'"),
         ({"fixed_weights": [0.5, 0.4]}, "`fixed_weights` must be 2 positive numbers that sum to"),
-        ({"fixed_weights": [1.0]}, r"`fixed_weights` must have shape \(2,\).*got shape \(1,\)"),
+        ({"fixed_weights": [1.0]}, "`fixed_weights` must be 2 .*Give one for each component"),
         ({"fixed_weights": [np.nan, 0.5]}, "`fixed_weights`"),
         ({"fixed_weights": [1.0, 0.0]}, "`fixed_weights` must be 2 positive numbers"),
         ({"fixed_weights": [0.5, 0.5], "has_gate": True}, "`fixed_weights` must be None with `ga"),
