@@ -55,7 +55,9 @@ def _assert_same(found: Any, expected: Any) -> None:
         first, second = getattr(found, name), getattr(expected, name)
         assert (first is None) == (second is None)
         if second is not None:
-            assert_allclose(first, second, rtol=1e-8, atol=1e-11)
+            # Sums are added in another order, and the climb ends where its next step promises
+            # little: parameters with little curvature then differ by more than rounding.
+            assert_allclose(first, second, rtol=1e-6, atol=1e-9)
     assert found.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-10)
 
 
