@@ -24,7 +24,7 @@ from benchmarks.checkpoints import Key
 from benchmarks.posterior_runs import diagnostics, quiet_sampler
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row, format_table
 from moment_init import simulate_mixture
-from moment_init.data import RegressionData, validate_data
+from moment_init.data.checking import RegressionData, validate_data
 
 if TYPE_CHECKING:
     import xarray
@@ -305,7 +305,7 @@ def _likelihood_rank(
     truth: Mapping[str, FloatArray],
     data: RegressionData,
 ) -> int:
-    from moment_init.predictive import PosteriorDraws, draw_log_likelihoods
+    from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods
 
     names = [name for name in ("coefficient", "bias", "weight", "dispersion") if name in truth]
     sets = []

@@ -30,8 +30,8 @@ PREAMBLE = """
 import json, os, sys, time
 import nutpie, numba, pymc
 from moment_init import fit_em, simulate_mixture
-from moment_init.sampling import sample
-import moment_init.models.sampling
+from moment_init.posterior.sampling import sample
+import moment_init.posterior.running
 
 settings = json.loads(sys.argv[1])
 seed = settings["seed"]

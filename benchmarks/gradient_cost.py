@@ -135,7 +135,7 @@ def _compiled(
 
 
 def _fused(projection: Any, y: Any, scale: Any, bias: Any, log_weight: Any) -> Any:
-    from moment_init.models.mixture_density import mixture_log_density
+    from moment_init.models.density import mixture_log_density
 
     return mixture_log_density(y, projection * scale + bias, log_weight, family="bernoulli")
 
@@ -143,7 +143,7 @@ def _fused(projection: Any, y: Any, scale: Any, bias: Any, log_weight: Any) -> A
 def _fused_from_features(
     X: Any, directions: Any, y: Any, scale: Any, bias: Any, log_weight: Any
 ) -> Any:
-    from moment_init.models.mixture_density import mixture_log_density
+    from moment_init.models.density import mixture_log_density
 
     eta = X @ (directions * scale) + bias
     return mixture_log_density(y, eta, log_weight, family="bernoulli")

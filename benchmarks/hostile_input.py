@@ -31,8 +31,8 @@ def run(options: Options) -> Outcome:
         Calls that were answered, refused and failed of each function, and their number.
     """
     from tests.hostile.running import (
-        SHARES,
-    )  # imports PyMC, which other benchmarks need not wait for
+        SHARES,  # imports PyMC, which other benchmarks need not wait for
+    )
 
     shares = {name: QUICK_EXAMPLES for name in QUICK_NAMES} if options.is_quick else SHARES
     rows: tuple[Row, ...] = tuple(_row(name, shares[name], options.seed) for name in shares)

@@ -12,7 +12,7 @@ from benchmarks.input_kinds import INPUT_KINDS, DrawnMixture, draw_mixture
 from benchmarks.mixtures import worst_cosine
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import estimate
-from moment_init.results import MomentEstimate
+from moment_init.moments.result import MomentEstimate
 
 __all__ = ["BENCHMARK", "run"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.map_cells import MapCell
 from benchmarks.random_mixtures import draw, truth_of
 from moment_init import EMFit, MixtureData, estimate, fit_em
-from moment_init.em.start_records import BREAKDOWNS
+from moment_init.results import BREAKDOWNS
 
 __all__ = ["N_RANDOM", "TOLERANCE", "Measurement", "measure"]
 

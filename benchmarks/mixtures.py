@@ -18,9 +18,9 @@ from moment_init import (
     match_components,
     simulate_mixture,
 )
-from moment_init.data import validate_data
-from moment_init.problem import EstimationProblem, pose_problem
-from moment_init.results import MomentEstimate
+from moment_init.data.checking import validate_data
+from moment_init.moments.result import MomentEstimate
+from moment_init.scores.choosing import EstimationProblem, pose_problem
 from moment_init.scores.gaussian import Gaussian
 
 __all__ = [

@@ -24,10 +24,10 @@ from benchmarks.mixtures import (
 )
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import MixtureData, MomentEstimate, match_components
-from moment_init.likelihood.maximise import MaximiseResult, maximise
+from moment_init.likelihood.climbing import MaximiseResult, maximise
 from moment_init.likelihood.parameters import MixtureParameters, pack
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.problem import EstimationProblem
+from moment_init.scores.choosing import EstimationProblem
 
 __all__ = ["BENCHMARK", "run", "standardise"]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from benchmarks.mixtures import Mixture, describe, draw, timed, worst_cosine
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import angles_in_degrees
-from moment_init.stacked.hermite_basis import hermite_basis
-from moment_init.stacked.overcomplete import decompose_symmetric
+from moment_init.moments.subspace import hermite_basis
+from moment_init.moments.tensor import decompose_symmetric
 
 __all__ = ["BENCHMARK", "exact_moments", "run"]
 

@@ -22,7 +22,7 @@ from benchmarks.mixtures import Mixture, draw
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from benchmarks.stacked_cost import em_iteration
 from moment_init import MixtureData, estimate, fit_em, simulate_mixture
-from moment_init.blocks import single_threaded_blas
+from moment_init.data.blocks import single_threaded_blas
 
 __all__ = ["BENCHMARK", "run"]
 

@@ -17,14 +17,12 @@ from benchmarks.gauntlet import TOLERANCE
 from benchmarks.random_mixtures import GAUNTLET, RandomMixture, draw
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import MixtureData
-from moment_init.blocks import single_threaded_blas
-from moment_init.data import validate_data
-from moment_init.em.portfolio import PortfolioOptions, search
-from moment_init.em.posing import pose_em
-from moment_init.em.problem import EMProblem
-from moment_init.em.random_starts import random_assignment
-from moment_init.em.run_book import FINISH, Start
-from moment_init.em.tensor_starts import tensor_starts
+from moment_init.data.blocks import single_threaded_blas
+from moment_init.data.checking import validate_data
+from moment_init.em.problem import EMProblem, pose_em
+from moment_init.em.runs import FINISH, Start
+from moment_init.em.search import PortfolioOptions, search
+from moment_init.em.starts import random_assignment, tensor_starts
 from moment_init.likelihood.parameters import MixtureParameters
 
 __all__ = ["BENCHMARK", "RANDOM", "VARIANTS", "run"]

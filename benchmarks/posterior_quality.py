@@ -313,7 +313,7 @@ def _run_side_by_side(options: Options, index: int) -> list[Row]:
     """
     import pymc as pm
 
-    from moment_init.alignment import align_components
+    from moment_init.posterior.alignment import align_components
 
     data, seed = _draw(CASES[0], options, index), options.seed
     start = time.perf_counter()

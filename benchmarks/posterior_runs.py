@@ -55,7 +55,7 @@ def sample_from(fit: EMFit, data: MixtureData, **options: Any) -> "xarray.DataTr
     xarray.DataTree
         What `sample` returns.
     """
-    from moment_init.sampling import sample
+    from moment_init.posterior.sampling import sample
 
     return sample(
         data.X,

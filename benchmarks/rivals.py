@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from moment_init import MixtureData
-from moment_init.decomposition import decompose_tensor
-from moment_init.problem import EstimationProblem
-from moment_init.stacked.hermite_basis import hermite_basis
+from moment_init.moments.paper.decomposition import decompose_tensor
+from moment_init.moments.subspace import hermite_basis
+from moment_init.scores.choosing import EstimationProblem
 
 __all__ = [
     "LARGEST_REGRESSION",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import WeakSignalWarning, angles_in_degrees, estimate
-from moment_init.families import get_family
+from moment_init.families.registry import get_family
 
 __all__ = ["BENCHMARK", "run"]
 

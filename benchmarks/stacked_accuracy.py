@@ -20,9 +20,9 @@ from benchmarks.rivals import (
     subspace_cosine,
 )
 from moment_init import MixtureData, WeakSignalWarning, angles_in_degrees
-from moment_init.stacked.subspace import find_subspace
-from moment_init.stacked.sums import sum_low_orders
-from moment_init.subspaces import principal_hessian_directions
+from moment_init.moments.subspace import find_subspace
+from moment_init.moments.sums import sum_low_orders
+from moment_init.subspaces.hessian_directions import principal_hessian_directions
 
 __all__ = ["BENCHMARK", "run"]
 

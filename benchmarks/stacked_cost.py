@@ -25,8 +25,8 @@ from benchmarks.measuring import (
 from benchmarks.mixtures import Mixture, describe, draw, timed
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import MixtureData
-from moment_init.blocks import sum_over_blocks
-from moment_init.families import get_family
+from moment_init.data.blocks import sum_over_blocks
+from moment_init.families.registry import get_family
 from moment_init.likelihood.em_step import em_step
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.rows import LikelihoodRows

@@ -29,14 +29,12 @@ from benchmarks.random_mixtures import fit_timed, truth_of
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from benchmarks.rivals import span_cosine, subspace_cosine
 from moment_init import MixtureData, WeakSignalWarning, estimate, simulate_mixture
-from moment_init.stacked.subspace import find_subspace
-from moment_init.stacked.sums import sum_low_orders
-from moment_init.subspaces import (
-    SubspaceEstimate,
-    principal_hessian_directions,
-    sliced_inverse_regression,
-    spectral_mirroring,
-)
+from moment_init.moments.subspace import find_subspace
+from moment_init.moments.sums import sum_low_orders
+from moment_init.subspaces.hessian_directions import principal_hessian_directions
+from moment_init.subspaces.inverse_regression import sliced_inverse_regression
+from moment_init.subspaces.mirroring import spectral_mirroring
+from moment_init.subspaces.result import SubspaceEstimate
 
 __all__ = ["BENCHMARK", "run"]
 

@@ -10,8 +10,8 @@ if __name__ == "models":
         "(`pip install -e .`) and write `import moment_init.models`."
     )
 
+from moment_init.models.density import mixture_log_density, mixture_response
 from moment_init.models.likelihoods import component_distribution
-from moment_init.models.mixture_density import mixture_log_density, mixture_response
 from moment_init.models.mixture_glm import mixture_glm, mixture_of_experts
 
 __all__ = [

@@ -21,8 +21,6 @@ from scipy import special
 from moment_init.families.dispersion import STIRLING_FROM
 from moment_init.families.links import LARGEST_LOG_MEAN
 
-__all__ = ["JIT_OPTIONS", "KERNELS", "Kernel", "jit_options", "jitable"]
-
 JIT_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
         # PyTensor's own flags: infinities and NaN keep their meaning.

@@ -16,9 +16,8 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
-from moment_init.families import Family, get_family
-
-__all__ = ["component_distribution", "log_normal_cdf"]
+from moment_init.families.base import Family
+from moment_init.families.registry import get_family
 
 type Tensor = TensorVariable[Any, Any]
 type TensorLike = Tensor | NDArray[Any] | float

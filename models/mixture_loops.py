@@ -18,8 +18,6 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 
 from moment_init.models.kernels import KERNELS, Kernel, jit_options, jitable
 
-__all__ = ["MixtureLayout", "compiled_loop", "mixture_loop"]
-
 _SMALLEST_PROBABILITY = 1e-300
 """A response less likely than this has lost digits to underflow: its row is evaluated again, with
 logarithms."""

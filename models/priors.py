@@ -30,11 +30,8 @@ import pymc as pm
 from numpy.typing import NDArray
 from pymc.distributions.shape_utils import change_dist_size
 
-from moment_init.models.simplex import CompiledSimplex
-
-__all__ = ["PRIOR_NAMES", "LinkPriors", "PriorBook"]
-
-FloatArray = NDArray[np.float64]
+from moment_init.checks import FloatArray
+from moment_init.models.ops import CompiledSimplex
 
 PRIOR_NAMES = (
     "scale",

@@ -1,35 +1,281 @@
-"""What a Bayesian mixture is built from: checked rows, coordinates, a start and its anchors."""
+r"""Anchored directions: an orthonormal frame about each estimate.
+
+.. math:: u_j = \frac{a_j + \kappa Q_j \zeta_j}{\sqrt{1 + \kappa^2 |\zeta_j|^2}},
+    \qquad \kappa = \frac{\tan(\text{angle})}{\sqrt{d - 1}}, \qquad \zeta_j \sim N(0, I)
+
+with a_j the anchor, a unit vector, and Q_j an orthonormal basis of its complement. The tangent of
+the angle between u_j and its anchor is :math:`\kappa |\zeta_j|`, which has root mean square
+tan(angle): half the prior lies within about that angle, whatever the number of features is. No
+direction beyond 90 degrees can be reached, so a component cannot turn into its mirror image.
+
+Starts that the user gives a model: whether they fit the data, and their values.
+
+What a Bayesian mixture is built from: checked rows, coordinates, a start and its anchors.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from moment_init.arguments import RandomSeed, validate_n_components
-from moment_init.coordinates import Coordinates
-from moment_init.data import RegressionData, validate_data
-from moment_init.em import EMFit, fit_em
-from moment_init.em.posing import pose_em, validate_gating
-from moment_init.em.problem import GateCoordinates
-from moment_init.exceptions import ConvergenceWarning
-from moment_init.models.frames import anchor_bases, tilt_per_unit, tilts_of
-from moment_init.models.given_starts import (
-    require_fitting_gate,
-    require_fitting_init,
-    values_from_arrays,
+from moment_init.checks import (
+    ConvergenceWarning,
+    FloatArray,
+    RandomSeed,
+    as_float_array,
+    notify,
+    validate_n_components,
 )
-from moment_init.notices import notify
-from moment_init.results import MomentEstimate
-from moment_init.start_values import StartValues, start_values_of
+from moment_init.data.checking import RegressionData, validate_data
+from moment_init.data.standardising import Coordinates
+from moment_init.em.fitting import fit_em
+from moment_init.em.problem import GateCoordinates, pose_em, validate_gating
+from moment_init.em.result import EMFit
+from moment_init.em.start_values import StartValues, start_values_of
+from moment_init.families.registry import get_family
+from moment_init.moments.result import MomentEstimate
 
-__all__ = ["Directions", "Specification", "require_angle", "specify"]
+_SMALLEST_COSINE = 0.05
+"""Directions further than 87 degrees from their anchor are given the tilt of one that is not: the
+tilt would run away at 90 degrees."""
 
-FloatArray = NDArray[np.float64]
-Directions = Literal["anchored", "fixed", "free"]
+
+def tilt_per_unit(anchor_angle: float, n_features: int) -> float:
+    """Return kappa, the tangent of the angle that one unit of tilt in each direction makes.
+
+    Parameters
+    ----------
+    anchor_angle : float
+        Angle in degrees.
+    n_features : int
+        Number of features.
+
+    Returns
+    -------
+    float
+        Kappa; zero for a single feature, where there is nowhere to tilt to.
+    """
+    if n_features == 1:
+        return 0.0
+    return float(np.tan(np.radians(anchor_angle)) / np.sqrt(n_features - 1))
+
+
+def anchor_bases(anchors: FloatArray) -> FloatArray:
+    """Orthonormal bases of the complements of unit vectors.
+
+    Parameters
+    ----------
+    anchors : numpy.ndarray, shape (n_features, n_components)
+        Unit columns.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components, n_features, n_features - 1)
+        A basis for each, by Householder reflection: smooth in the anchor but for a sign.
+    """
+    n_features = anchors.shape[0]
+    bases = []
+    for anchor in anchors.T:
+        # The reflection that takes the first axis to -sign(a_1) a takes the other axes to a basis.
+        normal = anchor.copy()
+        normal[0] += np.copysign(1.0, anchor[0])
+        reflection = np.eye(n_features) - 2.0 * np.outer(normal, normal) / (normal @ normal)
+        bases.append(reflection[:, 1:])
+    return np.stack(bases)
+
+
+def tilts_of(
+    directions: FloatArray, anchors: FloatArray, bases: FloatArray, kappa: float
+) -> FloatArray:
+    r"""Return the tilts that make given directions, the inverse of the module's equation.
+
+    .. math:: \zeta_j = Q_j' u_j / (\kappa \langle u_j, a_j \rangle)
+
+    Parameters
+    ----------
+    directions : numpy.ndarray, shape (n_features, n_components)
+        Unit columns.
+    anchors : numpy.ndarray, shape (n_features, n_components)
+        Anchors, unit columns.
+    bases : numpy.ndarray, shape (n_components, n_features, n_features - 1)
+        Bases of their complements.
+    kappa : float
+        Tangent per unit of tilt.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components, n_features - 1)
+        The tilts.
+    """
+    if kappa == 0.0:
+        return np.zeros(bases.shape[::2])
+    cosines = np.maximum(np.sum(directions * anchors, axis=0), _SMALLEST_COSINE)
+    across = np.einsum("jdt,dj->jt", bases, directions)
+    return np.asarray(across / (kappa * cosines[:, None]))
+
 
 _SMALLEST_LENGTH = 1e-8
-"""Length of a standardised coefficient below which a component has no direction."""
+"""Length of a coefficient below which a component has no direction."""
+
+
+def require_fitting_init(init: Any, data: RegressionData, n_components: int) -> None:
+    """Refuse an estimate or a fit of other data's shape, columns or family.
+
+    Parameters
+    ----------
+    init : object
+        What was given; anything but an estimate or a fit is passed over.
+    data : RegressionData
+        The rows.
+    n_components : int
+        Number of components.
+
+    Raises
+    ------
+    ValueError
+        If it does not fit.
+    """
+    if not isinstance(init, MomentEstimate | EMFit):
+        return
+    if init.n_components != n_components:
+        raise ValueError(
+            f"`init` must have `n_components` ({n_components}) components; got one with "
+            f"{init.n_components}. Change `n_components` or estimate again."
+        )
+    if len(init.feature_names) != data.X.shape[1]:
+        raise ValueError(
+            f"`init` must have the {data.X.shape[1]} features of `X`; got one with "
+            f"{len(init.feature_names)}. Estimate from the same columns."
+        )
+    _require_same_names("init", "X", init.feature_names, data.feature_names)
+    if (init.family, init.link) != (data.family.name, data.family.link.name):
+        raise ValueError(
+            f"`init` must be of the family {data.family.name} ({data.family.link.name}); got one "
+            f"of {init.family} ({init.link}). Pass the `family` and `link` it was made with."
+        )
+
+
+def _require_same_names(
+    first: str, second: str, own: tuple[str, ...], other: tuple[str, ...]
+) -> None:
+    """Refuse columns that have other names, or another order, on both sides."""
+    unnamed = tuple(f"x{index}" for index in range(len(own)))
+    if own != other and unnamed not in (own, other):
+        raise ValueError(
+            f"`{first}` must come from the columns of `{second}`, in their order: {list(other)}; "
+            f"got {list(own)}. Reorder the columns, or fit again."
+        )
+
+
+def require_fitting_gate(init: Any, gate: GateCoordinates | None) -> None:
+    """Refuse a fit with a gate that the model cannot start from.
+
+    Parameters
+    ----------
+    init : object
+        What was given; anything but a fit is passed over.
+    gate : GateCoordinates or None
+        The model's gating covariates.
+
+    Raises
+    ------
+    ValueError
+        If one has a gate and the other has none, or another one.
+    """
+    if not isinstance(init, EMFit):
+        return
+    has_gate = init.gate is not None or init.gate_means is not None
+    if init.gate_means is not None:
+        raise ValueError(
+            "`init` must have a softmax gate or none; got a fit with a gaussian gate. Fit again "
+            "with gate='softmax', or pass (coefficients, biases, weights)."
+        )
+    if gate is None and has_gate:
+        raise ValueError(
+            "`gating` must be given with an `init` that has a gate; got None. Pass the covariates "
+            "it was fitted with, or a fit without a gate."
+        )
+    if gate is None or init.gate is None:
+        return
+    if len(init.gate_names) != len(gate.names):
+        raise ValueError(
+            f"`init` must have the {len(gate.names)} gating covariates of `gating`; got a fit with "
+            f"{len(init.gate_names)}. Pass the `gating` it was made with."
+        )
+    _require_same_names("init", "gating", init.gate_names, gate.names)
+
+
+def values_from_arrays(
+    init: Any, X: Any, n_components: int, data_block: dict[str, Any]
+) -> StartValues:
+    """Read start values from (coefficients, biases, weights[, dispersion]).
+
+    Parameters
+    ----------
+    init : sequence of array-like
+        The arrays.
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    n_components : int
+        Number of components.
+    data_block : dict of str to object
+        With `family` and `link`.
+
+    Returns
+    -------
+    StartValues
+        The values.
+
+    Raises
+    ------
+    ValueError
+        For wrong shapes, values that are not finite, weights or dispersions that are not positive,
+        and a dispersion that the family does not have.
+    """
+    if len(init) not in (3, 4):
+        raise ValueError(
+            "`init` must be (coefficients, biases, weights) or these and dispersion; got a "
+            f"sequence of {len(init)}."
+        )
+    arrays = [as_float_array(values, "init") for values in init]
+    shapes = [(np.shape(X)[1], n_components)] + [(n_components,)] * (len(arrays) - 1)
+    names = ("coefficients", "biases", "weights", "dispersion")
+    for name, values, shape in zip(names, arrays, shapes, strict=False):
+        if values.shape != shape or not np.all(np.isfinite(values)):
+            raise ValueError(
+                f"`init`: {name} must be finite, of shape {shape}; got shape {values.shape}."
+            )
+    coefficients, biases, weights = arrays[:3]
+    if np.any(weights <= 0):
+        raise ValueError(f"`init`: weights must be positive; got {weights}.")
+    scales = np.linalg.norm(coefficients, axis=0)
+    start = StartValues(
+        directions=coefficients / np.maximum(scales, _SMALLEST_LENGTH),
+        coefficients=coefficients,
+        scales=scales,
+        biases=biases,
+        weights=weights / weights.sum(),
+        dispersion=arrays[3] if len(arrays) == 4 else None,
+    )
+    _require_fitting_dispersion(start, data_block)
+    return start
+
+
+def _require_fitting_dispersion(values: StartValues, data_block: dict[str, Any]) -> None:
+    """Refuse a dispersion that is not positive, or that the family does not have."""
+    if values.dispersion is None:
+        return
+    family = get_family(data_block["family"], data_block.get("link"))
+    if not family.has_dispersion:
+        raise ValueError(
+            f"`init`: dispersion must be left out for family {family.name!r}, which has none; got "
+            f"{values.dispersion}."
+        )
+    if np.any(values.dispersion <= 0):
+        raise ValueError(f"`init`: dispersion must be positive; got {values.dispersion}.")
+
+
+Directions = Literal["anchored", "fixed", "free"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

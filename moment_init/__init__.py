@@ -12,21 +12,25 @@ estimators over these fits; they are imported when asked for, as scikit-learn is
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from moment_init.alignment import align_components
-from moment_init.comparison import Comparison, compare
-from moment_init.draw_store import open_store
-from moment_init.em import EMFit, fit_em, select_components
-from moment_init.estimation import estimate
-from moment_init.exceptions import ConvergenceWarning, IdentifiabilityError, WeakSignalWarning
-from moment_init.matching import angles_in_degrees, match_components
-from moment_init.membership import predict_membership
-from moment_init.model_starts import initial_values
-from moment_init.results import MomentEstimate, Status
-from moment_init.sampling import sample
-from moment_init.simulation import MixtureData, simulate_mixture
+from moment_init.checks import ConvergenceWarning, IdentifiabilityError, WeakSignalWarning
+from moment_init.comparison.comparing import compare
+from moment_init.comparison.result import Comparison
+from moment_init.data.simulation import MixtureData, simulate_mixture
+from moment_init.em.fitting import fit_em
+from moment_init.em.result import EMFit
+from moment_init.em.selection import select_components
+from moment_init.likelihood.matching import angles_in_degrees, match_components
+from moment_init.moments.estimation import estimate
+from moment_init.moments.result import MomentEstimate, Status
+from moment_init.posterior.alignment import align_components
+from moment_init.posterior.initial_values import initial_values
+from moment_init.posterior.membership import predict_membership
+from moment_init.posterior.sampling import sample
+from moment_init.posterior.store import open_store
 
 if TYPE_CHECKING:
-    from moment_init.estimators import MixtureGLMClassifier, MixtureGLMRegressor
+    from moment_init.estimators.classifier import MixtureGLMClassifier
+    from moment_init.estimators.regressor import MixtureGLMRegressor
 
 __all__ = [
     "Comparison",
@@ -54,8 +58,8 @@ __all__ = [
 ]
 
 _ON_DEMAND = {
-    "MixtureGLMClassifier": "moment_init.estimators",
-    "MixtureGLMRegressor": "moment_init.estimators",
+    "MixtureGLMClassifier": "moment_init.estimators.classifier",
+    "MixtureGLMRegressor": "moment_init.estimators.regressor",
 }
 """Names whose modules import scikit-learn, which the rest of the package imports when called."""
 

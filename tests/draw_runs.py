@@ -13,7 +13,7 @@ import nutpie
 from numpy.typing import NDArray
 from nutpie.compiled_pyfunc import from_pyfunc
 
-from moment_init.draw_store import store_arguments
+from moment_init.posterior.store import store_arguments
 
 FloatArray = NDArray[np.float64]
 

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from moment_init.data import RegressionData, validate_data
+from moment_init.data.checking import RegressionData, validate_data
 from moment_init.em.assembly import assemble_fit
-from moment_init.em.posing import pose_em, validate_gating, validate_restrictions
-from moment_init.em.problem import EMProblem
-from moment_init.em.result import EMFit, StartRecord, StartStatus
-from moment_init.likelihood.maximise import MaximiseResult
+from moment_init.em.problem import EMProblem, pose_em, validate_gating, validate_restrictions
+from moment_init.em.result import EMFit
+from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.results import StartRecord, StartStatus
 from tests.likelihood_problems import PLAIN, Variant, make_problem
 
 FloatArray = NDArray[np.float64]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.families import get_family
+from moment_init.families.registry import get_family
 from moment_init.responses.parameters import JointParameters
 
 FloatArray = NDArray[np.float64]

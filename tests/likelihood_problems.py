@@ -7,9 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from moment_init.families import Family, get_family
-from moment_init.likelihood import LikelihoodRows, MixtureParameters, likelihood_sums
-from moment_init.likelihood.parameters import move, pack, unpack
+from moment_init.families.base import Family
+from moment_init.families.registry import get_family
+from moment_init.likelihood.parameters import MixtureParameters, move, pack, unpack
+from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.sums import likelihood_sums
 
 FloatArray = NDArray[np.float64]
 

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
-from moment_init.families import FAMILIES, Family, get_family
+from moment_init.families.base import Family
 from moment_init.families.quadrature import moment_coefficient
+from moment_init.families.registry import FAMILIES, get_family
 
 __all__ = [
     "FAMILY_LINKS",

@@ -6,12 +6,12 @@ import numpy as np
 from scipy.stats import chi2
 
 from moment_init import MomentEstimate, estimate, match_components, simulate_mixture
-from moment_init.families import get_family
-from moment_init.likelihood import LikelihoodRows, MixtureParameters
-from moment_init.likelihood.parameters import pack
+from moment_init.data.simulation import MixtureData
+from moment_init.families.registry import get_family
+from moment_init.likelihood.parameters import MixtureParameters, pack
+from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import outer_product_information
-from moment_init.results import MomentDiagnostics, StackedDiagnostics
-from moment_init.simulation import MixtureData
+from moment_init.moments.result import MomentDiagnostics, StackedDiagnostics
 from tests.population import FloatArray
 
 __all__ = [

@@ -46,7 +46,7 @@ NAMES = (
     "hostile_input",
 )
 # They compile PyMC models, for minutes: tests/test_posterior_benchmarks.py and
-# tests/models/test_gradient_cost.py have their quick forms.
+# tests/models/test_mixture_op_cost.py have their quick forms.
 COMPILED_NAMES = (
     "gradient_cost",
     "first_draw",

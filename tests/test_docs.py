@@ -14,7 +14,7 @@ from PIL import Image
 from pytensor.configdefaults import config
 
 from moment_init import estimate, sample
-from moment_init.comparison.tabulation import COLUMNS
+from moment_init.comparison.landscape import COLUMNS
 from scripts.gather_pages import gather, page_map, turn_links
 from scripts.make_thumbnail import make_thumbnail
 from scripts.run_notebooks import clean

@@ -17,7 +17,7 @@ from scipy.linalg import null_space
 
 from moment_init import MixtureData, fit_em, simulate_mixture
 from moment_init.models import mixture_glm
-from moment_init.models.frames import anchor_bases
+from moment_init.models.specification import anchor_bases
 from tests.bayesian_models import MODE
 
 ROOT = Path(__file__).resolve().parents[1]

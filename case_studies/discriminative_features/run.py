@@ -16,7 +16,8 @@ from scipy.linalg import eigh
 from scipy.special import expit
 
 from moment_init import MixtureGLMClassifier, WeakSignalWarning, simulate_mixture
-from moment_init.subspaces import principal_hessian_directions, sliced_inverse_regression
+from moment_init.subspaces.hessian_directions import principal_hessian_directions
+from moment_init.subspaces.inverse_regression import sliced_inverse_regression
 
 if TYPE_CHECKING:
     import pandas

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.comparison.diagnostic_panels import draw_loo, draw_rhat, loo_height, rhat_height
-from moment_init.comparison.landscape_panel import draw_landscape, landscape_height
-from moment_init.comparison.membership_panel import draw_membership, membership_height
+from moment_init.comparison.diagnostic_panels import (
+    draw_landscape,
+    draw_loo,
+    draw_rhat,
+    landscape_height,
+    loo_height,
+    rhat_height,
+)
 from moment_init.comparison.parameter_panels import (
     draw_forest,
+    draw_membership,
     draw_weights,
     forest_height,
+    membership_height,
     weights_height,
 )
 from moment_init.comparison.predictive_panel import draw_predictive, predictive_height
@@ -23,8 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from moment_init.comparison.result import Comparison
-
-__all__ = ["HEIGHTS", "PANELS", "PANEL_WIDTH", "comparison_figure", "plot_comparison"]
 
 PANELS: Mapping[str, "Callable[[Comparison, Axes], None]"] = MappingProxyType(
     {

@@ -1,26 +1,23 @@
-"""The optima that starts and chains lead to."""
+"""The optima that starts and chains lead to.
+
+The table of a comparison: a row a method, a column a figure.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from moment_init.comparison.em_runs import EMRun
-from moment_init.em import EMFit
-from moment_init.em.start_records import SAME_OPTIMUM
+from moment_init.comparison.runs import EMRun
+from moment_init.comparison.scoring import Convergence, HeldOutScore, LooScore
+from moment_init.em.result import EMFit
+from moment_init.results import SAME_OPTIMUM
 
 if TYPE_CHECKING:
     import pandas
-
-__all__ = [
-    "SAME_MEMBERSHIP",
-    "best_log_likelihood",
-    "is_at_best",
-    "membership_distance",
-    "share_at_best",
-    "tabulate_landscape",
-]
 
 SAME_MEMBERSHIP = 0.01
 """Mean distance of two fits' probabilities of components below which they are one optimum. Runs
@@ -140,3 +137,112 @@ def tabulate_landscape(
         for run in own
     ]
     return pandas.DataFrame(records)
+
+
+COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "log_likelihood": "best maximum of the likelihood that starts, or chains, lead to",
+        "share_at_best": "share of them that lead to the best maximum found by any method; none "
+        "for the best of several starts, which was chosen for it",
+        "n_starts": "number of starts, or chains",
+        "elpd_loo": "log predictive density by leaving out one row, or group, at a time",
+        "elpd_se": "its standard error",
+        "p_loo": "effective number of parameters",
+        "pareto_k_max": "largest Pareto k: how far the row is from the draws without it",
+        "pareto_k_bad": "share of Pareto k above the threshold for the number of draws",
+        "elpd_held_out": "log predictive density of the rows that were held out",
+        "elpd_held_out_se": "its standard error",
+        "rhat_max": "largest R-hat of a parameter; for random EM across starts, labels matched",
+        "ess_bulk_min": "smallest effective sample size of a parameter",
+        "ess_per_second": "the same over all seconds",
+        "divergences": "divergent transitions of the sampler",
+        "error": "root mean square error of the coefficients against the truth, labels matched",
+        "error_angle": "largest angle of a component's coefficients to the true ones, in degrees",
+        "seconds": "time of all starts or chains, with the compilation and the search for a start",
+    }
+)
+"""Columns of the table and what they mean."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodFigures:
+    """Figures of one method.
+
+    Parameters
+    ----------
+    runs : sequence of EMRun
+        Optima that its starts or chains led to.
+    seconds : float
+        How long all of it took.
+    loo : LooScore
+        Leave-one-out score.
+    held_out : HeldOutScore
+        Score of the rows held out.
+    errors : tuple of float
+        Error of the coefficients and largest angle; NaN without a truth.
+    convergence : Convergence
+        Agreement and mixing of chains.
+    is_chosen : bool
+        Whether its run is the best of several: that it is at the best is no share of anything.
+    """
+
+    runs: Sequence[EMRun]
+    seconds: float
+    loo: LooScore = field(default_factory=lambda: LooScore(None))
+    held_out: HeldOutScore = field(default_factory=HeldOutScore)
+    errors: tuple[float, float] = (np.nan, np.nan)
+    convergence: Convergence = field(default_factory=Convergence)
+    is_chosen: bool = False
+
+    def row(self, best: float) -> dict[str, float]:
+        """Figures by column.
+
+        Parameters
+        ----------
+        best : float
+            Highest log-likelihood that any method found.
+
+        Returns
+        -------
+        dict of str to float
+            A value for each of `COLUMNS`.
+        """
+        values = [run.log_likelihood for run in self.runs]
+        mixing = self.convergence
+        row = {
+            "log_likelihood": max((x for x in values if not np.isnan(x)), default=np.nan),
+            "share_at_best": np.nan if self.is_chosen else share_at_best(self.runs, best),
+            "n_starts": len(self.runs),
+            **self.loo.columns,
+            "elpd_held_out": self.held_out.elpd,
+            "elpd_held_out_se": self.held_out.se,
+            "rhat_max": mixing.rhat_max,
+            "ess_bulk_min": mixing.ess_bulk_min,
+            "ess_per_second": mixing.ess_bulk_min / self.seconds,
+            "divergences": mixing.divergences,
+            "error": self.errors[0],
+            "error_angle": self.errors[1],
+            "seconds": self.seconds,
+        }
+        return {name: row[name] for name in COLUMNS}
+
+
+def tabulate(figures: Mapping[str, MethodFigures]) -> "pandas.DataFrame":
+    """Put the figures of all methods into a table.
+
+    Parameters
+    ----------
+    figures : mapping of str to MethodFigures
+        Figures by method.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row a method, indexed by ``method``; the columns are `COLUMNS`.
+    """
+    import pandas
+
+    best = best_log_likelihood({name: own.runs for name, own in figures.items()})
+    rows = {name: own.row(best) for name, own in figures.items()}
+    table = pandas.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
+    return table.rename_axis("method").astype({"n_starts": "int64"})

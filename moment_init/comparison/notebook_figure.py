@@ -7,8 +7,6 @@ from io import BytesIO
 
 from matplotlib.figure import Figure
 
-__all__ = ["make_figure"]
-
 
 def make_figure(size: tuple[float, float]) -> Figure:
     """Make an empty figure that belongs to no window and no list of pyplot's.

@@ -1,15 +1,25 @@
-"""Panels of parameters by method: effects, and weights of the components."""
+r"""Effects on comparable scales: what the forest shows.
+
+Coefficients of features in different units cannot share an axis, and intercepts at features zero
+may lie far outside the data. Shown are instead the change of the linear predictor with one standard
+deviation of a feature, :math:`\beta_{kj} \, sd(x_k)`, and its level at the features' means,
+:math:`b_j + \langle \beta_j, \bar x\rangle`, computed from each draw.
+
+Panels of parameters by method: effects, and weights of the components.
+
+The panel of membership: how sure each method is of the component of a row.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.comparison.effects import MOST_EFFECTS, Effects, compute_effects, intervals
-from moment_init.comparison.method_styles import method_style
-from moment_init.comparison.panel_drawing import (
+from moment_init.checks import FloatArray
+from moment_init.comparison.drawing import (
     GREY,
     INK,
     ROW_INCHES,
@@ -17,27 +27,154 @@ from moment_init.comparison.panel_drawing import (
     finish,
     label_rows,
     legend_inches,
+    method_style,
+    reference_method,
+    representative,
+    say,
     shorten,
     show_methods,
 )
-from moment_init.comparison.representatives import reference_method, representative
 from moment_init.comparison.result import RANDOM_EM
 
 if TYPE_CHECKING:
+    import xarray
     from matplotlib.axes import Axes
 
     from moment_init.comparison.result import Comparison
 
-__all__ = [
-    "compute_weights",
-    "draw_forest",
-    "draw_interval_rows",
-    "draw_weights",
-    "forest_height",
-    "weights_height",
-]
+INTERVAL = 0.94
+"""Probability inside an interval, that of ArviZ."""
 
-FloatArray = NDArray[np.float64]
+LEVEL = "level at the means"
+"""Label of the predictor at the features' means."""
+
+MOST_EFFECTS = 20
+"""Effects that a forest shows: with three methods each takes 0.4 inches, the height of a screen."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Effects:
+    """Effects of all methods, components one after another.
+
+    Parameters
+    ----------
+    labels : tuple of str
+        Names: the level, then features.
+    components : numpy.ndarray of int, shape (n_effects,)
+        Their components.
+    intervals : dict of str to numpy.ndarray, shape (n_effects, 3)
+        Lower end, median and upper end by method; of random starts those of the typical one.
+    starts : numpy.ndarray, shape (n_starts, n_effects)
+        Medians of every random start; no rows if there is none.
+    truth : numpy.ndarray, shape (n_effects,), or None
+        True effects.
+    n_all : int
+        Effects there are, shown or not.
+    """
+
+    labels: tuple[str, ...]
+    components: NDArray[np.int64]
+    intervals: dict[str, FloatArray]
+    starts: FloatArray
+    truth: FloatArray | None
+    n_all: int
+
+
+def compute_effects(comparison: "Comparison", *, most: int = MOST_EFFECTS) -> Effects:
+    """Compute effects, and choose those on which methods differ most if there are too many.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+    most : int
+        How many to keep at most.
+
+    Returns
+    -------
+    Effects
+        The effects. Methods differ by the range of their medians, relative to the narrowest of
+        their intervals.
+    """
+    posterior = comparison.trees[reference_method(comparison)]["posterior"].to_dataset()
+    names = [LEVEL, *map(str, posterior.coords["feature"].to_numpy())]
+    n_components = posterior.sizes["component"]
+    found = {
+        method: intervals(_flat(comparison, representative(comparison, method, "posterior")))
+        for method in comparison.trees
+    }
+    kept = _most_disputed(np.stack(list(found.values())), most)
+    return Effects(
+        labels=tuple((names * n_components)[index] for index in kept),
+        components=np.repeat(posterior.coords["component"].to_numpy(), len(names))[kept],
+        intervals={method: values[kept] for method, values in found.items()},
+        starts=_start_medians(comparison, len(names) * n_components)[:, kept],
+        truth=None if comparison.truth is None else _true_effects(comparison)[kept],
+        n_all=len(names) * n_components,
+    )
+
+
+def intervals(draws: FloatArray, *, probability: float = INTERVAL) -> FloatArray:
+    """Equal-tailed intervals with their medians.
+
+    Parameters
+    ----------
+    draws : numpy.ndarray, shape (n_draws, n_values)
+        Draws.
+    probability : float
+        Probability inside.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_values, 3)
+        Lower end, median, upper end.
+    """
+    tail = (1 - probability) / 2
+    return np.asarray(np.quantile(draws, [tail, 0.5, 1 - tail], axis=0).T)
+
+
+def _flat(comparison: "Comparison", posterior: "xarray.Dataset") -> FloatArray:
+    """Effects of every draw, (n_draws, n_effects)."""
+    values = _effects(comparison, posterior).transpose("chain", "draw", "component", "effect")
+    return values.to_numpy().reshape(values.shape[0] * values.shape[1], -1)
+
+
+def _effects(comparison: "Comparison", parameters: "xarray.Dataset") -> "xarray.DataArray":
+    """The level and the effects of the features, along the dim ``effect``."""
+    import xarray
+
+    inputs = comparison.trees[reference_method(comparison)]["constant_data"]["X"]
+    spread = inputs.std("obs")
+    coefficient = parameters["coefficient"]
+    # A truth may be known without its intercepts.
+    level = parameters.get("bias", np.nan) + (coefficient * inputs.mean("obs")).sum("feature")
+    slopes = (coefficient * spread).rename(feature="effect").drop_vars("effect", errors="ignore")
+    return xarray.concat([level.expand_dims("effect"), slopes], "effect", coords="minimal")
+
+
+def _most_disputed(values: FloatArray, most: int) -> NDArray[np.intp]:
+    """Effects to show, (n_kept,), of intervals (n_methods, n_effects, 3)."""
+    n_effects = values.shape[1]
+    if n_effects <= most:
+        return np.arange(n_effects)
+    width = (values[:, :, 2] - values[:, :, 0]).min(axis=0)
+    dispute = np.ptp(values[:, :, 1], axis=0) / np.maximum(width, np.finfo(float).tiny)
+    return np.sort(np.argsort(-dispute, kind="stable")[:most])
+
+
+def _start_medians(comparison: "Comparison", n_effects: int) -> FloatArray:
+    if RANDOM_EM not in comparison.trees:
+        return np.empty((0, n_effects))
+    posterior = comparison.trees[RANDOM_EM]["posterior"].to_dataset()
+    medians = _effects(comparison, posterior).median("draw")
+    return medians.transpose("chain", "component", "effect").to_numpy().reshape(-1, n_effects)
+
+
+def _true_effects(comparison: "Comparison") -> FloatArray:
+    if comparison.truth is None:
+        raise ValueError("`comparison` must have a truth; got None. Check that first.")
+    return _effects(comparison, comparison.truth).transpose("component", "effect").values.ravel()
+
 
 _TRUTH = "truth"
 
@@ -225,3 +362,101 @@ def draw_interval_rows(
 def _rows_height(n_rows: int, n_methods: int) -> float:
     row = max(0.3, ROW_INCHES * (n_methods + 1))
     return 1.1 + legend_inches(n_methods + 1) + row * n_rows
+
+
+_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Quantiles of the largest probability: ends of the thin bar, of the thick one, and the middle."""
+
+
+def compute_certainty(comparison: "Comparison") -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Compute how sure rows are of their most probable component.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    dict of str to (numpy.ndarray, numpy.ndarray)
+        By method, quantiles of the largest probability, shape (n_components, 5), NaN for a
+        component that is the most probable of no row; and the share of rows of which each
+        component is the most probable, shape (n_components,).
+    """
+    result = {}
+    for method, tree in comparison.trees.items():
+        if "membership" not in tree.children:
+            continue
+        found = representative(comparison, method, "membership")["probability"]
+        averaged = found.mean([dim for dim in ("chain", "draw") if dim in found.dims])
+        probability = averaged.transpose(..., "component").to_numpy()
+        largest, own = probability.max(axis=1), probability.argmax(axis=1)
+        n_components = probability.shape[1]
+        quantiles = np.full((n_components, len(_LEVELS)), np.nan)
+        for component in np.unique(own):
+            quantiles[component] = np.quantile(largest[own == component], _LEVELS)
+        result[method] = (quantiles, np.bincount(own, minlength=n_components) / len(own))
+    return result
+
+
+def membership_height(comparison: "Comparison") -> float:
+    """Height that the panel needs.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    float
+        Inches.
+    """
+    posterior = comparison.trees[reference_method(comparison)]["posterior"]
+    n_rows, n_methods = posterior.sizes["component"], len(comparison.trees)
+    return 1.1 + legend_inches(n_methods) + max(0.4, ROW_INCHES * (n_methods + 1)) * n_rows
+
+
+def draw_membership(comparison: "Comparison", axes: "Axes") -> None:
+    """Draw the largest membership probability of rows by component and method.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+    axes : matplotlib.axes.Axes
+        Where to draw.
+    """
+    found = compute_certainty(comparison)
+    if not found:
+        say(axes, "No membership probabilities")
+        finish(axes, "How sure rows are")
+        return
+    quantiles, shares = next(iter(found.values()))
+    rows = np.arange(float(len(quantiles)))
+    for index, (method, (values, _)) in enumerate(found.items()):
+        at, style = rows + dodge(index, len(found)), method_style(method)
+        axes.hlines(at, values[:, 0], values[:, 4], color=style.colour, linewidth=1.0)
+        axes.hlines(at, values[:, 1], values[:, 3], color=style.colour, linewidth=4.0)
+        axes.scatter(
+            values[:, 2],
+            at,
+            s=24,
+            color=style.colour,
+            marker=style.marker,
+            edgecolor="white",
+            linewidth=0.6,
+            zorder=3,
+        )
+    if len(rows) > 1:
+        axes.axvline(1 / len(rows), color=GREY, linewidth=0.8, linestyle=":")
+    names = comparison.trees[reference_method(comparison)]["posterior"].coords["component"]
+    labels = [
+        f"component {name}\n{share:.0%} of rows"
+        for name, share in zip(names.to_numpy(), shares, strict=True)
+    ]
+    label_rows(axes, list(rows), labels)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(min(0.95, 0.97 / len(rows)), 1.02)
+    show_methods(axes, list(found))
+    finish(axes, "How sure rows are", xlabel="largest membership probability of a row")

@@ -1,32 +1,421 @@
-"""The panel of predictive checks."""
+r"""Deviations of data from replicated responses, as curves that are zero where both agree.
 
+A suspended rootogram for counts, observed less predicted shares for binary responses and trials,
+and the distribution of the probability integral transform for continuous ones. Replicated
+responses give the same curve for data that come from the method itself. With their standard
+deviations :math:`s_l` at the points l, the band is :math:`\pm q s_l`, where q is the quantile of
+:math:`\max_l |\delta_l| / s_l` over replicates: that share of data sets stays inside *everywhere*.
+It holds for groups and trials too, whose responses share a component.
+
+How far the responses are from what each method predicts of them.
+
+Which deviations are taken depends on the family; see
+`moment_init.comparison.predictive_panel`.
+
+The panel of predictive checks.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from moment_init.comparison.method_styles import method_style
-from moment_init.comparison.panel_drawing import (
+from moment_init.checks import FloatArray
+from moment_init.comparison.drawing import (
     GREY,
     INK,
     SMALL,
     dodge,
     finish,
     legend_inches,
+    method_style,
+    reference_method,
+    representative,
     say,
     show_methods,
 )
-from moment_init.comparison.predictive_checks import (
-    CheckCurve,
-    PredictiveCheck,
-    check_predictions,
-)
+from moment_init.data.checking import validate_data
+from moment_init.posterior.draws import PosteriorDraws, family_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from moment_init.comparison.result import Comparison
 
-__all__ = ["draw_predictive", "predictive_height"]
+BAND_PROBABILITY = 0.94
+"""That of the intervals in all figures."""
+
+_LEAST_ROWS = 5
+"""Rows in a bin of counts: the square root of a smaller Poisson count is not nearly normal."""
+
+_MOST_BINS = 16
+"""Bins of counts that can be labelled side by side."""
+
+_CALIBRATION_BINS, _ROWS_OF_BIN = 10, 20
+"""Bins of probabilities, each of as many rows; fewer bins for fewer than 200 rows."""
+
+PIT_GRID = np.linspace(0.0, 1.0, 51)[1:-1]
+"""Points at which the distribution of the transform is compared with the uniform."""
+
+
+def simultaneous_band(
+    deviations: FloatArray, *, probability: float = BAND_PROBABILITY
+) -> FloatArray:
+    """Half the width of the band in which a share of curves stay everywhere.
+
+    Parameters
+    ----------
+    deviations : numpy.ndarray, shape (n_curves, n_points)
+        Curves about zero.
+    probability : float
+        The share.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_points,)
+        A multiple of the standard deviations.
+    """
+    spread = np.sqrt(np.mean(np.square(deviations), axis=0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        largest = np.nanmax(np.where(spread > 0, np.abs(deviations) / spread, 0.0), axis=1)
+    return np.asarray(np.quantile(largest, probability) * spread)
+
+
+def count_bins(observed: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
+    """Divide counts into bins with enough rows in each.
+
+    Parameters
+    ----------
+    observed : numpy.ndarray, shape (n_obs,)
+        Counts.
+
+    Returns
+    -------
+    edges : numpy.ndarray, shape (n_bins,)
+        Smallest count of each bin, the first zero; the last bin has no upper end.
+    labels : tuple of str
+        Their names.
+    """
+    values, rows = np.unique(observed, return_counts=True)
+    least = float(_LEAST_ROWS)
+    edges = _merged(values, rows, least)
+    while len(edges) > _MOST_BINS:
+        least *= 1.25
+        edges = _merged(values, rows, least)
+    ends = [*(edges[1:] - 1), np.inf]
+    return edges, tuple(_bin_name(*pair) for pair in zip(edges, ends, strict=True))
+
+
+def _merged(values: FloatArray, rows: NDArray[np.intp], least: float) -> FloatArray:
+    """Join neighbouring counts until every bin has so many rows; the rest joins the last."""
+    edges, held = [0.0], 0
+    for value, count in zip(values, rows, strict=True):
+        if held >= least and rows[values >= value].sum() >= least:
+            edges.append(float(value))
+            held = 0
+        held += int(count)
+    return np.array(edges)
+
+
+def _bin_name(first: float, last: float) -> str:
+    if last == np.inf:
+        return f"≥{first:.0f}"  # also where all counts are zero
+    return f"{first:.0f}" if first == last else f"{first:.0f}–{last:.0f}"  # noqa: RUF001
+
+
+def rootogram_deviations(
+    data: FloatArray, *, replicated: FloatArray, edges: FloatArray
+) -> FloatArray:
+    r"""Roots of the observed numbers of rows less those of the expected numbers.
+
+    .. math:: \delta_l = \sqrt{n_l} - \sqrt{E n_l}
+
+    Parameters
+    ----------
+    data : numpy.ndarray, shape (n_sets, n_obs)
+        Counts, a data set in each row.
+    replicated : numpy.ndarray, shape (n_replicates, n_obs)
+        Replicated counts.
+    edges : numpy.ndarray, shape (n_bins,)
+        Smallest count of each bin.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_sets, n_bins)
+        The deviations.
+    """
+    expected = _histograms(replicated, edges).mean(axis=0)
+    return np.asarray(np.sqrt(_histograms(data, edges)) - np.sqrt(expected))
+
+
+def _histograms(data: FloatArray, edges: FloatArray) -> FloatArray:
+    """Rows in each bin, (n_sets, n_bins)."""
+    bins = np.searchsorted(edges, data, side="right") - 1
+    counts = [np.bincount(row, minlength=len(edges)) for row in bins]
+    return np.array(counts, dtype=np.float64)
+
+
+def calibration_deviations(
+    data: FloatArray, *, predicted: FloatArray, trials: FloatArray, bins: NDArray[np.intp]
+) -> FloatArray:
+    """Observed less predicted shares of successes.
+
+    Parameters
+    ----------
+    data : numpy.ndarray, shape (n_sets, n_obs)
+        Successes, a data set in each row.
+    predicted : numpy.ndarray, shape (n_obs,)
+        Probabilities of a success.
+    trials : numpy.ndarray, shape (n_obs,)
+        Trials of each row.
+    bins : numpy.ndarray of int, shape (n_obs,)
+        Bin of each row, from zero.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_sets, n_bins)
+        The deviations.
+    """
+    size = np.bincount(bins, weights=trials)
+    expected = np.bincount(bins, weights=trials * predicted)
+    seen = np.array([np.bincount(bins, weights=row) for row in data])
+    return np.asarray((seen - expected) / size)
+
+
+def pit_deviations(data: FloatArray, *, replicated: FloatArray) -> FloatArray:
+    r"""Distribution of the probability integral transform less the uniform.
+
+    .. math:: \delta_l = \frac1n \sum_i 1\{u_i \le u_l\} - u_l, \qquad
+        u_i = P(y^{rep}_i < y_i) + P(y^{rep}_i = y_i) / 2
+
+    Parameters
+    ----------
+    data : numpy.ndarray, shape (n_sets, n_obs)
+        Responses, a data set in each row.
+    replicated : numpy.ndarray, shape (n_replicates, n_obs)
+        Replicated responses.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_sets, n_points)
+        The deviations at 0.02, 0.04, ..., 0.98.
+    """
+    ranks = np.empty(data.shape)
+    ordered = np.sort(replicated, axis=0)
+    for index in range(data.shape[1]):
+        column, values = ordered[:, index], data[:, index]
+        below = np.searchsorted(column, values, side="left")
+        ranks[:, index] = (below + np.searchsorted(column, values, side="right")) / 2
+    transforms = np.sort(ranks / len(replicated), axis=1)
+    shares = [np.searchsorted(row, PIT_GRID, side="right") for row in transforms]
+    return np.asarray(np.array(shares) / data.shape[1] - PIT_GRID)
+
+
+def equal_bins(predicted: FloatArray) -> NDArray[np.intp]:
+    """Divide rows into bins of as many rows each, by their predicted probability.
+
+    Parameters
+    ----------
+    predicted : numpy.ndarray, shape (n_obs,)
+        Probabilities.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n_obs,)
+        Bin of each row, from zero.
+    """
+    n_bins = max(1, min(_CALIBRATION_BINS, len(predicted) // _ROWS_OF_BIN))
+    ranks = np.empty(len(predicted), dtype=np.intp)
+    ranks[np.argsort(predicted, kind="stable")] = np.arange(len(predicted))
+    return ranks * n_bins // len(predicted)
+
+
+_LEAST_REPLICATES, _MOST_REPLICATES, _MOST_VALUES = 100, 400, 20_000_000
+"""Replicated data sets that are read. The 0.94 quantile of 400 is known to 0.012 in probability;
+fewer are read where rows times replicates would fill more than 160 MB."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckCurve:
+    """Deviations of the data from one method's predictions.
+
+    Parameters
+    ----------
+    positions : numpy.ndarray, shape (n_points,)
+        Where they are drawn.
+    deviations : numpy.ndarray, shape (n_points,)
+        Observed less predicted.
+    """
+
+    positions: FloatArray
+    deviations: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PredictiveCheck:
+    """Deviations of the data from the predictions of every method.
+
+    Parameters
+    ----------
+    kind : {"rootogram", "calibration", "pit"}
+        What is compared.
+    curves : dict of str to CheckCurve
+        Deviations by method; without the methods that have no replicated responses.
+    band : numpy.ndarray, shape (n_points,)
+        Half the width of the band about zero, from the first of the methods.
+    labels : tuple of str
+        Names of the bins of a rootogram.
+    """
+
+    kind: str
+    curves: dict[str, CheckCurve]
+    band: FloatArray
+    labels: tuple[str, ...] = ()
+
+
+def check_kind(comparison: "Comparison") -> str:
+    """Name the check that suits the family.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    {"rootogram", "calibration", "pit"}
+        For counts, for binary responses and trials, and for all others.
+    """
+    family = family_of(comparison.trees[reference_method(comparison)], None, None)
+    if family.has_unlimited_counts:
+        return "rootogram"
+    return "calibration" if family.has_trials or family.has_binary_rows else "pit"
+
+
+def check_predictions(comparison: "Comparison") -> PredictiveCheck | None:
+    """Compare the responses with what each method predicts.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    PredictiveCheck or None
+        The check that suits the family; None if no tree has replicated responses.
+    """
+    replicated = {
+        method: _replicated(comparison, method)
+        for method, tree in comparison.trees.items()
+        if "posterior_predictive" in tree.children
+    }
+    if not replicated:
+        return None
+    tree = comparison.trees[reference_method(comparison)]
+    observed = np.asarray(tree["observed_data"]["y"], dtype=np.float64)
+    kind = check_kind(comparison)
+    if kind == "rootogram":
+        return _check_counts(observed, replicated)
+    if kind == "calibration":
+        return _check_shares(comparison, observed, replicated)
+    deviate = {method: partial(pit_deviations, replicated=y) for method, y in replicated.items()}
+    return _checked(kind, observed, replicated, deviate, dict.fromkeys(replicated, PIT_GRID))
+
+
+def _replicated(comparison: "Comparison", method: str) -> FloatArray:
+    """Replicated responses, (n_replicates, n_obs), evenly spaced over chains and draws."""
+    draws = representative(comparison, method, "posterior_predictive")["y"]
+    values = draws.transpose("chain", "draw", "obs").to_numpy()
+    values = values.reshape(-1, values.shape[-1])
+    wanted = max(_LEAST_REPLICATES, min(_MOST_REPLICATES, _MOST_VALUES // values.shape[1]))
+    kept = min(wanted, len(values))
+    return np.asarray(values[np.arange(kept) * len(values) // kept], dtype=np.float64)
+
+
+type _Deviate = Callable[[FloatArray], FloatArray]
+
+
+def _check_counts(observed: FloatArray, replicated: dict[str, FloatArray]) -> PredictiveCheck:
+    edges, labels = count_bins(observed)
+    deviate = {
+        method: partial(rootogram_deviations, replicated=y, edges=edges)
+        for method, y in replicated.items()
+    }
+    positions = dict.fromkeys(replicated, np.arange(float(len(edges))))
+    return _checked("rootogram", observed, replicated, deviate, positions, labels)
+
+
+def _check_shares(
+    comparison: "Comparison", observed: FloatArray, replicated: dict[str, FloatArray]
+) -> PredictiveCheck:
+    constant = comparison.trees[reference_method(comparison)]["constant_data"].to_dataset()
+    trials = np.asarray(constant.get("n_trials", np.ones(len(observed))), dtype=np.float64)
+    deviate: dict[str, _Deviate] = {}
+    positions: dict[str, FloatArray] = {}
+    for method in replicated:
+        predicted = _predicted_shares(comparison, method, trials)
+        bins = equal_bins(predicted)
+        expected = np.bincount(bins, weights=trials * predicted)
+        positions[method] = expected / np.bincount(bins, weights=trials)
+        deviate[method] = partial(
+            calibration_deviations, predicted=predicted, trials=trials, bins=bins
+        )
+    return _checked("calibration", observed, replicated, deviate, positions)
+
+
+def _predicted_shares(comparison: "Comparison", method: str, trials: FloatArray) -> FloatArray:
+    """Probabilities of a success, by the parameters where they suffice.
+
+    The mean of replicated responses has noise, by which rows are sorted into the wrong bins: with
+    a hundred draws a method would look too sure that is not.
+    """
+    posterior = representative(comparison, method, "posterior")
+    if "gate_mean" in posterior:  # the weights of rows then take the density of a gate
+        replicated = representative(comparison, method, "posterior_predictive")["y"]
+        return np.asarray(replicated.mean(("chain", "draw")), dtype=np.float64) / trials
+    tree = comparison.trees[reference_method(comparison)]
+    constant = tree["constant_data"].to_dataset()
+    given: dict[str, Any] = {
+        name: constant[name].to_numpy() for name in ("offset", "n_trials") if name in constant
+    }
+    data = validate_data(
+        constant["X"].to_numpy(),
+        tree["observed_data"]["y"].to_numpy(),
+        family=family_of(tree, None, None),
+        **given,
+    )
+    gating = constant["gating"].to_numpy() if "gating" in constant else None
+    step = -(-posterior.sizes["chain"] * posterior.sizes["draw"] // _MOST_REPLICATES)
+    draws = PosteriorDraws.of(posterior.isel(draw=slice(None, None, step)))
+    total = np.zeros(data.n_obs)
+    for block in draws.blocks(data.n_obs):
+        weights = np.exp(draws.log_weights(gating, block))
+        means = data.family.link.mean(draws.predictors(data, block))
+        total += (weights * means).sum(axis=(0, 2))
+    return total / draws.n_draws
+
+
+def _checked(
+    kind: str,
+    observed: FloatArray,
+    replicated: dict[str, FloatArray],
+    deviate: Mapping[str, _Deviate],
+    positions: dict[str, FloatArray],
+    labels: tuple[str, ...] = (),
+) -> PredictiveCheck:
+    curves = {
+        method: CheckCurve(positions[method], deviate[method](observed[None])[0])
+        for method in replicated
+    }
+    first = next(iter(replicated))
+    return PredictiveCheck(
+        kind, curves, simultaneous_band(deviate[first](replicated[first])), labels
+    )
+
 
 _TEXTS = {
     "rootogram": ("Rootogram", "count", "√observed − √expected rows"),  # noqa: RUF001

@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-__all__ = [
-    "BEST_RANDOM_EM",
-    "DEFAULT_NUTS",
-    "RANDOM_EM",
-    "TENSOR_EM",
-    "TENSOR_NUTS",
-    "Comparison",
-    "Verdict",
-]
-
 TENSOR_NUTS, DEFAULT_NUTS = "tensor NUTS", "default NUTS"
 TENSOR_EM, RANDOM_EM, BEST_RANDOM_EM = "tensor EM", "random EM", "best random EM"
 """Names of the methods. Chains of ``"random EM"`` are starts of their own, and not draws of one
@@ -56,7 +46,7 @@ class Comparison:
     ----------
     table : pandas.DataFrame
         A row a method, in the order of `trees`; the columns are those of
-        `moment_init.comparison.tabulation.COLUMNS`.
+        `moment_init.comparison.landscape.COLUMNS`.
     trees : dict of str to xarray.DataTree
         Draws by method, components aligned: ``"tensor NUTS"``, ``"default NUTS"`` if it was asked
         for, ``"tensor EM"``, ``"random EM"`` (a chain a start that converged; absent if none did).
@@ -174,12 +164,12 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Verdict and table as text."""
-        from moment_init.comparison.display import comparison_to_text
+        from moment_init.comparison.table import comparison_to_text
 
         return comparison_to_text(self)
 
     def _repr_html_(self) -> str:
         """Verdict and table for a notebook."""
-        from moment_init.comparison.display import comparison_to_html
+        from moment_init.comparison.table import comparison_to_html
 
         return comparison_to_html(self)

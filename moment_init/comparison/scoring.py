@@ -1,4 +1,9 @@
-"""How well draws predict: leave-one-out on the rows that were fitted, and rows held out."""
+"""How well chains agree and mix: R-hat, effective sample size, divergences.
+
+How well draws predict: leave-one-out on the rows that were fitted, and rows held out.
+
+The parameters behind simulated data, and how far draws are from them.
+"""
 
 import warnings
 from collections.abc import Mapping
@@ -7,26 +12,126 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
-from moment_init.comparison.rows import ComparedRows
-from moment_init.notices import changed_filters
-from moment_init.predictive import PosteriorDraws, draw_log_likelihoods
+from moment_init.checks import FloatArray, as_float_array, changed_filters
+from moment_init.comparison.runs import ComparedRows
+from moment_init.data.simulation import MixtureData
+from moment_init.likelihood.matching import angles_in_degrees
+from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods
 
 if TYPE_CHECKING:
     import pandas
     import xarray
 
-__all__ = [
-    "HeldOutScore",
-    "LooScore",
-    "ScoreDifference",
-    "compare_loo",
-    "score_held_out",
-    "score_loo",
-]
+LARGEST_RHAT = 1.01
+"""R-hat above which chains have not met, after Vehtari and others (2021), Bayesian Analysis 16."""
 
-FloatArray = NDArray[np.float64]
+_PARAMETERS = ("coefficient", "bias", "weight", "dispersion", "gate", "gate_bias")
+"""Variables that are looked at: scales and directions follow from coefficients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convergence:
+    """How well chains agree and mix.
+
+    Parameters
+    ----------
+    rhat_max : float
+        Largest R-hat of a parameter.
+    ess_bulk_min : float
+        Smallest effective sample size of a parameter.
+    divergences : float
+        Number of divergent transitions; NaN if the sampler does not say.
+    """
+
+    rhat_max: float = np.nan
+    ess_bulk_min: float = np.nan
+    divergences: float = np.nan
+
+
+def assess_convergence(tree: "xarray.DataTree") -> Convergence:
+    """Look at the chains of a sampler.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Draws, labels matched.
+
+    Returns
+    -------
+    Convergence
+        The figures.
+    """
+    import arviz as az
+
+    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
+    divergences = float(stats["diverging"].sum()) if "diverging" in stats else np.nan
+    with changed_filters(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # parameters that do not vary
+        sizes = _varying(az.ess(_parameters(tree), method="bulk"), tree)
+    smallest = float(sizes.min()) if sizes.size else np.nan
+    return Convergence(largest_rhat(tree), smallest, divergences)
+
+
+def largest_rhat(tree: "xarray.DataTree") -> float:
+    """Largest rank-normalised R-hat of a parameter.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Draws, labels matched.
+
+    Returns
+    -------
+    float
+        The figure; NaN with a single chain and if no parameter varies, infinite up to rounding if
+        a parameter varies between chains but not within them.
+    """
+    values = find_rhat(tree)
+    return float(values.max()) if values.size else np.nan
+
+
+def find_rhat(tree: "xarray.DataTree") -> FloatArray:
+    """Rank-normalised R-hat of every parameter that varies.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Draws, labels matched.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_parameters,)
+        The figures; none with a single chain.
+    """
+    import arviz as az
+
+    if tree["posterior"].sizes["chain"] < 2:
+        return np.empty(0)
+    with changed_filters(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # parameters that do not vary
+        found = az.rhat(_parameters(tree))
+    values = np.hstack([np.ravel(found[name].values) for name in found.data_vars])
+    return np.asarray(values[~np.isnan(values)])
+
+
+def _parameters(tree: "xarray.DataTree") -> "xarray.Dataset":
+    posterior = tree["posterior"].to_dataset()
+    return posterior[[name for name in _PARAMETERS if name in posterior]]
+
+
+def _varying(values: "xarray.Dataset", tree: "xarray.DataTree") -> FloatArray:
+    """Figures of the parameters that vary: ArviZ gives the number of draws for the others."""
+    posterior = _parameters(tree)
+    kept = []
+    for name in values.data_vars:
+        spread = posterior[name].max(("chain", "draw")) > posterior[name].min(("chain", "draw"))
+        own = values[name].transpose(*spread.dims).values
+        kept.append(own[spread.values & np.isfinite(own)])
+    return np.hstack(kept)
+
 
 _TRUSTED_SHARE = 0.01
 """Share of Pareto k that may be too large. Errors of single rows do little to a sum of hundreds;
@@ -312,3 +417,208 @@ def _arviz_compare(scores: Mapping[str, Any], reference: str | None) -> "pandas.
         table = table.rename(columns={"p_better": "p_worse"})
         table["p_worse"] = 1.0 - table["p_worse"]
     return table
+
+
+IndexArray = NDArray[np.intp]
+
+_REQUIRED = ("coefficients", "biases", "weights")
+_OPTIONAL = ("dispersion",)
+
+_WEIGHT_TOLERANCE = 1e-6
+"""How far the sum of true weights may be from one: weights that were rounded to six places."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """True parameters.
+
+    Parameters
+    ----------
+    coefficients : numpy.ndarray, shape (n_features, n_components)
+        Coefficients of the user's columns.
+    biases, weights : numpy.ndarray, shape (n_components,)
+        Intercepts and probabilities of the components.
+    dispersion : numpy.ndarray, shape (n_components,), or None
+        Dispersion.
+    """
+
+    coefficients: FloatArray
+    biases: FloatArray
+    weights: FloatArray
+    dispersion: FloatArray | None
+
+    def to_dataset(self, order: IndexArray, feature_names: tuple[str, ...]) -> "xarray.Dataset":
+        """Put the parameters under the names of the posterior.
+
+        Parameters
+        ----------
+        order : numpy.ndarray of int, shape (n_components,)
+            Which component comes first, second, and so on.
+        feature_names : tuple of str
+            Names of the columns.
+
+        Returns
+        -------
+        xarray.Dataset
+            Variables coefficient, direction, scale, bias, weight and, if known, dispersion.
+        """
+        import xarray
+
+        coefficient = self.coefficients[:, order]
+        scale = np.linalg.norm(coefficient, axis=0)
+        direction = np.divide(coefficient, scale, out=np.zeros_like(coefficient), where=scale > 0)
+        variables: dict[str, Any] = {
+            "coefficient": (("feature", "component"), coefficient),
+            "direction": (("feature", "component"), direction),
+            "scale": ("component", scale),
+            "bias": ("component", self.biases[order]),
+            "weight": ("component", self.weights[order]),
+        }
+        if self.dispersion is not None:
+            variables["dispersion"] = ("component", self.dispersion[order])
+        coords = {"feature": list(feature_names), "component": np.arange(len(order))}
+        return xarray.Dataset(variables, coords)
+
+
+def read_truth(truth: Any, n_features: int, n_components: int) -> Truth | None:
+    """Check the truth that was given.
+
+    Parameters
+    ----------
+    truth : MixtureData, mapping of str to array-like, or None
+        What `simulate_mixture` returned, or `coefficients`, `biases`, `weights` and perhaps
+        `dispersion`.
+    n_features, n_components : int
+        Sizes that it must have.
+
+    Returns
+    -------
+    Truth or None
+        The parameters; None if none were given.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    ValueError
+        For missing or unknown names, wrong shapes, and values that are not finite or impossible.
+    """
+    if truth is None:
+        return None
+    values = _named_values(truth)
+    shapes: dict[str, tuple[int, ...]] = {
+        "coefficients": (n_features, n_components),
+        **dict.fromkeys(("biases", "weights", "dispersion"), (n_components,)),
+    }
+    found = {
+        name: _checked(name, values[name], shapes[name])
+        for name in shapes
+        if values.get(name) is not None
+    }
+    weights = found["weights"]
+    if weights.min() < 0.0 or abs(float(weights.sum()) - 1.0) > _WEIGHT_TOLERANCE:
+        raise ValueError(
+            "`truth` must have weights of zero or more that sum to one; got "
+            f"{weights.tolist()}. Divide them by their sum."
+        )
+    return Truth(found["coefficients"], found["biases"], weights, found.get("dispersion"))
+
+
+def _named_values(truth: Any) -> dict[str, Any]:
+    if isinstance(truth, MixtureData):
+        return {name: getattr(truth, name) for name in (*_REQUIRED, *_OPTIONAL)}
+    expected = "a MixtureData or a mapping with coefficients, biases, weights (and dispersion)"
+    if not isinstance(truth, Mapping):
+        raise TypeError(
+            f"`truth` must be {expected}; got {type(truth).__name__}. Pass one of these, or None."
+        )
+    missing = [name for name in _REQUIRED if truth.get(name) is None]
+    unknown = [str(name) for name in truth if name not in (*_REQUIRED, *_OPTIONAL)]
+    if missing or unknown:
+        raise ValueError(
+            f"`truth` must be {expected}; missing are {missing}, unknown are {unknown}. Name the "
+            "arrays so."
+        )
+    return dict(truth)
+
+
+def _checked(name: str, values: Any, shape: tuple[int, ...]) -> FloatArray:
+    try:
+        array = np.array(as_float_array(values, "truth"))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`truth` must have {name} of real numbers; got {values!r}.") from error
+    if array.shape != shape or not np.all(np.isfinite(array)):
+        raise ValueError(
+            f"`truth` must have finite {name} of shape {shape}; got shape {array.shape}. "
+            "Components are on the last axis, features in the order of the columns of `X`."
+        )
+    return array
+
+
+def match_to_truth(
+    coefficients: FloatArray, biases: FloatArray, truth: Truth, rows: ComparedRows
+) -> IndexArray:
+    """Match true components to estimated ones.
+
+    The distance of two components is the mean squared difference of their linear predictors over
+    the rows: units play no part, and components that differ by their intercept alone are told
+    apart.
+
+    Parameters
+    ----------
+    coefficients : numpy.ndarray, shape (n_features, n_components)
+        Estimated coefficients.
+    biases : numpy.ndarray, shape (n_components,)
+        Estimated intercepts.
+    truth : Truth
+        The truth.
+    rows : ComparedRows
+        The rows.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n_components,)
+        Index such that ``truth.coefficients[:, index]`` is in the order of the estimate.
+    """
+    inputs = np.asarray(rows.checked.X, dtype=np.float64)
+    estimated = inputs @ coefficients + biases
+    true = inputs @ truth.coefficients + truth.biases
+    distances = [np.square(true - own[:, None]).mean(axis=0) for own in estimated.T]
+    _, order = linear_sum_assignment(np.array(distances))
+    return np.asarray(order, dtype=np.intp)
+
+
+def errors_of(
+    tree: "xarray.DataTree", truth: Truth | None, rows: ComparedRows
+) -> tuple[float, float]:
+    """How far the means of draws are from the truth, components matched.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Draws of one method and one optimum.
+    truth : Truth or None
+        The truth.
+    rows : ComparedRows
+        The rows that were fitted.
+
+    Returns
+    -------
+    error : float
+        Root mean square error of the coefficients; NaN without a truth.
+    angle : float
+        Largest angle between a component's coefficients and the true ones, in degrees.
+    """
+    if truth is None:
+        return np.nan, np.nan
+    means = tree["posterior"].to_dataset()[["coefficient", "bias"]].mean(("chain", "draw"))
+    coefficients = means["coefficient"].transpose("feature", "component").values
+    order = match_to_truth(coefficients, means["bias"].values, truth, rows)
+    true = truth.coefficients[:, order]
+    error = float(np.sqrt(np.square(coefficients - true).mean()))
+    angles = [
+        float(angles_in_degrees(own[:, None], other[:, None], signed=True)[0])
+        for own, other in zip(coefficients.T, true.T, strict=True)
+        if np.any(own) and np.any(other)  # no slopes, no direction
+    ]
+    return error, max(angles, default=np.nan)

@@ -7,22 +7,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from moment_init.data import RegressionData
-from moment_init.em.gate_information import gated_laplace_of
+from moment_init.checks import FloatArray
+from moment_init.data.checking import RegressionData
 from moment_init.em.gaussian_gate import GatedProblem, GatedRun
-from moment_init.em.information import LaplaceApproximation, active_bounds_of, laplace_of
+from moment_init.em.information import (
+    LaplaceApproximation,
+    active_bounds_of,
+    gated_laplace_of,
+    laplace_of,
+)
 from moment_init.em.prediction import in_users_order, membership
 from moment_init.em.problem import EMProblem
-from moment_init.em.result import EMFit, StartRecord
-from moment_init.likelihood.gate_density import pack_gate
-from moment_init.likelihood.maximise import MaximiseResult
+from moment_init.em.result import EMFit
+from moment_init.likelihood.climbing import MaximiseResult
+from moment_init.likelihood.gate import pack_gate
 from moment_init.likelihood.parameters import MixtureParameters, parameter_count
 from moment_init.likelihood.posterior import responsibilities
-from moment_init.results import Status
+from moment_init.moments.result import Status
+from moment_init.results import StartRecord
 
-__all__ = ["assemble_fit", "assemble_gated_fit", "convergence_message", "with_uncounted"]
-
-FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 
 _CLOSE = 1e-6

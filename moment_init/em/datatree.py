@@ -18,7 +18,7 @@ r"""A fit as a DataTree that ArviZ reads.
 
 Draws are those of the normal approximation about the maximum, on the scale of
 `moment_init.likelihood.parameters.pack` (coefficients, biases, log dispersion, logits) and
-`moment_init.likelihood.gate_density.pack_gate`, one chain. Logits of a gate sum to zero over the
+`moment_init.likelihood.gate.pack_gate`, one chain. Logits of a gate sum to zero over the
 components, where `EMFit` has them relative to the last: so none is constant, and components trade
 places by a permutation alone. With a gaussian gate log-likelihoods are the joint ones of gating
 covariates and response.
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.arguments import RandomSeed, make_generator
+from moment_init.checks import FloatArray, RandomSeed, make_generator
 from moment_init.em.information import centring_matrix
 from moment_init.em.prediction import (
     in_users_order,
@@ -40,8 +40,8 @@ from moment_init.em.prediction import (
     unit_gate_log_likelihood,
     with_gaussian_gate,
 )
-from moment_init.families import get_family
-from moment_init.likelihood.gate_density import GaussianGate, pack_gate, unpack_gate
+from moment_init.families.registry import get_family
+from moment_init.likelihood.gate import GaussianGate, pack_gate, unpack_gate
 from moment_init.likelihood.parameters import MixtureParameters, pack, parameter_count, unpack
 from moment_init.likelihood.posterior import unit_log_likelihood
 from moment_init.likelihood.rows import LikelihoodRows
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 
     from moment_init.em.result import EMFit
 
-__all__ = ["draw_laplace", "fit_to_datatree", "unit_coordinate"]
-
-FloatArray = NDArray[np.float64]
 Variable = tuple[tuple[str, ...], NDArray[Any]]
 
 _LARGEST_LOG_DISPERSION = 300.0

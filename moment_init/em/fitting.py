@@ -7,11 +7,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from moment_init.arguments import RandomSeed, make_generator, validate_n_components
-from moment_init.blocks import single_threaded_blas, source_of
-from moment_init.data import RegressionData, validate_data
+from moment_init.checks import (
+    ConvergenceWarning,
+    FloatArray,
+    RandomSeed,
+    make_generator,
+    notify,
+    validate_n_components,
+)
+from moment_init.data.blocks import single_threaded_blas, source_of
+from moment_init.data.checking import RegressionData, validate_data
+from moment_init.data.formulas import takes_formula
 from moment_init.em.assembly import assemble_gated_fit, convergence_message, with_uncounted
-from moment_init.em.gate_starts import (
+from moment_init.em.gate_search import (
     GatedSearch,
     finish_gated,
     run_gated_given,
@@ -19,12 +27,8 @@ from moment_init.em.gate_starts import (
     search_gated,
 )
 from moment_init.em.gaussian_gate import GatedProblem
-from moment_init.em.growth import grow
-from moment_init.em.independent_runs import run_given, run_random
-from moment_init.em.initial import given_starts
-from moment_init.em.options import FitOptions, require_rows, validate_options
-from moment_init.em.portfolio import LEAN_GROWTH, PortfolioOptions, search
-from moment_init.em.posing import (
+from moment_init.em.problem import (
+    EMProblem,
     GateKind,
     pose_em,
     validate_dispersion_ratio,
@@ -32,21 +36,26 @@ from moment_init.em.posing import (
     validate_gating,
     validate_restrictions,
 )
-from moment_init.em.problem import EMProblem
-from moment_init.em.random_starts import RandomStart
 from moment_init.em.refining import enlarged, refine, search_sample
 from moment_init.em.result import EMFit
-from moment_init.em.run_book import Portfolio, Start
-from moment_init.em.start_records import BREAKDOWNS, StartRecord
-from moment_init.exceptions import ConvergenceWarning
-from moment_init.families import Family
-from moment_init.formulas import takes_formula
-from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
-from moment_init.likelihood.gate_density import gate_size
-from moment_init.likelihood.maximise import MaximiseResult
-from moment_init.notices import notify
-from moment_init.responses.boundary import takes_responses
-from moment_init.results import MomentEstimate
+from moment_init.em.runs import (
+    FitOptions,
+    Portfolio,
+    Start,
+    require_rows,
+    run_given,
+    run_random,
+    validate_options,
+)
+from moment_init.em.search import LEAN_GROWTH, PortfolioOptions, search
+from moment_init.em.starts import RandomStart, given_starts, grow
+from moment_init.families.base import Family
+from moment_init.likelihood.climbing import MaximiseResult
+from moment_init.likelihood.gate import gate_size
+from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
+from moment_init.moments.result import MomentEstimate
+from moment_init.responses.data import takes_responses
+from moment_init.results import BREAKDOWNS, StartRecord
 from moment_init.row_sources.em_rows import (
     assemble_anywhere,
     counted_covariates,
@@ -56,9 +65,6 @@ from moment_init.row_sources.em_rows import (
     searched_rows,
 )
 
-__all__ = ["fit_em"]
-
-FloatArray = NDArray[np.float64]
 Covariates = tuple[FloatArray, tuple[str, ...]]
 Init = Literal["tensor", "random"] | MomentEstimate | EMFit | tuple[ArrayLike, ...] | ArrayLike
 

@@ -1,35 +1,34 @@
 r"""A mixture of experts with a Gaussian gate, posed from rows with gating covariates.
 
 The alternative model of Xu, Jordan and Hinton (1995; Appendix C of Sedghi, Janzamin and Anandkumar)
-has the joint likelihood of `moment_init.likelihood.gated`.
+has the joint likelihood of `moment_init.likelihood.gate`.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
+from moment_init.checks import FloatArray
 from moment_init.em.problem import EMProblem, GateCoordinates
-from moment_init.likelihood.bounds import bounds_of, enforce
-from moment_init.likelihood.climbing import Ending, climb
-from moment_init.likelihood.constraints import LinearConstraint
-from moment_init.likelihood.gate_density import gate_size, gate_statistics
-from moment_init.likelihood.gated import (
+from moment_init.likelihood.climbing import Ending, MaximiseResult, climb
+from moment_init.likelihood.gate import (
     SMALLEST_COUNT,
     GatedLikelihood,
     GatedMixture,
+    gate_size,
+    gate_statistics,
     unit_values,
 )
-from moment_init.likelihood.maximise import MaximiseResult
-from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.likelihood.parameters import (
+    LinearConstraint,
+    MixtureParameters,
+    bounds_of,
+    enforce,
+)
 from moment_init.likelihood.posterior import responsibilities
 from moment_init.likelihood.rows import LikelihoodRows
-
-__all__ = ["GatedProblem", "GatedRun"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,27 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from moment_init.em.first_steps import joined
+from moment_init.checks import FloatArray
 from moment_init.em.problem import EMProblem
-from moment_init.likelihood.maximise import maximise
+from moment_init.em.starts import joined
+from moment_init.likelihood.climbing import maximise
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import responsibilities, unit_log_likelihood
-from moment_init.likelihood.split_statistics import split_statistics
-from moment_init.likelihood.splits import propose_drops_and_splits
-
-__all__ = [
-    "FEW_FEATURES",
-    "levelled",
-    "propose_moves",
-    "propose_zeros",
-    "tempered",
-    "with_level_deviations",
-]
-
-FloatArray = NDArray[np.float64]
+from moment_init.likelihood.splits import propose_drops_and_splits, split_statistics
 
 FEW_FEATURES = 4
 """Up to so many columns curves cross often, and a start from p + 1 rows is likely enough to have

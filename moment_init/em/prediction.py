@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.data import (
+from moment_init.checks import FloatArray
+from moment_init.data.checking import (
+    group_order,
+    require_constant_in_groups,
+    require_finite_offset,
+    require_finite_predictors,
     validate_features,
+    validate_groups,
     validate_n_trials,
     validate_row_vector,
     validate_sample_weight,
 )
-from moment_init.families import get_family
-from moment_init.groups import group_order, require_constant_in_groups, validate_groups
-from moment_init.likelihood.gate_density import GaussianGate, gate_statistics, log_gate_density
-from moment_init.likelihood.gated import unit_values
+from moment_init.families.registry import get_family
+from moment_init.likelihood.gate import GaussianGate, gate_statistics, log_gate_density, unit_values
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import (
     prior_probabilities,
@@ -28,25 +32,10 @@ from moment_init.likelihood.posterior import (
     unit_log_likelihood,
 )
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.predictor_sizes import require_finite_offset, require_finite_predictors
 
 if TYPE_CHECKING:
     from moment_init.em.result import EMFit
 
-__all__ = [
-    "PredictionKind",
-    "in_users_order",
-    "logit_parameters",
-    "match_columns",
-    "membership",
-    "predicted_mean",
-    "rows_for",
-    "unit_gate_log_likelihood",
-    "unit_scores",
-    "with_gaussian_gate",
-]
-
-FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 PredictionKind = Literal["mean", "components"]
 

@@ -3,28 +3,46 @@
 Everything is fitted in standardised coordinates (inputs whitened, a real response scaled, gating
 covariates scaled), so that nothing depends on units; `EMProblem` maps parameters and their vector
 to the user's units and back.
+
+From checked rows to an EM problem: standardised coordinates, groups together, restrictions.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import block_diag
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import block_diag, cholesky
 from scipy.optimize import linear_sum_assignment
 
-from moment_init.coordinates import Coordinates
-from moment_init.families import Family
-from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO, MIN_WEIGHT
-from moment_init.likelihood.constraints import LinearConstraint
-from moment_init.likelihood.maximise import MaximiseResult, maximise
-from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.checks import FloatArray, as_float_array, is_elsewhere
+from moment_init.data.blocks import read_block, row_blocks, source_of
+from moment_init.data.checking import (
+    RegressionData,
+    group_order,
+    require_constant_in_groups,
+    validate_features,
+)
+from moment_init.data.standardising import Coordinates, fit_correlation
+from moment_init.families.base import Family
+from moment_init.likelihood.climbing import MaximiseResult, maximise
+from moment_init.likelihood.parameters import (
+    MIN_DISPERSION_RATIO,
+    MIN_WEIGHT,
+    LinearConstraint,
+    MixtureParameters,
+)
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import parameter_free_log_likelihood
+from moment_init.row_sources.checking import (
+    gating_elsewhere,
+    projected_elsewhere,
+    whiten_rows,
+    whitened_elsewhere,
+)
+from moment_init.row_sources.posing import standardised_response
 
-__all__ = ["EMProblem", "GateCoordinates", "Restrictions"]
-
-FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 
 _SMALLEST_LENGTH = 1e-300
@@ -394,3 +412,367 @@ def _shift_logits(weights: FloatArray, shift: FloatArray) -> FloatArray:
     logits = np.log(weights) + shift
     odds = np.exp(logits - logits.max())
     return np.asarray(odds / odds.sum())
+
+
+GateKind = Literal["softmax", "gaussian"]
+
+INTERCEPT, DISPERSION = "intercept", "dispersion"
+"""Names that `shared` takes beside those of the columns."""
+
+_WEIGHT_TOLERANCE = 1e-8
+"""How far the sum of held weights may be from one: rounding of decimal fractions."""
+
+_SMALLEST_SPREAD = 1e-12
+"""Spread of a projection over its mean below which it is rounding."""
+
+
+def pose_em(
+    data: RegressionData,
+    n_components: int,
+    *,
+    gating: tuple[FloatArray, tuple[str, ...]] | None = None,
+    restrictions: Restrictions | None = None,
+    min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
+) -> EMProblem:
+    """Standardise rows, put groups together and settle the coordinates.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    n_components : int
+        Number of components.
+    gating : tuple of numpy.ndarray and tuple of str, optional
+        Gating covariates (n_obs, n_gate) and their names.
+    restrictions : Restrictions, optional
+        What is shared and held.
+    min_dispersion_ratio : float, default 0.05
+        Hathaway's constraint.
+
+    Returns
+    -------
+    EMProblem
+        The problem.
+
+    Raises
+    ------
+    ValueError
+        For constant or collinear columns, which are named.
+    """
+    restrictions = restrictions or Restrictions()
+    order, starts = group_order(data.groups)
+    inputs, coordinates = _standardised_inputs(data, restrictions.directions, order)
+    response, shift, scale = _standardised_response(data)
+    coordinates = Coordinates(coordinates.mean, coordinates.factor, shift, scale)
+    gate, gate_coordinates = _standardised_gate(gating, data.sample_weight)
+    offset = None if data.family.response_power else data.offset
+
+    def sort(values: FloatArray | None) -> FloatArray | None:
+        return values if values is None or order is None else values[order]
+
+    rows = LikelihoodRows(
+        Z=inputs,
+        y=response if order is None else response[order],
+        sample_weight=data.sample_weight if order is None else data.sample_weight[order],
+        offset=sort(offset),
+        n_trials=sort(data.n_trials),
+        gate=sort(gate),
+        group_starts=starts,
+    )
+    return EMProblem(
+        data.family,
+        n_components,
+        rows,
+        coordinates,
+        gate_coordinates,
+        order,
+        restrictions,
+        min_dispersion_ratio,
+    )
+
+
+def validate_gating(
+    gating: Any, n_obs: int, groups: NDArray[np.generic] | None, *, source: Any = None
+) -> tuple[FloatArray, tuple[str, ...]] | None:
+    """Check gating covariates.
+
+    Parameters
+    ----------
+    gating : array-like or DataFrame, shape (n_obs,) or (n_obs, n_gate), optional
+        The covariates.
+    n_obs : int
+        Number of rows they must have.
+    groups : numpy.ndarray, shape (n_obs,), optional
+        Groups within which they must not vary.
+    source : BlockedRows, optional
+        Where the rows of X are, if not in memory.
+
+    Returns
+    -------
+    tuple of numpy.ndarray and tuple of str, or None
+        Values (n_obs, n_gate) in double precision and names; None without a gate.
+
+    Raises
+    ------
+    TypeError
+        For values that are not real numbers.
+    ValueError
+        For a wrong shape, missing or infinite values, or values that vary within a group.
+    """
+    if gating is None:
+        return None
+    if source is not None:
+        return gating_elsewhere(gating, source)
+    if is_elsewhere(gating):
+        gating = gating.compute()  # the rows of X are in memory too
+    if np.ndim(gating) == 1:
+        gating = gating.to_frame() if hasattr(gating, "to_frame") else np.asarray(gating)[:, None]
+    features, names = validate_features(gating, name="gating")
+    if features.shape[0] != n_obs:
+        raise ValueError(
+            f"`gating` must have one row per row of `X` ({n_obs}); got {features.shape[0]}. "
+            "Select the same rows."
+        )
+    if not hasattr(gating, "columns"):
+        names = tuple(f"g{index}" for index in range(features.shape[1]))
+    values = features.astype(np.float64)
+    require_constant_in_groups(values, names, groups)
+    return values, names
+
+
+def validate_gate_kind(gate: Any, gating: Any) -> None:
+    """Check the kind of a gate.
+
+    Parameters
+    ----------
+    gate : {"softmax", "gaussian"}
+        The kind.
+    gating : object
+        Gating covariates; None without a gate.
+
+    Raises
+    ------
+    ValueError
+        For an unknown word, and for a gaussian gate without covariates.
+    """
+    if not isinstance(gate, str) or gate not in get_args(GateKind):
+        raise ValueError(f"`gate` must be 'softmax' or 'gaussian'; got {gate!r}. Choose one.")
+    if gate == "gaussian" and gating is None:
+        raise ValueError(
+            "`gate` must be 'softmax', the default, without `gating`; got 'gaussian'. Pass the "
+            "covariates on which the weights depend as `gating`."
+        )
+
+
+def validate_restrictions(
+    data: RegressionData,
+    n_components: int,
+    *,
+    shared: Any = None,
+    fixed_weights: ArrayLike | None = None,
+    fixed_directions: ArrayLike | None = None,
+    has_gate: bool = False,
+) -> Restrictions:
+    """Check what is to be shared and held.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    n_components : int
+        Number of components.
+    shared : str, int or sequence of them, optional
+        Columns by name or index, 'intercept' or 'dispersion', whose parameters are common.
+    fixed_weights : array-like, shape (n_components,), optional
+        Weights that are held.
+    fixed_directions : array-like, shape (n_features, n_components), optional
+        Directions that are held.
+    has_gate : bool, default False
+        Whether a gate sets the weights.
+
+    Returns
+    -------
+    Restrictions
+        The restrictions.
+
+    Raises
+    ------
+    ValueError
+        For unknown columns, weights that are no probabilities, or directions of a wrong shape.
+    """
+    columns, has_bias, has_dispersion = _shared_entries(shared, data)
+    weights = None
+    if fixed_weights is not None:
+        if has_gate:
+            raise ValueError(
+                "`fixed_weights` must be None with `gating`, which sets the weights of every row. "
+                "Drop one of them."
+            )
+        weights = _checked_weights(fixed_weights, n_components)
+    directions = None
+    if fixed_directions is not None:
+        if columns:
+            raise ValueError(
+                "`shared` columns and `fixed_directions` cannot be combined: a direction holds the "
+                "ratios of all coefficients. Drop one of them."
+            )
+        directions = _checked_directions(fixed_directions, data.n_features, n_components)
+    return Restrictions(columns, has_bias, has_dispersion, weights, directions)
+
+
+def validate_dispersion_ratio(min_dispersion_ratio: Any) -> float:
+    """Check Hathaway's ratio.
+
+    Parameters
+    ----------
+    min_dispersion_ratio : float
+        Smallest ratio of two components' standard deviations.
+
+    Returns
+    -------
+    float
+        The ratio.
+
+    Raises
+    ------
+    ValueError
+        If it is not above 0 and at most 1.
+    """
+    is_real = isinstance(min_dispersion_ratio, int | float | np.integer | np.floating)
+    if not is_real or not 0.0 < min_dispersion_ratio <= 1.0:
+        raise ValueError(
+            f"`min_dispersion_ratio` must be above 0 and at most 1; got {min_dispersion_ratio!r}."
+        )
+    return float(min_dispersion_ratio)
+
+
+def _standardised_inputs(
+    data: RegressionData, directions: FloatArray | None, order: IndexArray | None
+) -> tuple[FloatArray, Coordinates]:
+    """Whitened inputs, or scaled projections onto held directions."""
+    if directions is not None:
+        inputs, coordinates = _projected_inputs(data, directions)
+    else:
+        inputs, coordinates = _whitened_inputs(data)
+    return (inputs if order is None else inputs[order]), coordinates
+
+
+def _whitened_inputs(data: RegressionData) -> tuple[FloatArray, Coordinates]:
+    """Inputs with mean zero and covariance one; one copy of them, and blocks."""
+    fitted = fit_correlation(data.X, data.sample_weight, data.feature_names)
+    factor = fitted.scales[:, None] * cholesky(fitted.correlation, lower=True)
+    if source_of(data.X) is not None:
+        whitened = whitened_elsewhere(data, fitted.mean, factor)
+        return whitened, Coordinates(fitted.mean, factor)
+    result = np.empty(data.X.shape)
+    for rows in row_blocks(data.n_obs, 3 * data.n_features):
+        result[rows] = whiten_rows(fitted.mean, factor, read_block(data.X, rows))
+    return result, Coordinates(fitted.mean, factor)
+
+
+def _projected_inputs(
+    data: RegressionData, directions: FloatArray
+) -> tuple[FloatArray, Coordinates]:
+    """Projections with mean zero and variance one: no matrix of all columns is formed."""
+    if source_of(data.X) is not None:
+        result, mean, spread = projected_elsewhere(data, directions)
+    else:
+        result = np.empty((data.n_obs, directions.shape[1]))
+        for rows in row_blocks(data.n_obs, 2 * data.n_features):
+            result[rows] = read_block(data.X, rows) @ directions
+        shares = data.sample_weight / data.sample_weight.sum()
+        mean = shares @ result
+        result -= mean
+        spread = np.sqrt(shares @ np.square(result))
+    is_flat = spread <= _SMALLEST_SPREAD * np.abs(mean)
+    if is_flat.any():
+        raise ValueError(
+            "`fixed_directions` must point where `X` varies; got one for component "
+            f"{int(np.argmax(is_flat))} along which all rows are the same. Check the columns."
+        )
+    return result / spread, Coordinates(mean, np.diag(spread))
+
+
+def _standardised_response(data: RegressionData) -> tuple[FloatArray, float, float]:
+    """Response of mean zero and variance one for the identity link, else as it is."""
+    if not data.family.response_power:
+        return data.y, 0.0, 1.0
+    if source_of(data.X) is not None:
+        return standardised_response(data)
+    response = data.family.moment_response(
+        data.y, order=1, offset=data.offset, n_trials=data.n_trials
+    )
+    shares = data.sample_weight / data.sample_weight.sum()
+    shift = float(shares @ response)
+    scale = float(np.sqrt(shares @ np.square(response - shift)))
+    return (response - shift) / scale, shift, scale
+
+
+def _standardised_gate(
+    gating: tuple[FloatArray, tuple[str, ...]] | None, weights: FloatArray
+) -> tuple[FloatArray | None, GateCoordinates | None]:
+    if gating is None:
+        return None, None
+    values, names = gating
+    fitted = fit_correlation(values, weights, names, argument="gating")
+    coordinates = GateCoordinates(fitted.mean, fitted.scales, names)
+    return (values - fitted.mean) / fitted.scales, coordinates
+
+
+def _shared_entries(shared: Any, data: RegressionData) -> tuple[tuple[int, ...], bool, bool]:
+    """Indices of shared columns, and whether intercept and dispersion are shared."""
+    if shared is None:
+        return (), False, False
+    is_single = isinstance(shared, str) or not isinstance(shared, Iterable)
+    entries: Sequence[Any] = [shared] if is_single else list(shared)
+    columns: set[int] = set()
+    for entry in entries:
+        is_index = isinstance(entry, int | np.integer) and not isinstance(entry, bool)
+        if isinstance(entry, str) and entry in data.feature_names:
+            columns.add(data.feature_names.index(entry))
+        elif is_index and str(entry) in data.feature_names:
+            columns.add(data.feature_names.index(str(entry)))  # a DataFrame's own integer label
+        elif is_index and -data.n_features <= entry < data.n_features:
+            columns.add(int(entry) % data.n_features)
+        elif not isinstance(entry, str) or entry not in (INTERCEPT, DISPERSION):
+            raise ValueError(
+                f"`shared` must hold names or indices of columns, {INTERCEPT!r} or {DISPERSION!r}; "
+                f"got {entry!r}. The columns are {', '.join(map(repr, data.feature_names))}."
+            )
+    # a column of that name is meant where there is one
+    names = {entry for entry in entries if isinstance(entry, str)} - set(data.feature_names)
+    if DISPERSION in names and not data.family.has_dispersion:
+        raise ValueError(
+            f"`shared` must not hold {DISPERSION!r} for family {data.family.name!r}, which has "
+            "none. Drop it."
+        )
+    return tuple(sorted(columns)), INTERCEPT in names, DISPERSION in names
+
+
+def _checked_weights(fixed_weights: ArrayLike, n_components: int) -> FloatArray:
+    weights = as_float_array(fixed_weights, "fixed_weights")
+    is_right = weights.shape == (n_components,) and bool(np.all(weights > 0.0))
+    if not is_right or abs(weights.sum() - 1.0) > _WEIGHT_TOLERANCE:
+        raise ValueError(
+            f"`fixed_weights` must be {n_components} positive numbers that sum to one; got "
+            f"{fixed_weights!r}. Give one for each component, divided by their sum."
+        )
+    return weights / weights.sum()
+
+
+def _checked_directions(
+    fixed_directions: ArrayLike, n_features: int, n_components: int
+) -> FloatArray:
+    directions = as_float_array(fixed_directions, "fixed_directions")
+    if directions.shape != (n_features, n_components) or not np.all(np.isfinite(directions)):
+        raise ValueError(
+            f"`fixed_directions` must be finite, of shape (n_features, n_components) = "
+            f"({n_features}, {n_components}); got shape {directions.shape}."
+        )
+    lengths = np.linalg.norm(directions, axis=0)
+    if lengths.min() == 0.0:
+        raise ValueError(
+            "`fixed_directions` must not have a column of zeros; got one for component "
+            f"{int(np.argmin(lengths))}. Give every component a direction."
+        )
+    return np.asarray(directions / lengths)

@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from moment_init.checks import FloatArray
 from moment_init.em.problem import EMProblem
-from moment_init.em.run_book import Portfolio, Start
-from moment_init.families import Family
-from moment_init.likelihood.bounds import bounds_of, enforce
-from moment_init.likelihood.constraints import LinearConstraint
-from moment_init.likelihood.maximise import MaximiseResult
-from moment_init.likelihood.parameters import MixtureParameters, move, pack
-from moment_init.likelihood.solving import solve_information
-from moment_init.likelihood.stepping import free_step, rounding_of
+from moment_init.em.runs import Portfolio, Start
+from moment_init.families.base import Family
+from moment_init.likelihood.climbing import MaximiseResult, free_step, rounding_of
+from moment_init.likelihood.em_step import solve_information
+from moment_init.likelihood.parameters import (
+    LinearConstraint,
+    MixtureParameters,
+    bounds_of,
+    enforce,
+    move,
+    pack,
+)
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
-
-__all__ = ["enlarged", "refine", "search_sample", "search_units"]
-
-FloatArray = NDArray[np.float64]
 
 SEARCH_UNITS = 20_000
 SEARCH_UNITS_PER_PARAMETER = 200

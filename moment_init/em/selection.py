@@ -8,25 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.arguments import RandomSeed, make_generator, validate_n_components
-from moment_init.data import validate_data, validate_sample_weight
+from moment_init.checks import FloatArray, RandomSeed, make_generator, validate_n_components
+from moment_init.data.checking import validate_data, validate_sample_weight
+from moment_init.data.formulas import takes_formula
 from moment_init.em.fitting import fit_em
 from moment_init.em.prediction import rows_for, unit_scores
 from moment_init.em.result import EMFit
-from moment_init.formulas import takes_formula
-from moment_init.responses.data import (
-    has_several_responses,
-    refuse_arguments,
-    validate_responses,
-)
+from moment_init.responses.data import has_several_responses, refuse_arguments, validate_responses
 from moment_init.responses.result import JointFit
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["ComponentChoice", "Criterion", "select_components"]
-
-FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 Criterion = Literal["bic", "icl", "aic", "cv"]
 

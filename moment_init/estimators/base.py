@@ -11,21 +11,18 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from moment_init.em import EMFit
+from moment_init.checks import FloatArray, require_unmasked
+from moment_init.data.checking import require_finite_predictors
+from moment_init.em.result import EMFit
 from moment_init.estimators.fitting import MixtureOptions, fit_mixture, sample_mixture
 from moment_init.estimators.joint_mixtures import DrawnJointMixture, JointMixture, side_by_side
 from moment_init.estimators.mixtures import DrawnMixture, FittedMixture, PointMixture
 from moment_init.estimators.rows import EstimatorRows, distinct_rows
-from moment_init.families import Family
+from moment_init.families.base import Family
 from moment_init.families.links import LINKS
-from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
-from moment_init.predictor_sizes import require_finite_predictors
-from moment_init.real_arrays import require_unmasked
+from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 from moment_init.responses.result import JointFit
 
-__all__ = ["Inference", "MixtureGLMBase", "validated_data"]
-
-FloatArray = NDArray[np.float64]
 Inference = Literal["em", "nuts", "laplace", "pathfinder", "advi"]
 
 _FITTING = (

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, override
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from moment_init.checks import FloatArray
 from moment_init.em.prediction import PredictionKind
 from moment_init.responses.data import refuse_arguments
 from moment_init.responses.draws import (
@@ -17,15 +17,10 @@ from moment_init.responses.draws import (
     row_memberships,
 )
 from moment_init.responses.parameters import JointParameters
-from moment_init.responses.prediction import matched_inputs, rows_of
-from moment_init.responses.result import JointFit
+from moment_init.responses.result import JointFit, matched_inputs, rows_of
 
 if TYPE_CHECKING:
     import xarray
-
-__all__ = ["DrawnJointMixture", "JointMixture", "side_by_side"]
-
-FloatArray = NDArray[np.float64]
 
 
 def side_by_side(values: FloatArray) -> FloatArray:

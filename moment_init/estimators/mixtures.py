@@ -1,4 +1,6 @@
-"""A fitted mixture as an estimator asks it: means, memberships and densities of rows.
+"""What the draws of a posterior predict for new rows, averaged over the draws.
+
+A fitted mixture as an estimator asks it: means, memberships and densities of rows.
 
 `PointMixture` answers with the parameters of a maximum-likelihood fit, `DrawnMixture` with averages
 over the draws of a posterior.
@@ -8,30 +10,196 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import logsumexp
 
-from moment_init.em.prediction import (
-    PredictionKind,
-    logit_parameters,
-    rows_for,
-    unit_scores,
+from moment_init.checks import FloatArray
+from moment_init.data.checking import (
+    RegressionData,
+    group_codes,
+    require_finite_offset,
+    require_finite_predictors,
+    validate_groups,
+    validate_n_trials,
 )
+from moment_init.em.prediction import PredictionKind, logit_parameters, rows_for, unit_scores
 from moment_init.em.result import EMFit
-from moment_init.estimators.draws import mean_density, mean_response, posterior_point
 from moment_init.estimators.joint_mixtures import JointMixture
-from moment_init.families import get_family
-from moment_init.groups import group_codes, validate_groups
+from moment_init.families.registry import get_family
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import prior_probabilities
-from moment_init.membership import predict_membership
-from moment_init.membership_draws import RowLayout
+from moment_init.posterior.draws import (
+    PosteriorDraws,
+    RowLayout,
+    draw_log_likelihoods,
+    family_of,
+    posterior_of,
+    read_draws,
+)
+from moment_init.posterior.membership import predict_membership
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["DrawnMixture", "FittedMixture", "PointMixture"]
+_DENSITIES = 10_000_000
+"""Log densities that are held at once, rows times draws: 80 MB."""
 
-FloatArray = NDArray[np.float64]
+
+def posterior_point(tree: "xarray.DataTree") -> MixtureParameters:
+    r"""One value of every parameter: posterior means.
+
+    The coefficients are :math:`\bar s_j \bar u_j`, with the mean of the lengths and the unit vector
+    along the mean of the directions: a mean of coefficients would be too short.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Draws.
+
+    Returns
+    -------
+    MixtureParameters
+        The parameters; with a gate the means of the weights at the mean of its covariates.
+    """
+    draws = PosteriorDraws.of(posterior_of(tree, None))
+    lengths = np.linalg.norm(draws.coefficients, axis=1)
+    units = draws.coefficients / np.where(lengths > 0.0, lengths, 1.0)[:, None, :]
+    middle = units.mean(axis=0)
+    norms = np.linalg.norm(middle, axis=0)
+    directions = middle / np.where(norms > 0.0, norms, 1.0)
+    return MixtureParameters(
+        directions * lengths.mean(axis=0),
+        draws.biases.mean(axis=0),
+        draws.weights.mean(axis=0),
+        None if draws.dispersion is None else draws.dispersion.mean(axis=0),
+    )
+
+
+def mean_response(
+    tree: "xarray.DataTree",
+    X: Any,
+    kind: PredictionKind = "mean",
+    *,
+    offset: Any = None,
+    n_trials: Any = None,
+    gating: Any = None,
+) -> FloatArray:
+    r"""Posterior mean of the mean response.
+
+    .. math:: E\Big[\sum_j \pi_j\, g(\langle\beta_j, x\rangle + b_j)\Big]
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Draws.
+    X : array-like, shape (n_obs, n_features)
+        Inputs.
+    kind : {"mean", "components"}, default "mean"
+        Mean of the mixture, or of every component.
+    offset, n_trials, gating : array-like, optional
+        As for `moment_init.sample`; one trial by default.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,) or (n_obs, n_components)
+        Means over all draws.
+
+    Raises
+    ------
+    ValueError
+        For wrong shapes or columns, or missing values.
+    """
+    draws = PosteriorDraws.of(posterior_of(tree, None))
+    data, covariates = _rows(tree, draws, X, None, offset, n_trials, gating)
+    total = np.zeros((data.n_obs, draws.biases.shape[1]))
+    for block in draws.blocks(data.n_obs):
+        means = data.family.link.mean(draws.predictors(data, block))
+        if kind == "mean":
+            means = means * np.exp(draws.log_weights(covariates, block))
+        total += means.sum(axis=0)
+    result = total / draws.n_draws
+    if data.n_trials is not None:
+        result *= data.n_trials[:, None]
+    return result.sum(axis=1) if kind == "mean" else result
+
+
+def mean_density(
+    tree: "xarray.DataTree",
+    X: Any,
+    y: Any,
+    *,
+    offset: Any = None,
+    n_trials: Any = None,
+    gating: Any = None,
+) -> FloatArray:
+    r"""Log of the posterior mean of the density of each response, its log predictive density.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Draws.
+    X : array-like, shape (n_obs, n_features)
+        Inputs.
+    y : array-like, shape (n_obs,)
+        Response.
+    offset, n_trials, gating : array-like, optional
+        As for `moment_init.sample`.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,)
+        Log densities.
+
+    Raises
+    ------
+    ValueError
+        For wrong shapes or columns, missing values, or impossible responses.
+    """
+    draws = PosteriorDraws.of(posterior_of(tree, None))
+    data, covariates = _rows(tree, draws, X, y, offset, n_trials, gating)
+    result = np.empty(data.n_obs)
+    step = max(1, _DENSITIES // draws.n_draws)
+    for first in range(0, data.n_obs, step):
+        part = slice(first, first + step)
+        gate = None if covariates is None else covariates[part]
+        values = draw_log_likelihoods(draws, data.take(part), gate)
+        result[part] = logsumexp(values, axis=0) - np.log(draws.n_draws)
+    return result
+
+
+def _rows(
+    tree: "xarray.DataTree",
+    draws: PosteriorDraws,
+    X: Any,
+    y: Any,
+    offset: Any,
+    n_trials: Any,
+    gating: Any,
+) -> tuple[RegressionData, FloatArray | None]:
+    """Checked rows and gating covariates; a response of zeros, not to be read, if there is none."""
+    family = family_of(tree, None, None)
+    # The layout without a family takes any response.
+    _, layout = read_draws(posterior_of(tree, 1), None)
+    response = np.zeros(len(X)) if y is None else y
+    rows, _ = rows_for(layout.as_fit(), X, response, offset=offset, gating=gating)
+    trials = validate_n_trials(n_trials, family, rows.n_obs)
+    if y is not None:
+        family.validate_response(rows.y, trials)
+    inputs = np.asarray(rows.Z)
+    require_finite_offset(rows.offset)
+    require_finite_predictors(inputs, np.moveaxis(draws.coefficients, 1, 0), "X")
+    if draws.gate is not None and rows.gate is not None:
+        require_finite_predictors(rows.gate, np.moveaxis(draws.gate, 1, 0), "gating")
+    data = RegressionData(
+        X=inputs,
+        y=rows.y,
+        family=family,
+        feature_names=layout.feature_names,
+        offset=rows.offset,
+        n_trials=trials,
+        sample_weight=np.ones(rows.n_obs),
+        groups=None,
+    )
+    return data, rows.gate
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,29 +6,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.data import validate_n_trials, validate_row_vector, validate_sample_weight
-from moment_init.em.posing import validate_gating
-from moment_init.families import Family, get_family
-from moment_init.groups import group_codes, validate_groups
-from moment_init.responses.columns import (
+from moment_init.checks import FloatArray
+from moment_init.data.checking import (
+    group_codes,
+    validate_groups,
+    validate_n_trials,
+    validate_row_vector,
+    validate_sample_weight,
+)
+from moment_init.em.problem import validate_gating
+from moment_init.families.base import Family
+from moment_init.families.registry import get_family
+from moment_init.responses.data import (
+    has_several_responses,
     is_joint_family,
     response_columns,
     response_families,
 )
-from moment_init.responses.data import has_several_responses
 from moment_init.responses.data import validate_rows as validate_columns
 from moment_init.responses.kinds import SeparateResponses
 
-__all__ = [
-    "EstimatorRows",
-    "distinct_rows",
-    "has_several_columns",
-    "refuses_negative",
-    "validate_joint_rows",
-    "validate_rows",
-]
-
-FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 
 

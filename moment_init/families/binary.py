@@ -7,20 +7,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from moment_init.families.base import Family
-from moment_init.families.density import (
+from moment_init.checks import FloatArray, as_float_array
+from moment_init.families.base import (
+    Family,
     LogDensityDerivatives,
     MixturePosterior,
     ResponseNodes,
     ResponseParameters,
+    count_nodes,
+    is_count,
+    require_rows,
 )
-from moment_init.families.links import FloatArray
-from moment_init.families.response_checks import is_count, require_rows
 from moment_init.families.response_functions import PROPORTION_BASIS, ResponseBasis
-from moment_init.families.response_nodes import count_nodes
-from moment_init.real_arrays import as_float_array
-
-__all__ = ["Bernoulli", "Binomial"]
 
 _SMALLEST_PROBABILITY = 1e-300
 """A response less likely than this under every component has lost digits to underflow; its block

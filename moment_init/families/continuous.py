@@ -6,8 +6,16 @@ from typing import ClassVar, override
 import numpy as np
 from numpy.typing import ArrayLike
 
-from moment_init.families.base import Family
-from moment_init.families.density import LogDensityDerivatives, ResponseNodes, ResponseParameters
+from moment_init.checks import FloatArray
+from moment_init.families.base import (
+    Family,
+    LogDensityDerivatives,
+    ResponseNodes,
+    ResponseParameters,
+    gamma_nodes,
+    gaussian_nodes,
+    require_rows,
+)
 from moment_init.families.dispersion import (
     DISPERSION_BOUNDS,
     gamma_constant,
@@ -15,17 +23,8 @@ from moment_init.families.dispersion import (
     gamma_shape,
     gaussian_deviation,
 )
-from moment_init.families.links import (
-    LARGEST_LOG_MEAN,
-    FloatArray,
-    bounded_square,
-    kept_in_order,
-)
-from moment_init.families.response_checks import require_rows
+from moment_init.families.links import LARGEST_LOG_MEAN, bounded_square, kept_in_order
 from moment_init.families.response_functions import POSITIVE_BASIS, REAL_BASIS, ResponseBasis
-from moment_init.families.response_nodes import gamma_nodes, gaussian_nodes
-
-__all__ = ["Gamma", "Gaussian"]
 
 _DEVIATION_BOUNDS = (1e-8, 1e8)
 """A residual below 1e-8 of the response's scale is rounding: the variance of an exact fit."""

@@ -7,25 +7,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from moment_init.families.base import Family
-from moment_init.families.density import LogDensityDerivatives, ResponseNodes, ResponseParameters
+from moment_init.checks import FloatArray
+from moment_init.families.base import (
+    Family,
+    LogDensityDerivatives,
+    ResponseNodes,
+    ResponseParameters,
+    count_nodes,
+    is_count,
+    require_rows,
+)
 from moment_init.families.dispersion import (
     DISPERSION_BOUNDS,
+    log_ratio_derivatives,
     log_rising_factorial,
     negative_binomial_alpha,
 )
-from moment_init.families.links import (
-    LARGEST_LOG_MEAN,
-    FloatArray,
-    bounded_exp,
-    kept_in_order,
-)
-from moment_init.families.response_checks import is_count, require_rows
+from moment_init.families.links import LARGEST_LOG_MEAN, bounded_exp, kept_in_order
 from moment_init.families.response_functions import COUNT_BASIS, ResponseBasis
-from moment_init.families.response_nodes import count_nodes
-from moment_init.families.rising_factorial import log_ratio_derivatives
-
-__all__ = ["NegativeBinomial", "Poisson"]
 
 
 @dataclass(frozen=True, slots=True)

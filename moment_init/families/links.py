@@ -10,21 +10,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-__all__ = [
-    "LARGEST_LOG_MEAN",
-    "LINKS",
-    "MAX_DERIVATIVE_ORDER",
-    "FloatArray",
-    "Link",
-    "bounded_exp",
-    "bounded_square",
-    "kept_in_order",
-]
-
-type FloatArray = NDArray[np.float64]
+from moment_init.checks import FloatArray
 
 MAX_DERIVATIVE_ORDER = 4
 """The fourth-order score is the highest that any estimator here uses."""

@@ -13,10 +13,9 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike
 
+from moment_init.checks import FloatArray
 from moment_init.families.base import Family
-from moment_init.families.links import LINKS, MAX_DERIVATIVE_ORDER, FloatArray, Link
-
-__all__ = ["expected_derivative", "moment_coefficient"]
+from moment_init.families.links import LINKS, MAX_DERIVATIVE_ORDER, Link
 
 _LARGEST_EXPONENT = 600.0
 """exp(600) is about 1e260: still a finite double when it is multiplied by the cube of a scale."""

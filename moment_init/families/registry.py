@@ -10,8 +10,6 @@ from moment_init.families.continuous import Gamma, Gaussian
 from moment_init.families.count import NegativeBinomial, Poisson
 from moment_init.families.links import LINKS
 
-__all__ = ["FAMILIES", "Family", "family_of_response", "get_family"]
-
 _FAMILY_TYPES: tuple[type[Family], ...] = (
     Bernoulli,
     Binomial,

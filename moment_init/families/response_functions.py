@@ -10,17 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from moment_init.families.links import FloatArray
-
-__all__ = [
-    "COUNT_BASIS",
-    "POSITIVE_BASIS",
-    "PROPORTION_BASIS",
-    "REAL_BASIS",
-    "ResponseBasis",
-    "ResponseFunctions",
-    "fit_response_functions",
-]
+from moment_init.checks import FloatArray
 
 _SMALLEST_INDEPENDENT_SHARE = 1e-2
 """A function is left out when less than this share of its standard deviation is not already a

@@ -1,21 +1,158 @@
-"""The climb of any likelihood: iterations of EM while they are fast, then damped Newton steps."""
+r"""Steps between EM and Newton, on a constraint and inside bounds.
 
-from collections.abc import Callable
+The climb of any likelihood: iterations of EM while they are fast, then damped Newton steps.
+
+Maxima that are known, and whether a climb leads to one of them.
+
+Most climbs of a search end where an earlier one has ended. Near a maximum the log-likelihood is a
+parabola whose curvature the earlier climb has left behind: a Newton step with it, from a point on
+that parabola, ends at the maximum. Where it does, there is no need to follow the climb to its end.
+
+Maximum of a mixture likelihood: EM steps while they are fast, then Newton steps damped to EM.
+
+An iteration of EM is cheap and climbs from anywhere, but near the maximum it gains only the share
+of what is left that is not missing. A Newton step solves
+:math:`(I_{complete} - (1 - \kappa) I_{missing})\, \delta = score`. With :math:`\kappa = 1` it is an
+EM step, with :math:`\kappa = 0` a Newton step on the observed likelihood; :math:`\kappa` falls
+after every success and rises after a failure. A step that lowers the log-likelihood is never taken.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import null_space, solve_triangular
+from scipy.optimize import linear_sum_assignment
 
-from moment_init.likelihood.bounds import ActiveBound
-from moment_init.likelihood.constraints import LinearConstraint
-from moment_init.likelihood.stepping import bounded_step, rounding_of
-from moment_init.likelihood.sums import LikelihoodSums
+from moment_init.checks import FloatArray
+from moment_init.families.base import Family
+from moment_init.likelihood.em_step import em_step, solve_information
+from moment_init.likelihood.parameters import (
+    MIN_DISPERSION_RATIO,
+    MIN_WEIGHT,
+    ActiveBound,
+    LinearConstraint,
+    MixtureParameters,
+    ParameterBounds,
+    active_bounds,
+    bounds_of,
+    component_size,
+    enforce,
+    move,
+    pack,
+)
+from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.sums import (
+    LikelihoodSums,
+    likelihood_sums,
+    parameter_free_log_likelihood,
+)
 
-__all__ = ["Ending", "climb"]
+_SMALLEST_RIDGE = 1e-6
+"""What a zero on the diagonal counts as where a ridge is needed."""
 
-FloatArray = NDArray[np.float64]
+_ROUNDING = 1e-13
+"""Relative rounding error of a sum of log densities: a gain below it cannot be seen."""
+
+
+def bounded_step(
+    sums: LikelihoodSums,
+    active: Sequence[ActiveBound],
+    constraint: LinearConstraint | None,
+    damping: float,
+) -> tuple[FloatArray, float]:
+    """Solve for a step that leaves no bound: those it would leave are held, the rest solved again.
+
+    Parameters
+    ----------
+    sums : LikelihoodSums
+        Score and information.
+    active : sequence of ActiveBound
+        Bounds on which the parameters lie.
+    constraint : LinearConstraint or None
+        What holds the vector of parameters.
+    damping : float
+        Smallest damping: 1 is EM, 0 is Newton.
+
+    Returns
+    -------
+    step : numpy.ndarray, shape (n_parameters,)
+        The step.
+    damping : float
+        The damping that made the information positive definite.
+    """
+    basis = None if constraint is None else constraint.basis
+    step, damping = free_step(sums, basis, damping)
+    held: list[int] = []
+    while True:
+        leaving = [
+            index
+            for index, bound in enumerate(active)
+            if index not in held and bound.inward @ step < 0
+        ]
+        if not leaving:
+            return step, damping
+        held += leaving
+        normals = np.array([active[index].inward for index in held])
+        free = null_space(normals) if basis is None else basis @ null_space(normals @ basis)
+        step, damping = free_step(sums, free, damping)
+
+
+def free_step(
+    sums: LikelihoodSums, tangent: FloatArray | None, damping: float
+) -> tuple[FloatArray, float]:
+    """Solve with the smallest damping from the given one upwards that is positive definite.
+
+    Parameters
+    ----------
+    sums : LikelihoodSums
+        Score and information.
+    tangent : numpy.ndarray, shape (n_parameters, n_free), or None
+        Directions in which the step may go; None for all.
+    damping : float
+        Smallest damping.
+
+    Returns
+    -------
+    step : numpy.ndarray, shape (n_parameters,)
+        The step.
+    damping : float
+        The damping used.
+    """
+    ridge = 0.0
+    while True:
+        information, score = sums.information(damping), sums.score
+        if tangent is not None:
+            information, score = tangent.T @ information @ tangent, tangent.T @ score
+        if ridge > 0.0:
+            diagonal = np.abs(np.diag(information)) + _SMALLEST_RIDGE
+            information = information + ridge * np.diag(diagonal)
+        step = solve_information(information, score)
+        if step is not None:
+            return (step if tangent is None else tangent @ step), damping
+        # the complete-data information of a dispersion may be negative far from the maximum
+        ridge = 2 * ridge + 0.5 if damping >= 1.0 else 0.0
+        damping = min(1.0, 4 * damping + 1e-3)
+
+
+def rounding_of(sums: LikelihoodSums) -> float:
+    """Gain of log-likelihood that cannot be told from rounding.
+
+    Parameters
+    ----------
+    sums : LikelihoodSums
+        The sums.
+
+    Returns
+    -------
+    float
+        The gain.
+    """
+    return _ROUNDING * max(abs(sums.log_likelihood), sums.magnitude)
+
 
 _SMALLEST_SHARE = 1e-3
 """A step cut to less than this without a gain ends the search: the gradient is rounding there."""
@@ -264,3 +401,283 @@ def _climb_by_newton[P](
             search.share /= 3
             if search.share < _SMALLEST_SHARE:
                 search.ending = Ending.STALLED
+
+
+IndexArray = NDArray[np.intp]
+
+LARGEST_GAP = 20.0
+"""Points that are further below a maximum are not on its parabola; it saves trying."""
+
+SMALLEST_GAP = 0.01
+"""Runs end within this of their maximum: points no further above it can be on their way to it."""
+
+CONTRACTION = 0.3
+"""Share of the distance to the maximum that a Newton step with the maximum's own curvature may
+leave, in its metric. From another stationary point the step is zero, and leaves all of it; where it
+leaves less than a third, so do the next, ever less, and no other maximum lies between."""
+
+CLOSE = 1e-2
+"""A step that ends so near, squared, ends within .005 of the maximum's log-likelihood."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownMaximum:
+    """A maximum that a climb has reached.
+
+    Parameters
+    ----------
+    parameters : MixtureParameters
+        Where it is.
+    log_likelihood : float
+        Its height.
+    factor : numpy.ndarray, shape (n_parameters, n_parameters)
+        Lower Cholesky factor of the observed information there.
+    """
+
+    parameters: MixtureParameters
+    log_likelihood: float
+    factor: FloatArray
+
+    @classmethod
+    def of(cls, parameters: MixtureParameters, sums: LikelihoodSums) -> "KnownMaximum | None":
+        """Keep where a climb ended, if it is a maximum inside all bounds.
+
+        Parameters
+        ----------
+        parameters : MixtureParameters
+            Where it ended.
+        sums : LikelihoodSums
+            Log-likelihood and derivatives there.
+
+        Returns
+        -------
+        KnownMaximum or None
+            None if the information is not known, or not positive definite.
+        """
+        if sums.missing_information is None:
+            return None
+        try:
+            factor = np.linalg.cholesky(sums.information())
+        except np.linalg.LinAlgError:
+            return None
+        return cls(parameters, sums.log_likelihood, factor)
+
+    def lies_ahead(self, parameters: MixtureParameters, sums: LikelihoodSums) -> bool:
+        """Whether a climb from some point leads here.
+
+        Parameters
+        ----------
+        parameters : MixtureParameters
+            The point; its components may come in another order.
+        sums : LikelihoodSums
+            Log-likelihood and score there.
+
+        Returns
+        -------
+        bool
+            Whether a Newton step with the curvature of this maximum leads close to it.
+        """
+        if len(sums.score) != len(self.factor):
+            return False
+        # A climb never falls: above the maximum it leads to another one.
+        if not -SMALLEST_GAP < self.log_likelihood - sums.log_likelihood < LARGEST_GAP:
+            return False
+        order = _matching(self.parameters, parameters)
+        distance = self.factor.T @ (pack(parameters.reorder(order)) - pack(self.parameters))
+        score = _reordered_score(sums.score, parameters, order)
+        left = distance + solve_triangular(self.factor, score, lower=True)
+        return bool(left @ left <= max(CONTRACTION**2 * (distance @ distance), CLOSE))
+
+
+def _matching(known: MixtureParameters, other: MixtureParameters) -> IndexArray:
+    """Which component of another mixture stands for each of the known one."""
+    gaps = _vectors(known)[:, :, None] - _vectors(other)[:, None, :]
+    return np.asarray(linear_sum_assignment(np.einsum("ajk,ajk->jk", gaps, gaps))[1])
+
+
+def _vectors(parameters: MixtureParameters) -> FloatArray:
+    """Coefficients and bias of each component, (p + 1, r)."""
+    return np.concatenate([parameters.coefficients, parameters.biases[None]])
+
+
+def _reordered_score(
+    score: FloatArray, parameters: MixtureParameters, order: IndexArray
+) -> FloatArray:
+    """The score in the coordinates of the reordered mixture; that of all logits sums to zero."""
+    r, q = parameters.n_components, component_size(parameters)
+    own = score[: r * q].reshape(r, q)[order]
+    logits = score[r * q :].reshape(r - 1, 1 + parameters.n_gate)
+    logits = np.concatenate([logits, -logits.sum(axis=0, keepdims=True)])[order][:-1]
+    return np.concatenate([own.ravel(), logits.ravel()])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaximiseResult:
+    """Where a search for the maximum of a mixture likelihood ended.
+
+    Parameters
+    ----------
+    parameters : MixtureParameters
+        The best parameters found.
+    sums : LikelihoodSums
+        Log-likelihood and its derivatives there.
+    n_iter : int
+        Number of steps tried.
+    ending : Ending
+        Why the search ended.
+    history : tuple of float
+        Log-likelihood at the start and after every step taken; it never falls.
+    bounds : tuple of str
+        The bounds on which the parameters lie; empty at an interior point.
+    recognised : KnownMaximum or None
+        The maximum that lies ahead, if the search ended because that was seen.
+    """
+
+    parameters: MixtureParameters
+    sums: LikelihoodSums
+    n_iter: int
+    ending: Ending
+    history: tuple[float, ...]
+    bounds: tuple[str, ...]
+    recognised: KnownMaximum | None = None
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log-likelihood of the best parameters, with all constants."""
+        return self.sums.log_likelihood
+
+    @property
+    def information(self) -> FloatArray:
+        """Observed information; positive definite at an interior maximum only."""
+        return self.sums.information()
+
+    @property
+    def converged(self) -> bool:
+        """Whether the predicted gain of the last step was below the tolerance."""
+        return self.ending is Ending.CONVERGED
+
+
+@dataclass(frozen=True, slots=True)
+class _Likelihood:
+    """The function that is climbed."""
+
+    family: Family
+    rows: LikelihoodRows
+    bounds: ParameterBounds
+    constraint: LinearConstraint | None
+    constant: float
+
+    def sums(self, parameters: MixtureParameters, *, missing: bool) -> LikelihoodSums:
+        return likelihood_sums(
+            self.family, self.rows, parameters, missing=missing, constant=self.constant
+        )
+
+    def moved(self, parameters: MixtureParameters, step: FloatArray) -> MixtureParameters:
+        """A step that ends inside the bounds, and on the constraint."""
+        inside = enforce(move(parameters, step), self.bounds)
+        return inside if self.constraint is None else self.constraint.project(inside, parameters)
+
+    def em_moved(
+        self, parameters: MixtureParameters, sums: LikelihoodSums, share: float
+    ) -> MixtureParameters:
+        """A share of the step of EM; on a constraint, of the complete information's solution."""
+        held = self.constraint
+        step = em_step(self.family, sums, parameters) if held is None else None
+        if step is None:
+            step = free_step(sums, None if held is None else held.basis, 1.0)[0]
+        return self.moved(parameters, share * step)
+
+    def active(self, parameters: MixtureParameters) -> list[ActiveBound]:
+        return active_bounds(parameters, self.bounds)
+
+
+def maximise(
+    family: Family,
+    rows: LikelihoodRows,
+    start: MixtureParameters,
+    *,
+    max_steps: int = 30,
+    em_steps: int = 0,
+    max_em_steps: int | None = None,
+    tolerance: float = 1e-3,
+    damping: float = 1.0,
+    min_weight: float = MIN_WEIGHT,
+    min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
+    constraint: LinearConstraint | None = None,
+    target: float | None = None,
+    constant: float | None = None,
+    known: Sequence[KnownMaximum] = (),
+) -> MaximiseResult:
+    """Climb from a start to the maximum of the likelihood near it.
+
+    Parameters
+    ----------
+    family : Family
+        The response family.
+    rows : LikelihoodRows
+        The rows.
+    start : MixtureParameters
+        Where to begin; moved inside the bounds first.
+    max_steps : int, default 30
+        Most steps that are tried, EM steps included; 0 evaluates the start.
+    em_steps : int, default 0
+        How many of the first steps are EM steps.
+    max_em_steps : int, optional
+        EM goes on beyond `em_steps`, up to so many steps, while it is fast; `em_steps` by default.
+    tolerance : float, default 1e-3
+        The search ends when a Newton step is predicted to gain less log-likelihood than this. A
+        thousandth of a unit moves no estimate by more than .05 standard errors.
+    damping : float, default 1.0
+        Damping of the first step after the EM steps: 1 is EM, 0 is Newton. Small where the start
+        is known to be close.
+    min_weight : float, default 1e-4
+        Smallest weight of a component.
+    min_dispersion_ratio : float, default 0.05
+        Hathaway's constraint, for families whose likelihood is unbounded.
+    constraint : LinearConstraint, optional
+        Parameters are held on it; the start must lie on it.
+    target : float, optional
+        The search is abandoned once EM, while it is fast, is predicted to end below this
+        log-likelihood. Newton's steps are never abandoned: flat stretches precede large gains.
+    constant : float, optional
+        `parameter_free_log_likelihood` of these rows, for callers that climb often.
+    known : sequence of KnownMaximum, default ()
+        Maxima of the same rows; the search ends where it is seen to lead to one of them.
+
+    Returns
+    -------
+    MaximiseResult
+        The best parameters, never worse than the start.
+    """
+    rows = rows.with_products()
+    bounds = bounds_of(family, min_weight=min_weight, min_dispersion_ratio=min_dispersion_ratio)
+    if constant is None:
+        constant = parameter_free_log_likelihood(family, rows)
+    likelihood = _Likelihood(family, rows, bounds, constraint, constant)
+    ahead: list[KnownMaximum] = []
+
+    def is_recognised(at: MixtureParameters, sums: LikelihoodSums) -> bool:
+        ahead.extend(each for each in known if each.lies_ahead(at, sums))
+        return bool(ahead)
+
+    search = climb(
+        likelihood,
+        enforce(start, bounds),
+        max_steps=max_steps,
+        em_steps=em_steps,
+        max_em_steps=max_em_steps,
+        tolerance=tolerance,
+        damping=damping,
+        target=target,
+        is_known=is_recognised if known else None,
+    )
+    labels = tuple(bound.label for bound in active_bounds(search.parameters, bounds))
+    return MaximiseResult(
+        search.parameters,
+        search.sums,
+        search.n_iter,
+        search.ending or Ending.OUT_OF_STEPS,
+        tuple(search.history),
+        labels,
+        ahead[0] if ahead else None,
+    )

@@ -5,23 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.blocks import read_block, sum_over_blocks
-from moment_init.families import Family
-from moment_init.families.density import MixturePosterior, normalise_joint
+from moment_init.checks import FloatArray
+from moment_init.data.blocks import read_block, sum_over_blocks
+from moment_init.families.base import Family, MixturePosterior, normalise_joint
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.rows import LikelihoodRows
-
-__all__ = [
-    "ARRAYS_PER_COMPONENT",
-    "BlockPosterior",
-    "doubles_per_unit",
-    "posterior_of_block",
-    "prior_probabilities",
-    "responsibilities",
-    "unit_log_likelihood",
-]
-
-FloatArray = NDArray[np.float64]
 
 ARRAYS_PER_COMPONENT = 8
 """Posterior, predictors and derivatives: about this many doubles a row and component are alive."""

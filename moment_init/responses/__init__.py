@@ -1,1 +1,1 @@
-"""Several responses that share their component, and responses of several classes."""
+"""Several responses that share their component."""

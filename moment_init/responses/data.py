@@ -1,41 +1,397 @@
-"""The data block with several responses, or with one of several classes: checked once, here."""
+"""Columns of y, and the family of each.
 
+Labels of classes, and their codes.
+
+Arguments with a value for every row, or for every row and response.
+
+The data block with several responses, or with one of several classes: checked once, here.
+
+Where a call with several responses leaves the way of a single one.
+
+Functions of X and y are decorated; nothing behind them sees more than one response.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import signature
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.data import (
+from moment_init.checks import FloatArray, as_array, as_float_array, as_real_array, is_elsewhere
+from moment_init.data.checking import (
     RegressionData,
     validate_data,
     validate_features,
+    validate_n_trials,
     validate_row_vector,
     validate_sample_weight,
 )
-from moment_init.families import get_family
-from moment_init.responses.columns import (
-    CATEGORICAL,
-    is_joint_family,
-    response_columns,
-    response_families,
-)
+from moment_init.families.base import Family
+from moment_init.families.registry import get_family
 from moment_init.responses.kinds import Categorical, ResponseKind, SeparateResponses
-from moment_init.responses.labels import label_classes, label_column, validate_labels
-from moment_init.responses.row_values import by_response, validate_trials
-from moment_init.row_sources.detection import is_elsewhere
 
-__all__ = [
-    "CLASSES",
-    "ResponsesData",
-    "has_several_responses",
-    "refuse_arguments",
-    "require_one_response",
-    "validate_responses",
-    "validate_rows",
-]
+CATEGORICAL = "categorical"
+"""The family of one response of several classes."""
 
-FloatArray = NDArray[np.float64]
+
+def is_joint_family(family: Any) -> bool:
+    """Say whether a family is not that of one response of numbers.
+
+    Parameters
+    ----------
+    family : str, Family or sequence of them
+        The family as the user gave it.
+
+    Returns
+    -------
+    bool
+        Whether it is categorical, or there are several.
+    """
+    if isinstance(family, str):
+        return family == CATEGORICAL
+    return not isinstance(family, Family) and isinstance(family, Sequence)
+
+
+def response_families(family: Any, link: Any, n_responses: int) -> tuple[Family, ...]:
+    """Look up the family of every response.
+
+    Parameters
+    ----------
+    family : str, Family or sequence of them
+        Family of all responses, or one for each.
+    link : str or None
+        Link of all responses.
+    n_responses : int
+        Number of responses.
+
+    Returns
+    -------
+    tuple of Family
+        The families.
+
+    Raises
+    ------
+    TypeError
+        For what is neither a family nor a sequence.
+    ValueError
+        For unknown families, a wrong number of them, or a link beside several.
+    """
+    if not is_joint_family(family):
+        return (get_family(family, link),) * n_responses
+    if len(family) != n_responses:
+        raise ValueError(
+            f"`family` must be one family, or one for each of the {n_responses} responses; got "
+            f"{len(family)}."
+        )
+    if link is not None:
+        raise ValueError(
+            f"`link` must be None where each response has its own family; got {link!r}. Pass "
+            "families with their links, from moment_init.families.get_family."
+        )
+    if CATEGORICAL in [each for each in family if isinstance(each, str)]:
+        raise ValueError(
+            "`family` must not hold 'categorical' beside other families; got it. A response of "
+            "classes is fitted on its own, or as a column of zeros and ones for each class."
+        )
+    return tuple(get_family(each) for each in family)
+
+
+def response_columns(y: Any) -> tuple[tuple[str, ...], list[Any]]:
+    """Take y apart.
+
+    Parameters
+    ----------
+    y : array-like or DataFrame, shape (n_obs, n_responses)
+        Responses.
+
+    Returns
+    -------
+    names : tuple of str
+        A DataFrame's own names, else y0, y1, ...
+    columns : list of numpy.ndarray, shape (n_obs,)
+        The responses.
+
+    Raises
+    ------
+    TypeError
+        For sparse arrays and values that are not real numbers.
+    ValueError
+        For a wrong shape, masked values, or repeated names.
+    """
+    if hasattr(y, "toarray") or hasattr(y, "sparse"):
+        raise TypeError(f"`y` must be dense; got {type(y).__name__}. Pass `y.toarray()`.")
+    if hasattr(y, "columns"):
+        names = tuple(str(name) for name in y.columns)
+        if len(set(names)) < len(names):
+            raise ValueError(f"`y` must have distinct column names; got {list(names)}.")
+        columns = [y.iloc[:, index].to_numpy() for index in range(len(names))]
+    else:
+        array = as_real_array(y, "y")
+        if array.ndim != 2:
+            raise ValueError(
+                "`y` must have a column for each response, (n_obs, n_responses), where `family` "
+                f"names several families; got shape {array.shape}."
+            )
+        names = tuple(f"y{index}" for index in range(array.shape[1]))
+        columns = list(array.T)
+    if not names:
+        raise ValueError("`y` must have at least one column; got none.")
+    return names, columns
+
+
+def columns_of_fit(y: Any, names: tuple[str, ...]) -> list[Any]:
+    """Columns of y in the order of a fit.
+
+    Parameters
+    ----------
+    y : array-like or DataFrame, shape (n_obs, n_responses)
+        Responses; the columns of a DataFrame are matched by name.
+    names : tuple of str
+        Names of the fit's responses.
+
+    Returns
+    -------
+    list of numpy.ndarray, shape (n_obs,)
+        The responses.
+
+    Raises
+    ------
+    TypeError
+        For values that are not real numbers.
+    ValueError
+        For a wrong shape, masked values, or missing responses.
+    """
+    if hasattr(y, "columns"):
+        given = {str(name): y.iloc[:, index] for index, name in enumerate(y.columns)}
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise ValueError(f"`y` must have the responses of the fit; missing are {missing}.")
+        return [given[name].to_numpy() for name in names]
+    array = as_real_array(y, "y")
+    if array.ndim != 2 or array.shape[1] != len(names):
+        raise ValueError(
+            f"`y` must have the {len(names)} responses of the fit, (n_obs, {len(names)}); got "
+            f"shape {array.shape}."
+        )
+    return list(array.T)
+
+
+def clean_labels(labels: NDArray[Any]) -> NDArray[Any]:
+    """Check that labels can be sorted and that none is missing.
+
+    Parameters
+    ----------
+    labels : numpy.ndarray, shape (n_obs,)
+        Labels.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,)
+        The labels, as an array of one type.
+
+    Raises
+    ------
+    TypeError
+        For labels of several types.
+    ValueError
+        For missing labels.
+    """
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("`y` must be finite; got missing or infinite labels. Drop such rows.")
+    if labels.dtype == object:
+        from pandas import isna  # its own missing values have no truth value
+
+        if isna(labels).any():
+            raise ValueError("`y` must not have missing labels. Drop such rows.")
+        if len({type(label) for label in labels}) > 1:
+            raise TypeError("`y` must have labels of one type; got several. Convert them.")
+        return np.asarray(labels.tolist())
+    return labels
+
+
+def label_classes(labels: NDArray[Any], weights: FloatArray) -> NDArray[Any]:
+    """Find the classes among labels.
+
+    Parameters
+    ----------
+    labels : numpy.ndarray, shape (n_obs,)
+        Labels.
+    weights : numpy.ndarray, shape (n_obs,)
+        Weights of the rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_classes,)
+        The classes, sorted.
+
+    Raises
+    ------
+    TypeError
+        For labels of several types.
+    ValueError
+        For missing labels, fewer than two classes, and one that has no row of positive weight.
+    """
+    clean = clean_labels(labels)
+    classes = np.unique(clean[weights > 0.0])
+    if len(classes) < 2:
+        raise ValueError(
+            "`y` must have at least two classes in rows of positive weight for "
+            f"family='categorical'; got {classes.tolist()}."
+        )
+    is_known = np.isin(clean, classes)
+    if not is_known.all():
+        row = int(np.argmin(is_known))
+        raise ValueError(
+            "`y` must have every class in rows of positive weight; got "
+            f"{clean[row].item()!r}, of row {row}, in rows of weight zero only. Drop those rows."
+        )
+    return classes
+
+
+def validate_labels(y: Any, kind: Categorical, n_obs: int) -> FloatArray:
+    """Turn labels into the codes of their classes.
+
+    Parameters
+    ----------
+    y : array-like, shape (n_obs,) or (n_obs, 1)
+        Labels.
+    kind : Categorical
+        The classes.
+    n_obs : int
+        Number of rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,)
+        Indices of the classes.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape, missing and unknown labels.
+    """
+    labels = clean_labels(label_column(y, n_obs))
+    order = np.argsort(kind.classes)  # names of numbers are not sorted as the numbers are
+    places = np.searchsorted(kind.classes, labels, sorter=order)
+    codes = order[np.minimum(places, len(order) - 1)]
+    is_known = kind.classes[codes] == labels
+    if not is_known.all():
+        row = int(np.argmin(is_known))
+        raise ValueError(
+            f"`y` must have labels among {kind.classes.tolist()}; got {labels[row]!r} in row {row}."
+        )
+    return codes.astype(np.float64)
+
+
+def label_column(y: Any, n_obs: int) -> NDArray[Any]:
+    """Check the shape of labels.
+
+    Parameters
+    ----------
+    y : array-like, shape (n_obs,) or (n_obs, 1)
+        Labels.
+    n_obs : int
+        Number of rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,)
+        The labels.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape and masked values.
+    """
+    labels = as_array(y, "y")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (n_obs,):
+        raise ValueError(
+            f"`y` must have one label per row of `X` ({n_obs}) for family='categorical'; got shape "
+            f"{labels.shape}."
+        )
+    return labels
+
+
+def by_response(values: Any, name: str, n_obs: int, n_responses: int) -> FloatArray | None:
+    """Give an argument of the rows to every response.
+
+    Parameters
+    ----------
+    values : array-like, shape (), (n_obs,) or (n_obs, n_responses), or None
+        The argument.
+    name : str
+        Its name, for the messages.
+    n_obs, n_responses : int
+        Numbers of rows and responses.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_responses, n_obs), or None
+        Its values; None if it was not given.
+
+    Raises
+    ------
+    TypeError
+        For values that are not real numbers.
+    ValueError
+        For a wrong shape, masked, missing or infinite values.
+    """
+    if values is None:
+        return None
+    array = as_float_array(values, name)
+    if array.shape not in {(), (n_obs,), (n_obs, n_responses)} or not np.isfinite(array).all():
+        raise ValueError(
+            f"`{name}` must be finite, of shape ({n_obs},) or ({n_obs}, {n_responses}); got shape "
+            f"{array.shape}."
+        )
+    by_row = array[:, None] if array.ndim == 1 else array
+    return np.ascontiguousarray(np.broadcast_to(by_row, (n_obs, n_responses)).T)
+
+
+def validate_trials(n_trials: Any, kind: ResponseKind, n_obs: int) -> FloatArray | None:
+    """Check the trials behind binomial responses.
+
+    Parameters
+    ----------
+    n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), or None
+        The trials.
+    kind : ResponseKind
+        Families of the responses.
+    n_obs : int
+        Number of rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_responses, n_obs), or None
+        The trials, one where a response has none; None if they were not given.
+
+    Raises
+    ------
+    TypeError
+        For values that are not real numbers.
+    ValueError
+        If no response has trials; for a wrong shape, and trials that are no whole numbers above
+        zero.
+    """
+    if n_trials is None:
+        return None
+    if not any(family is not None and family.has_trials for family in kind.families):
+        raise ValueError(
+            f"`n_trials` must be None for family {kind.name!r}; it is for 'binomial'. Leave it out."
+        )
+    trials = np.array(by_response(n_trials, "n_trials", n_obs, len(kind.families)))
+    for index, family in enumerate(kind.families):
+        if family is not None and family.has_trials:
+            validate_n_trials(trials[index], family, n_obs)
+        else:
+            trials[index] = 1.0
+    return trials
+
 
 CLASSES = "family='categorical'"
 """How messages call a response of classes."""
@@ -359,3 +715,62 @@ def _validate_classes(X: Any, y: Any, sample_weight: Any) -> ResponsesData:
         n_trials=None,
         sample_weight=weights,
     )
+
+
+DATA_BLOCK = ("family", "link", "offset", "n_trials", "sample_weight", "groups")
+
+
+def takes_responses[**P, R](
+    load: Callable[[], Callable[..., Any]], refused: tuple[str, ...]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function of X and y take several responses, or labels of classes.
+
+    Parameters
+    ----------
+    load : callable
+        Imports and returns the function that takes their place: with X, y, n_components and the
+        keywords `data_block` and those of the decorated function that are neither in it nor
+        refused.
+    refused : tuple of str
+        Arguments that must be left at their defaults.
+
+    Returns
+    -------
+    callable
+        The decorator.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = signature(function)
+
+        @wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            given = dict(zip(parameters.parameters, args, strict=False)) | kwargs
+            family = given.get("family", "bernoulli")
+            if "y" not in given or not has_several_responses(given["y"], family):
+                return function(*args, **kwargs)
+            bound = parameters.bind(*args, **kwargs)
+            changed = {
+                name: bound.arguments[name]
+                for name in refused
+                if name in bound.arguments and not _is_default(bound.arguments[name], name)
+            }
+            refuse_arguments(function.__name__, **changed)
+            bound.apply_defaults()
+            rest = {
+                name: value
+                for name, value in bound.arguments.items()
+                if name not in (*DATA_BLOCK, *refused, "X", "y", "n_components")
+            }
+            X, y, number = (bound.arguments[name] for name in ("X", "y", "n_components"))
+            block = {name: bound.arguments[name] for name in DATA_BLOCK}
+            result: R = load()(X, y, number, data_block=block, **rest)
+            return result
+
+        def _is_default(value: Any, name: str) -> bool:
+            default = parameters.parameters[name].default
+            return value is default or (isinstance(value, str) and value == default)
+
+        return wrapper
+
+    return decorate

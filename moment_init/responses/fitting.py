@@ -4,31 +4,34 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from moment_init.arguments import RandomSeed, make_generator, validate_n_components
-from moment_init.blocks import single_threaded_blas
-from moment_init.em.options import FitOptions, validate_options
-from moment_init.em.posing import validate_dispersion_ratio
-from moment_init.exceptions import ConvergenceWarning
-from moment_init.likelihood.bounds import MIN_DISPERSION_RATIO
-from moment_init.notices import notify
-from moment_init.real_arrays import as_float_array
-from moment_init.responses.assembly import assemble_joint
-from moment_init.responses.climbing import Climb, climb
+from moment_init.checks import (
+    ConvergenceWarning,
+    RandomSeed,
+    as_float_array,
+    make_generator,
+    notify,
+    validate_n_components,
+)
+from moment_init.data.blocks import single_threaded_blas
+from moment_init.em.problem import validate_dispersion_ratio
+from moment_init.em.runs import FitOptions, validate_options
+from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
+from moment_init.responses.assembly import JointEstimate, assemble_joint
+from moment_init.responses.climbing import Climb, FreePoint, climb
 from moment_init.responses.data import ResponsesData, validate_responses
-from moment_init.responses.estimate_result import JointEstimate
 from moment_init.responses.moments import find_directions, settle_directions
-from moment_init.responses.parameters import JointParameters
-from moment_init.responses.points import FreePoint
+from moment_init.responses.parameters import JointParameters, JointProblem, pose_joint
 from moment_init.responses.result import JointFit
-from moment_init.responses.rows import JointProblem, pose_joint
-from moment_init.responses.search import JointSearch, Start, run_given, run_random, search
-from moment_init.responses.starts import fit_pooled, fit_shares
-
-__all__ = ["fit_responses", "moment_starts"]
-
-FloatArray = NDArray[np.float64]
+from moment_init.responses.search import (
+    JointSearch,
+    Start,
+    fit_pooled,
+    fit_shares,
+    run_given,
+    run_random,
+    search,
+)
 
 SEARCH_ROWS = 20_000
 """Rows that the search sees; its best end is climbed from on all rows."""

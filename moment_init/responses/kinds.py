@@ -19,10 +19,9 @@ from typing import Any, NamedTuple, override
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.families import Family
-from moment_init.families.links import LINKS, FloatArray
-
-__all__ = ["PredictorDerivatives", "ResponseKind"]
+from moment_init.checks import FloatArray
+from moment_init.families.base import Family
+from moment_init.families.links import LINKS
 
 LARGEST_DRAWN_MEAN = 1e15
 """Means of counts beyond which no draw is possible: NumPy's generators refuse them."""

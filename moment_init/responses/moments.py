@@ -1,40 +1,159 @@
-r"""From moments of all responses to directions, and from these to tied mixtures.
+r"""Functions of several responses at once: each gives moments with the same directions.
+
+Where all predictors of a component have one direction u_j, the mean of any function of all
+responses depends on x through <u_j, x> alone, so that its moments are slices of one tensor with one
+U: the functions of every single response, and products of functions of two.
+
+From moments of all responses to directions, and from these to tied mixtures.
 
 .. math:: E[T_k(y) S_m(x)] = \sum_j c_{jk}\, u_j^{\otimes m}
 
 for every function of all responses, if every predictor of component j is :math:`s_{ja} \langle u_j,
 x\rangle + b_{ja}`. Scales and their signs, biases, weights and dispersions are settled by the
 likelihood.
+
+`estimate` for several responses: wires data, moments, likelihood and the result.
 """
 
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from moment_init.blocks import N_PARTS
-from moment_init.exceptions import IdentifiabilityError
+from moment_init.checks import (
+    FloatArray,
+    IdentifiabilityError,
+    RandomSeed,
+    WeakSignalWarning,
+    make_generator,
+    notify,
+    validate_n_components,
+)
+from moment_init.data.blocks import N_PARTS, single_threaded_blas
 from moment_init.families.response_functions import ResponseFunctions
-from moment_init.input_resolution import resolve_input
-from moment_init.problem import EstimationProblem
-from moment_init.responses.climbing import Climb, climb, short_climb
-from moment_init.responses.data import ResponsesData
-from moment_init.responses.functions import fit_joint_functions, moment_responses
-from moment_init.responses.points import TiedPoint
-from moment_init.responses.rows import JointProblem
-from moment_init.responses.starts import fit_pooled
-from moment_init.responses.ties import TiedParameters
-from moment_init.stacked.projection import project
-from moment_init.stacked.score_subspace import score_moments
-from moment_init.stacked.score_sums import score_pieces
-from moment_init.stacked.subspace import find_subspace
-from moment_init.stacked.sums import sum_low_orders
-from moment_init.stacked.tensor import cp_candidates, stack_slices
+from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
+from moment_init.moments.result import Status
+from moment_init.moments.score_sums import score_moments, score_pieces
+from moment_init.moments.subspace import COUNTED_EIGENVALUE, find_subspace, project
+from moment_init.moments.sums import sum_low_orders
+from moment_init.moments.tensor import cp_candidates, stack_slices
+from moment_init.responses.assembly import JointEstimate, inverse_information
+from moment_init.responses.climbing import Climb, TiedPoint, climb, short_climb
+from moment_init.responses.data import ResponsesData, validate_responses
+from moment_init.responses.kinds import ResponseKind
+from moment_init.responses.parameters import JointProblem, TiedParameters, active_bounds, pose_joint
+from moment_init.responses.search import fit_pooled
+from moment_init.scores.choosing import EstimationProblem, resolve_input
+from moment_init.scores.stein import SteinStatus
 
-__all__ = ["JointDirections", "find_directions", "settle_directions"]
+MOST_PRODUCTS = 15
+"""Products of pairs of responses that are used: those of six responses. More functions add their
+noise to every direction."""
 
-FloatArray = NDArray[np.float64]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointFunctions:
+    """Functions of all responses.
+
+    Parameters
+    ----------
+    parts : tuple of ResponseFunctions
+        Functions of each response; empty for classes.
+    n_classes : int
+        Number of classes of a categorical response, else zero: its functions are the indicators of
+        all classes but the first.
+    pairs : tuple of (int, int)
+        Responses whose first functions are multiplied.
+    """
+
+    parts: tuple[ResponseFunctions, ...]
+    n_classes: int
+    pairs: tuple[tuple[int, int], ...]
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """One entry for each function."""
+        n_single = sum(len(part.columns) for part in self.parts)
+        return tuple(range(n_single + max(0, self.n_classes - 1) + len(self.pairs)))
+
+    def __call__(self, y: FloatArray, /) -> FloatArray:
+        """Evaluate the functions.
+
+        Parameters
+        ----------
+        y : numpy.ndarray, shape (n_obs, n_responses)
+            Responses as `moment_responses` gives them.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, n_functions)
+            One column for each function.
+        """
+        if self.n_classes:
+            indicators = [y[:, 0] == index for index in range(1, self.n_classes)]
+            return np.array(indicators, dtype=np.float64).T
+        values = [part(y[:, index]) for index, part in enumerate(self.parts)]
+        products = [values[a][:, 0] * values[b][:, 0] for a, b in self.pairs]
+        return np.concatenate(
+            [each.T for each in values] + [np.array(products).reshape(-1, len(y))]
+        ).T
+
+
+def fit_joint_functions(kind: ResponseKind, response: FloatArray) -> JointFunctions:
+    """Settle the functions of all responses.
+
+    Parameters
+    ----------
+    kind : ResponseKind
+        What the responses are.
+    response : numpy.ndarray, shape (n_obs, n_responses)
+        Responses as `moment_responses` gives them.
+
+    Returns
+    -------
+    JointFunctions
+        The functions.
+    """
+    families = [family for family in kind.families if family is not None]
+    if not families:
+        return JointFunctions((), kind.n_predictors + 1, ())
+    parts = tuple(
+        family.fit_response_functions(response[:, index]) for index, family in enumerate(families)
+    )
+    number = len(families)
+    pairs = [(a, b) for a in range(number) for b in range(a + 1, number)]
+    return JointFunctions(parts, 0, tuple(pairs[:MOST_PRODUCTS]))
+
+
+def moment_responses(data: ResponsesData) -> FloatArray:
+    """Responses without offsets and trials, standardised where they have units.
+
+    Parameters
+    ----------
+    data : ResponsesData
+        Checked rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs, n_responses)
+        The responses.
+    """
+    columns = []
+    shares = data.sample_weight / data.sample_weight.sum()
+    for index in range(len(data.y)):
+        family = data.kind.families[index]
+        if family is None:
+            return data.y.T.copy()
+        single = data.single(index)
+        response = family.moment_response(
+            single.y, order=1, offset=single.offset, n_trials=single.n_trials
+        )
+        if family.response_power:
+            response = response - shares @ response
+            response /= np.sqrt(shares @ np.square(response))
+        columns.append(response)
+    return np.column_stack(columns)
+
 
 SETTLING_ROWS = 5_000
 """Rows by which starts along the directions are compared."""
@@ -236,3 +355,177 @@ def _tied_starts(
         TiedParameters(directions, signs * length, biases, weights, dispersion)
         for length in lengths
     ]
+
+
+LARGE_ANGLE = 15.0
+"""Standard error of a direction in degrees from which the signal is weak."""
+
+
+def estimate_responses(
+    X: Any,
+    y: Any,
+    n_components: Any,
+    *,
+    data_block: dict[str, Any],
+    input_model: Any = "auto",
+    method: Any = "stacked",
+    polish: bool = True,
+    X_unlabelled: Any = None,
+    random_seed: RandomSeed = None,
+) -> JointEstimate:
+    """Estimate a mixture whose responses share component and direction.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    y : array-like or DataFrame, shape (n_obs, n_responses), or labels
+        Responses.
+    n_components : int
+        Number of components.
+    data_block : dict of str to object
+        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`.
+    input_model : {"auto", "gaussian"} or InputModel
+        Density of the input.
+    method : {"stacked"}
+        The only method for several responses.
+    polish : bool
+        Whether the likelihood moves the directions of the moments too.
+    X_unlabelled : array-like or DataFrame, or None
+        Rows without a response.
+    random_seed : int, sequence of int, numpy.random.Generator or None
+        Seed.
+
+    Returns
+    -------
+    JointEstimate
+        The estimate.
+
+    Raises
+    ------
+    IdentifiabilityError
+        If there are more components than features, or a column is discrete.
+    ValueError
+        For wrong values.
+
+    Warns
+    -----
+    WeakSignalWarning
+        If a direction does not stand out from noise.
+    """
+    if method != "stacked":
+        raise ValueError(
+            f"`method` must be 'stacked' with several responses; got {method!r}. Leave it out."
+        )
+    data = validate_responses(X, y, **data_block, function="estimate").counted()
+    if isinstance(n_components, str):
+        raise ValueError(
+            f"`n_components` must be an integer with several responses; got {n_components!r}. "
+            "Compare the `bic` of `fit_em` for several numbers."
+        )
+    number = validate_n_components(n_components, data.n_obs)
+    smallest = max(data.n_features * (number + 1), N_PARTS - 1)
+    if data.n_obs <= smallest:
+        raise ValueError(
+            f"`X` must have more than {smallest} rows for {number} components of "
+            f"{data.n_features} features; got {data.n_obs}. Add rows or use fewer components."
+        )
+    rng = make_generator(random_seed)
+    with single_threaded_blas():
+        problem = pose_joint(data, number, MIN_DISPERSION_RATIO)
+        found = find_directions(
+            data, problem, rng, input_model=input_model, unlabelled=X_unlabelled
+        )
+        ends = settle_directions(problem, found.candidates, rng, holds_directions=not polish)
+        result = _assemble(problem, data, found, ends[0])
+    for warning in result.warnings:
+        notify(warning, WeakSignalWarning)
+    return result
+
+
+def _assemble(
+    problem: JointProblem, data: ResponsesData, found: JointDirections, end: Climb[TiedPoint]
+) -> JointEstimate:
+    """The estimate in the user's units, components by falling weight."""
+    order = np.argsort(-end.point.parameters.weights, kind="stable")
+    tied = end.point.parameters.take(order)
+    errors = _direction_errors(end.point)[order]
+    directions, lengths = problem.coordinates[0].directions_to_user(tied.directions)
+    # The scale of the first response is in `lengths`; every response has its own.
+    lengths = lengths / problem.coordinates[0].response_scale
+    user = problem.to_user(tied.free)
+    units = np.array([where.response_scale for where in problem.coordinates])
+    scales = tied.scales * lengths[:, None] * units
+    # Relative to each response's own units the largest scale is positive.
+    largest = np.argmax(np.abs(tied.scales), axis=1)
+    signs = np.where(tied.scales[np.arange(len(largest)), largest] < 0.0, -1.0, 1.0)
+    status, warnings = _judge(problem, found, end, errors)
+    return JointEstimate(
+        directions=directions * signs,
+        scales=scales * signs[:, None],
+        biases=user.biases,
+        weights=tied.weights,
+        dispersion=user.dispersion,
+        standard_errors=errors,
+        log_likelihood=end.value + problem.log_likelihood_shift,
+        spectrum=found.spectrum,
+        residual=found.residual,
+        n_functions=found.n_functions,
+        n_obs=data.n_obs,
+        kind=data.kind,
+        feature_names=data.feature_names,
+        status=status,
+        warnings=warnings,
+    )
+
+
+def _direction_errors(point: TiedPoint) -> FloatArray:
+    """Root mean square angle of each direction, in degrees, from the information."""
+    r = point.problem.n_components
+    if point.holds_directions:
+        return np.full(r, np.nan)
+    system = point.system(has_information=True)
+    if system.information is None:
+        return np.full(r, np.nan)
+    covariance = inverse_information(system.information, system.held)
+    if covariance is None:
+        return np.full(r, np.nan)
+    errors = []
+    for j in range(r):
+        place = point.places.direction(j)
+        direction = point.parameters.directions[:, j]
+        own = covariance[place, place]
+        across = np.trace(own) - direction @ own @ direction
+        errors.append(np.degrees(np.sqrt(max(across, 0.0))))
+    return np.array(errors)
+
+
+def _judge(
+    problem: JointProblem, found: JointDirections, end: Climb[TiedPoint], errors: FloatArray
+) -> tuple[Status, tuple[str, ...]]:
+    warnings: list[str] = []
+    status = Status.OK
+    choice = found.input_problem.choice
+    if choice is not None and choice.chosen.check.status is SteinStatus.BOUNDARY:
+        status = Status.INPUT_ASSUMPTION
+        warnings.append(
+            f"Moments assume more of the input than holds: {choice.chosen.check.message}"
+        )
+    visible = int(np.sum(found.spectrum[: problem.n_components] > COUNTED_EIGENVALUE))
+    is_weak = bool(np.any(errors > LARGE_ANGLE))
+    if is_weak or (visible < problem.n_components and not np.isfinite(errors).all()):
+        status = Status.WEAK_SIGNAL
+        warnings.append(
+            f"Directions are known to {np.array2string(errors, precision=1)} degrees only, and the "
+            f"moments show {visible} of {problem.n_components}. Use more rows or fewer components."
+        )
+    elif np.isnan(errors).any() and not end.point.holds_directions:
+        status = Status.NOT_IDENTIFIED
+        warnings.append(
+            "The information is singular: components cannot all be told apart. Use fewer."
+        )
+    bounds = active_bounds(problem, end.point.parameters.free)
+    if bounds:
+        status = Status.NOT_IDENTIFIED
+        warnings.append(f"Parameters lie on a bound: {'; '.join(bounds)}. Use fewer components.")
+    return status, tuple(warnings)

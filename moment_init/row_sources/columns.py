@@ -1,34 +1,315 @@
-"""A column of rows that are elsewhere, where otherwise an array in memory would stand.
+"""How a block gets the rows of a column: stored values, a constant, or a function of other columns.
+
+Recipes are small and know no rows: they travel to where a block of rows is.
+
+Rows that were read once and are held, so that what asks for them later needs no pass.
+
+Mean and products of the inputs, summed while they are checked: a pass less over the rows.
+
+A column of rows that are elsewhere, where otherwise an array in memory would stand.
 
 It has a length and a shape. Functions of NumPy that act on single values give columns again, and
 nothing is read. Sums are passes over the rows. Rows are taken by number, all in one graph. Whatever
 would need all rows in memory raises.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-from moment_init.row_sources.recipes import Constant, Mapped, Recipe
+from moment_init.checks import FloatArray
+from moment_init.data.blocks import add_sums, row_blocks, single_threaded_blas
 
 if TYPE_CHECKING:
     from moment_init.row_sources.sources import BlockedRows
 
-__all__ = [
-    "MOST_HELD",
-    "SAMPLE_ROWS",
-    "RowColumn",
-    "gather_columns",
-    "hold_rows",
-    "map_columns",
-    "take_rows",
-]
+Array = NDArray[np.generic]
 
-FloatArray = NDArray[np.float64]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """Values as they are stored.
+
+    Parameters
+    ----------
+    place : int
+        Which of the stored columns.
+    """
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """The same value in every row.
+
+    Parameters
+    ----------
+    value : float
+        The value.
+    """
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mapped:
+    """A function of other columns, row by row.
+
+    Parameters
+    ----------
+    function : callable
+        Maps arrays of some rows to an array of the same rows.
+    arguments : tuple
+        Its arguments: recipes, and anything else as it is.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+Recipe = Stored | Constant | Mapped
+
+
+def stored_places(recipes: tuple[Recipe, ...]) -> tuple[int, ...]:
+    """Which stored columns some recipes need.
+
+    Parameters
+    ----------
+    recipes : tuple of Recipe
+        The recipes.
+
+    Returns
+    -------
+    tuple of int
+        Their places, ascending.
+    """
+    found: set[int] = set()
+    waiting: list[Any] = list(recipes)
+    while waiting:
+        recipe = waiting.pop()
+        if isinstance(recipe, Stored):
+            found.add(recipe.place)
+        elif isinstance(recipe, Mapped):
+            waiting.extend(recipe.arguments)
+    return tuple(sorted(found))
+
+
+def evaluate(
+    recipe: Recipe, stored: Mapping[int, Array], n_rows: int, known: dict[int, Array]
+) -> Array:
+    """Make the rows of a column in one block.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        How.
+    stored : mapping of int to numpy.ndarray
+        The block's rows of stored columns.
+    n_rows : int
+        How many rows the block has.
+    known : dict of int to numpy.ndarray
+        What was made before, by the identity of the recipe; added to.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_rows,) or (n_rows, n_columns)
+        The rows.
+    """
+    if id(recipe) in known:
+        return known[id(recipe)]
+    if isinstance(recipe, Stored):
+        result = stored[recipe.place]
+    elif isinstance(recipe, Constant):
+        result = np.full(n_rows, recipe.value)
+    else:
+        arguments = [
+            evaluate(each, stored, n_rows, known) if isinstance(each, Recipe) else each
+            for each in recipe.arguments
+        ]
+        result = np.asarray(recipe.function(*arguments))
+    known[id(recipe)] = result
+    return result
+
+
+IndexArray = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldRows:
+    """Some rows of stored columns.
+
+    Parameters
+    ----------
+    index : numpy.ndarray of int, shape (n,)
+        Numbers of the rows, ascending.
+    stored : dict of int to numpy.ndarray
+        Their values, by the place of the column.
+    """
+
+    index: IndexArray
+    stored: dict[int, NDArray[Any]]
+
+
+def rows_from(
+    pools: Sequence[HeldRows], recipes: Sequence[Recipe], index: IndexArray
+) -> list[NDArray[Any]] | None:
+    """Take rows of columns from what is held.
+
+    Parameters
+    ----------
+    pools : sequence of HeldRows
+        What is held.
+    recipes : sequence of Recipe
+        How the columns come about.
+    index : numpy.ndarray of int, shape (n,)
+        Numbers of the rows, in any order.
+
+    Returns
+    -------
+    list of numpy.ndarray, or None
+        The rows, not to be written to; None if no pool has them all.
+    """
+    places = stored_places(tuple(recipes))
+    for pool in pools:
+        if not all(place in pool.stored for place in places):
+            continue
+        at = _positions(pool.index, index)
+        if at is not None:
+            stored = {place: pool.stored[place][at] for place in places}
+            known: dict[int, NDArray[np.generic]] = {}
+            return [evaluate(recipe, stored, len(index), known) for recipe in recipes]
+    return None
+
+
+def _positions(held: IndexArray, index: IndexArray) -> IndexArray | slice | None:
+    """Where rows stand among those held; a slice, which copies nothing, where it can be one."""
+    if len(index) == 0 or index.max() > held[-1]:
+        return None
+    at = np.searchsorted(held, index)
+    if not np.array_equal(held[at], index):
+        return None
+    steps = np.diff(at)
+    if len(steps) and steps[0] > 0 and np.all(steps == steps[0]):
+        return slice(int(at[0]), int(at[-1]) + 1, int(steps[0]))
+    return np.asarray(at, dtype=np.intp)
+
+
+MOST_COLUMNS = 64
+"""Widest table whose products are summed so: every block returns its own, 32 KiB at most."""
+
+
+class Scatter(NamedTuple):
+    """Weighted sums of some rows.
+
+    Parameters
+    ----------
+    total : float
+        Sum of the weights, positive.
+    mean : numpy.ndarray, shape (n_features,)
+        Weighted mean.
+    products : numpy.ndarray, shape (n_features, n_features)
+        Weighted products of the deviations from it.
+    """
+
+    total: float
+    mean: FloatArray
+    products: FloatArray
+
+
+class KnownScatter(NamedTuple):
+    """The sums of a table, and which table and weights they are of.
+
+    Parameters
+    ----------
+    table, weights : Recipe
+        The columns.
+    sums : Scatter
+        Their sums over all rows.
+    """
+
+    table: Recipe
+    weights: Recipe
+    sums: Scatter
+
+
+def block_scatter(X: NDArray[np.generic], weights: FloatArray) -> Scatter | None:
+    """Sums of one block, about its own mean.
+
+    Parameters
+    ----------
+    X : numpy.ndarray, shape (n_rows, n_features)
+        Inputs.
+    weights : numpy.ndarray, shape (n_rows,)
+        Weights.
+
+    Returns
+    -------
+    Scatter or None
+        The sums; None where all weights are zero.
+    """
+    total = float(weights.sum())
+    if total <= 0.0:
+        return None
+    # Values whose squares overflow are seen in the sums, and summed again in other units.
+    with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+        mean = np.asarray(weights @ np.asarray(X, dtype=np.float64)) / total
+        parts = (_products(X[rows], weights[rows], mean) for rows in row_blocks(*X.shape))
+        (products,) = add_sums(parts)
+    return Scatter(total, mean, products)
+
+
+def _products(x: NDArray[np.generic], weights: FloatArray, mean: FloatArray) -> tuple[FloatArray]:
+    deviations = np.asarray(x, dtype=np.float64) - mean
+    return ((deviations * weights[:, None]).T @ deviations,)
+
+
+def merged(terms: Sequence[Scatter | None]) -> Scatter:
+    """Sums of several blocks together.
+
+    Parameters
+    ----------
+    terms : sequence of Scatter or None
+        Sums of each; at least one is not None.
+
+    Returns
+    -------
+    Scatter
+        The sums of all rows. Deviations are from means nearby throughout, so that a large common
+        level costs no digits (Chan, Golub and LeVeque).
+    """
+    there = [term for term in terms if term is not None]
+    total = sum(term.total for term in there)
+    mean = sum((term.total / total * term.mean for term in there), np.zeros(len(there[0].mean)))
+    shifts = np.array([np.sqrt(term.total) * (term.mean - mean) for term in there])
+    (products,) = add_sums((term.products,) for term in there)
+    return Scatter(total, mean, products + shifts.T @ shifts)
+
+
+def known_scatter(table: Any, weights: Any) -> Scatter | None:
+    """Look up the sums of a column.
+
+    Parameters
+    ----------
+    table, weights : numpy.ndarray or RowColumn
+        The inputs and their weights.
+
+    Returns
+    -------
+    Scatter or None
+        Their sums; None if they are not known.
+    """
+    known: Sequence[KnownScatter] = getattr(getattr(table, "source", None), "scatter", ())
+    for each in known:
+        if table.recipe is each.table and weights.recipe is each.weights:
+            return each.sums
+    return None
+
 
 MOST_HELD = 2**26
 """Doubles of a thinned table that are held in memory instead of being read in every pass: 512 MiB,

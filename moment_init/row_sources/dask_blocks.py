@@ -15,11 +15,8 @@ from dask.base import compute, is_dask_collection
 from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
-from moment_init.real_arrays import require_unmasked
-from moment_init.row_sources.block_tasks import BlockPlace, run_task
-from moment_init.row_sources.sources import BlockReader
-
-__all__ = ["DaskBlocks", "align_blocks"]
+from moment_init.checks import require_unmasked
+from moment_init.row_sources.sources import BlockPlace, BlockReader, run_task
 
 FAN_IN = 8
 """Results that are added in one task: a tree of depth three for five hundred blocks."""

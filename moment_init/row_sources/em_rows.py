@@ -2,46 +2,39 @@
 
 The search sees a sample of the rows in memory, the climb that follows sums over all of them where
 they are. What belongs to single rows stays lazy.
+
+A subsample of a Dask input, for samplers that need all their rows in memory at every step.
 """
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.blocks import source_of
-from moment_init.data import RegressionData
+from moment_init.checks import FloatArray, IdentifiabilityError, is_elsewhere, notify
+from moment_init.data.blocks import sample_rows, source_of
+from moment_init.data.checking import RegressionData, validate_data
 from moment_init.em import assembly
 from moment_init.em.information import active_bounds_of, laplace_of
 from moment_init.em.problem import EMProblem
 from moment_init.em.refining import search_units
 from moment_init.em.result import EMFit
-from moment_init.em.start_records import StartRecord
-from moment_init.em.tensor_starts import has_moments, tensor_starts
-from moment_init.exceptions import IdentifiabilityError
-from moment_init.families import Family
-from moment_init.likelihood.maximise import MaximiseResult
+from moment_init.em.starts import has_moments, tensor_starts
+from moment_init.families.base import Family
+from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import responsibilities
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.results import MomentEstimate
+from moment_init.moments.result import MomentEstimate
+from moment_init.moments.stacked_result import low_order_moments
+from moment_init.results import StartRecord
+from moment_init.row_sources.checking import gating_elsewhere
 from moment_init.row_sources.columns import MOST_HELD, RowColumn, map_columns
 from moment_init.row_sources.posing import pose_elsewhere
-from moment_init.scores import Gaussian
-from moment_init.stacked_result import low_order_moments
+from moment_init.scores.gaussian import Gaussian
 
-__all__ = [
-    "assemble_anywhere",
-    "counted_covariates",
-    "counted_rows",
-    "moment_starts",
-    "require_supported_fit",
-    "searched_rows",
-]
-
-FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 
 
@@ -228,3 +221,116 @@ def _shares(problem: EMProblem, at: MixtureParameters) -> Any:
 
 def _block_shares(family: Family, at: MixtureParameters, *columns: Any) -> FloatArray:
     return responsibilities(family, LikelihoodRows(*columns), at)
+
+
+SUBSAMPLED_ROWS = 50_000
+"""Rows whose posterior is sampled: five hundred for each of a hundred parameters, and not so many
+that the thousands of gradients of a run, whose time is in proportion, take hours."""
+
+
+class Subsample(NamedTuple):
+    """Rows in memory.
+
+    Parameters
+    ----------
+    X : numpy.ndarray or DataFrame, shape (n_rows, n_features)
+        Inputs, with names of columns where they had them.
+    y : numpy.ndarray, shape (n_rows,)
+        Response.
+    data_block : dict of str to object
+        Family, link, offset, trials, weights and groups.
+    gating : numpy.ndarray or DataFrame, shape (n_rows, n_gate), or None
+        Gating covariates.
+    """
+
+    X: Any
+    y: Any
+    data_block: dict[str, Any]
+    gating: Any
+
+
+def draw_subsample(
+    X: Any, y: Any, data_block: dict[str, Any], gating: Any, rng: np.random.Generator
+) -> Subsample:
+    """Draw rows of a Dask input at random, every row of positive weight with the same probability.
+
+    Parameters
+    ----------
+    X, y : array, DataFrame or Dask collection
+        Inputs and response.
+    data_block : dict of str to object
+        Family, link, offset, trials, weights and groups, as for `validate_data`.
+    gating : array, DataFrame or Dask collection, or None
+        Gating covariates.
+    rng : numpy.random.Generator
+        Source of the draws.
+
+    Returns
+    -------
+    Subsample
+        At most `SUBSAMPLED_ROWS` rows, in their order, each with the weight that it had; all rows
+        if there are no more.
+
+    Warns
+    -----
+    UserWarning
+        If rows were left out.
+
+    Notes
+    -----
+    The posterior is that of the rows drawn. Weights are not scaled up to stand for the rows left
+    out: the posterior would be as narrow as that of all rows, about a centre that is as far off as
+    that of the sample.
+    """
+    given = validate_data(X, y, **data_block)
+    source: Any = source_of(given.X)
+    covariates: Any = None
+    gate_names: tuple[str, ...] = ()
+    if gating is not None and source is not None:
+        covariates, gate_names = gating_elsewhere(gating, source)
+    elif gating is not None:
+        covariates = gating.compute() if is_elsewhere(gating) else gating
+    data = given
+    if source is not None:
+        data, covariates = _drawn(given.counted(), covariates, rng)
+        if covariates is not None and hasattr(gating, "columns"):
+            covariates = _labelled(covariates, gate_names)
+    is_weighted = data_block.get("sample_weight") is not None
+    block = {
+        "family": data.family,
+        "link": None,  # the family has it
+        "offset": data.offset,
+        "n_trials": data.n_trials,
+        "sample_weight": data.sample_weight if is_weighted else None,
+        "groups": data.groups,
+    }
+    table = _labelled(data.X, data.feature_names) if hasattr(X, "columns") else data.X
+    return Subsample(table, data.y, block, covariates)
+
+
+def _drawn(
+    data: RegressionData, covariates: Any, rng: np.random.Generator
+) -> tuple[RegressionData, Any]:
+    """Some of the rows that count, in memory."""
+    rows = sample_rows(data.n_obs, SUBSAMPLED_ROWS, rng)
+    _warn_if_fewer(len(rows), data.n_obs)
+    if covariates is not None:
+        place: Any = data.X
+        covariates = covariates.moved(place.source)[rows]
+    return data.take(rows), covariates
+
+
+def _labelled(values: Any, names: tuple[str, ...]) -> Any:
+    from pandas import DataFrame
+
+    return DataFrame(values, columns=list(names))
+
+
+def _warn_if_fewer(n_rows: int, n_obs: int) -> None:
+    if n_rows < n_obs:
+        notify(
+            f"The posterior is that of {n_rows} rows drawn at random from {n_obs}: its standard "
+            f"deviations are about {np.sqrt(n_obs / n_rows):.2g} times those given all rows. Pass "
+            "arrays to choose the rows, or use `fit_em`, which uses all of them.",
+            UserWarning,
+        )

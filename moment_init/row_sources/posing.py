@@ -1,6 +1,6 @@
 """The estimation problem of rows that are elsewhere: passes where arrays in memory are one product.
 
-It is `moment_init.input_resolution` for such rows: the same densities, chosen on the same sample of
+It is `moment_init.scores.choosing` for such rows: the same densities, chosen on the same sample of
 rows.
 """
 
@@ -12,18 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.blocks import sum_over_blocks
-from moment_init.column_kinds import describe_discrete_columns
-from moment_init.continuous_block import ContinuousBlock
-from moment_init.coordinates import Coordinates
-from moment_init.covariance import ROUGH_ROWS
-from moment_init.data import RegressionData
-from moment_init.exceptions import IdentifiabilityError
-from moment_init.families import Family
-from moment_init.input_choice import SAMPLED_ROWS, InputChoice, choose_input_model
-from moment_init.le_cam import APPROACHES
-from moment_init.problem import BlockProblem, EstimationProblem
-from moment_init.row_samples import resample_rows
+from moment_init.checks import FloatArray, IdentifiabilityError, is_elsewhere
+from moment_init.data.blocks import resample_rows, sum_over_blocks
+from moment_init.data.checking import RegressionData
+from moment_init.data.discrete_columns import ContinuousBlock, describe_discrete_columns
+from moment_init.data.standardising import ROUGH_ROWS, Coordinates
+from moment_init.families.base import Family
+from moment_init.likelihood.many_rows import APPROACHES
+from moment_init.moments.stacked_result import MOMENT_ROWS, SEARCH_ROWS
 from moment_init.row_sources.columns import (
     MOST_HELD,
     RowColumn,
@@ -31,19 +27,16 @@ from moment_init.row_sources.columns import (
     hold_rows,
     map_columns,
 )
-from moment_init.row_sources.detection import is_elsewhere
-from moment_init.scores import Gaussian, InputModel
-from moment_init.stacked_result import MOMENT_ROWS, SEARCH_ROWS
+from moment_init.scores.base import InputModel
+from moment_init.scores.choosing import (
+    SAMPLED_ROWS,
+    BlockProblem,
+    EstimationProblem,
+    InputChoice,
+    choose_input_model,
+)
+from moment_init.scores.gaussian import Gaussian
 
-__all__ = [
-    "pose_elsewhere",
-    "require_features_in_memory",
-    "require_supported",
-    "resolve_elsewhere",
-    "standardised_response",
-]
-
-FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 CENTRE_ROWS = 1000

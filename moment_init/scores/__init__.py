@@ -1,13 +1,10 @@
 """Score functions of the input: densities p(x) and the tensors S_1, S_2, S_3 that go with them."""
 
-from moment_init.scores.base import InputModel
-from moment_init.scores.column_families import ColumnDensity
-from moment_init.scores.column_mixture import ColumnMixture
-from moment_init.scores.contraction import Contraction
+from moment_init.scores.base import Contraction, InputModel
 from moment_init.scores.gaussian import Gaussian
-from moment_init.scores.independent import Independent
+from moment_init.scores.gaussian_mixture import GaussianMixture
+from moment_init.scores.independent import ColumnDensity, ColumnMixture, Independent
 from moment_init.scores.log_density import LogDensity
-from moment_init.scores.mixture import GaussianMixture
 from moment_init.scores.rbm import RBM
 from moment_init.scores.score_matching import ScoreMatching
 from moment_init.scores.stein import SteinCheck, SteinIdentity, SteinStatus, stein_check

@@ -1,19 +1,441 @@
-"""What every input model offers: its fit, its density, and its contracted score tensors."""
+"""Score tensors contracted with a basis: what estimators ask of an input model.
+
+Symmetric tensors of third order: sums of cubes, and a vector times a matrix in all places.
+
+Scores of log-densities that are a quadratic plus functions of single projections of the row.
+
+What every input model offers: its fit, its density, and its contracted score tensors.
+"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cholesky, solve_triangular
 
-from moment_init.covariance import CorrelationFit, fit_correlation
-from moment_init.data import validate_features, validate_sample_weight
-from moment_init.scores.contraction import Contraction
+from moment_init.checks import FloatArray
+from moment_init.data.checking import validate_features, validate_sample_weight
+from moment_init.data.standardising import CorrelationFit, fit_correlation
 
-__all__ = ["SMALLEST_PIECE", "InputModel"]
 
-FloatArray = NDArray[np.float64]
+class Contraction(ABC):
+    """Score tensors contracted with a basis B, (n_features, k), in every mode.
+
+    What depends on the basis alone is prepared once; the methods then take blocks of rows. The sums
+    form no array of n_obs x k x k. A density states its formulas as the private methods of like
+    names.
+    """
+
+    def score(self, X: FloatArray, order: int) -> FloatArray:
+        """Contracted score tensor of each row, S_m(x)(B, ..., B).
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            A block of inputs.
+        order : {1, 2, 3}
+            Order m of the score.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, k, ..., k)
+            The tensors, with m modes of size k.
+        """
+        return self._score(X, order)
+
+    def sum_score(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
+        r"""Weighted sum of score tensors, :math:`\sum_i a_i S_m(x_i)(B, ..., B)`.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            A block of inputs.
+        weights : numpy.ndarray, shape (n_obs,)
+            The :math:`a_i`.
+        order : {1, 2, 3}
+            Order m of the score.
+
+        Returns
+        -------
+        numpy.ndarray, shape (k, ..., k)
+            The sum, with m modes of size k.
+        """
+        return self._sum(X, weights, order)
+
+    def sum_low_orders(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weighted sums of the first and second order over a block of rows.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            A block of inputs.
+        weights : numpy.ndarray, shape (n_obs,)
+            Weight of each row.
+
+        Returns
+        -------
+        first : numpy.ndarray, shape (k,)
+            Sum of the first order.
+        second : numpy.ndarray, shape (k, k)
+            Sum of the second order.
+        """
+        return self._low_orders(X, weights)
+
+    def sum_third_order(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, ...]:
+        """Sums over a block of rows from which the third order is assembled.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            A block of inputs.
+        weights : numpy.ndarray, shape (n_obs,)
+            Weight of each row.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            What is added up over blocks; by default the tensor itself.
+        """
+        return self._third_order(X, weights)
+
+    def assemble_third_order(self, sums: tuple[FloatArray, ...]) -> FloatArray:
+        """Assemble the sum of the third order.
+
+        Parameters
+        ----------
+        sums : tuple of numpy.ndarray
+            Sums over all rows of what `sum_third_order` returns.
+
+        Returns
+        -------
+        numpy.ndarray, shape (k, k, k)
+            The weighted sum of S_3(x)(B, B, B).
+        """
+        return self._assemble(sums)
+
+    def sum_slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
+        r"""Weighted sums of slices, :math:`\sum_i a_i S_3(x_i)(B, B, B \theta_l)`.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            A block of inputs.
+        weights : numpy.ndarray, shape (n_obs,)
+            The :math:`a_i`.
+        thetas : numpy.ndarray, shape (k, n_slices)
+            Contracted with the third mode, a column a slice.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_slices, k, k)
+            The slices.
+        """
+        return self._slices(X, weights, thetas)
+
+    def sum_fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
+        r"""Weighted sums of fibres, :math:`\sum_i a_i S_3(x_i)(B, B v_l, B v_l)`.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            A block of inputs.
+        weights : numpy.ndarray, shape (n_obs,)
+            The :math:`a_i`.
+        vectors : numpy.ndarray, shape (k, n_vectors)
+            Contracted with the second and third mode, a column a fibre.
+
+        Returns
+        -------
+        numpy.ndarray, shape (k, n_vectors)
+            The fibres.
+        """
+        return self._fibres(X, weights, vectors)
+
+    def powers(self, X: FloatArray, order: int) -> FloatArray:
+        """Score tensors along each column of the basis, S_m(x)(b_l, ..., b_l).
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_obs, n_features)
+            A block of inputs.
+        order : {1, 2, 3}
+            Order m of the score.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs, k)
+            The diagonals of the contracted tensors.
+        """
+        return self._powers(X, order)
+
+    @abstractmethod
+    def _score(self, X: FloatArray, order: int) -> FloatArray:
+        """S_m(x)(B, ..., B) of each row."""
+
+    @abstractmethod
+    def _sum(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
+        """Weighted sum of S_m(x)(B, ..., B)."""
+
+    @abstractmethod
+    def _slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
+        """Weighted sums of S_3(x)(B, B, B theta_l)."""
+
+    @abstractmethod
+    def _fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
+        """Weighted sums of S_3(x)(B, B v_l, B v_l)."""
+
+    @abstractmethod
+    def _powers(self, X: FloatArray, order: int) -> FloatArray:
+        """S_m(x)(b_l, ..., b_l) of each row."""
+
+    def _low_orders(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weighted sums of the first two orders; where one evaluation serves both, better so."""
+        return self._sum(X, weights, 1), self._sum(X, weights, 2)
+
+    def _third_order(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, ...]:
+        """Sums from which `_assemble` makes the third order; the tensor itself by default."""
+        return (self._sum(X, weights, 3),)
+
+    def _assemble(self, sums: tuple[FloatArray, ...]) -> FloatArray:
+        """Weighted sum of S_3(x)(B, B, B) from the sums of `_third_order`."""
+        return sums[0]
+
+
+def _halves(k: int) -> tuple[slice, slice]:
+    """The columns in two halves: of any three indices two are in the same one."""
+    middle = (k + 1) // 2
+    return slice(0, middle), slice(middle, k)
+
+
+def packed_cubes(columns: FloatArray, weights: FloatArray) -> FloatArray:
+    """Sum of weights_i z_i^3, packed: all columns times the distinct pairs inside each half.
+
+    Parameters
+    ----------
+    columns : numpy.ndarray, shape (k, n_obs)
+        The vectors z_i, one beside another.
+    weights : numpy.ndarray, shape (n_obs,)
+        Weight of each.
+
+    Returns
+    -------
+    numpy.ndarray, shape (k, n_pairs)
+        The packed sums; `unpack_cubes` makes a tensor of them.
+
+    Notes
+    -----
+    That takes half the arithmetic of all distinct pairs, a quarter of all. Columns come as the rows
+    of an array, (k, n_obs): products of contiguous rows are the cheap ones.
+    """
+    k, n_obs = columns.shape
+    pairs = np.empty((sum(_n_pairs(half.stop - half.start) for half in _halves(k)), n_obs))
+    start = 0
+    for half in _halves(k):
+        inside = columns[half]
+        for index in range(len(inside)):
+            stop = start + len(inside) - index
+            np.multiply(inside[index], inside[index:], out=pairs[start:stop])
+            start = stop
+    return np.asarray((columns * weights) @ pairs.T)
+
+
+def _n_pairs(size: int) -> int:
+    """Number of distinct pairs, an index with itself included."""
+    return size * (size + 1) // 2
+
+
+def unpack_cubes(packed: FloatArray) -> FloatArray:
+    """The symmetric tensor of sums packed by `packed_cubes`.
+
+    Parameters
+    ----------
+    packed : numpy.ndarray, shape (k, n_pairs)
+        The packed sums.
+
+    Returns
+    -------
+    numpy.ndarray, shape (k, k, k)
+        The tensor.
+    """
+    k = len(packed)
+    tensor = np.empty((k, k, k))
+    start = 0
+    for half in _halves(k):
+        first, second = np.triu_indices(half.stop - half.start)
+        values = packed[:, start : start + len(first)]
+        start += len(first)
+        first, second = first + half.start, second + half.start
+        for a, b in ((first, second), (second, first)):
+            tensor[:, a, b] = values
+            tensor[a, :, b] = values.T
+            tensor[a, b, :] = values.T
+    return tensor
+
+
+def symmetrise(vector: FloatArray, matrix: FloatArray) -> FloatArray:
+    """Tensor sym3(v x A), the sum of v x A over the three places that v can take.
+
+    Parameters
+    ----------
+    vector : numpy.ndarray, shape (k,)
+        The vector v.
+    matrix : numpy.ndarray, shape (k, k)
+        The symmetric matrix A.
+
+    Returns
+    -------
+    numpy.ndarray, shape (k, k, k)
+        The tensor.
+    """
+    product = np.multiply.outer(vector, matrix)
+    return np.asarray(product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0))
+
+
+def symmetrise_rows(z: FloatArray, matrix: FloatArray) -> FloatArray:
+    """Tensors sym3(z_i x A) of all rows, with one matrix or one for each row.
+
+    Parameters
+    ----------
+    z : numpy.ndarray, shape (n_obs, k)
+        The vectors.
+    matrix : numpy.ndarray, shape (k, k) or (n_obs, k, k)
+        The symmetric matrix A, or the matrices.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs, k, k, k)
+        The tensors.
+    """
+    matrices = matrix if matrix.ndim == 2 else matrix[:, None]
+    product = z[:, :, None, None] * matrices
+    return np.asarray(product + product.transpose(0, 2, 1, 3) + product.transpose(0, 2, 3, 1))
+
+
+def symmetrise_first(tensor: FloatArray) -> FloatArray:
+    """Sum of a tensor, symmetric in its last two modes, over the three places of its first mode.
+
+    Parameters
+    ----------
+    tensor : numpy.ndarray, shape (k, k, k)
+        The tensor.
+
+    Returns
+    -------
+    numpy.ndarray, shape (k, k, k)
+        The symmetric tensor.
+    """
+    return np.asarray(tensor + tensor.transpose(1, 0, 2) + tensor.transpose(1, 2, 0))
+
+
+type RidgeDerivatives = Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RidgeContraction(Contraction):
+    r"""Score tensors of a log-density :math:`l(x) = Q(x) + \sum_q f_q(w_q' x)`, Q quadratic.
+
+    Its derivatives are :math:`H = H_0 + \sum_q h_q(x) w_q w_q'` and
+    :math:`K = \sum_q \kappa_q(x) w_q^{\otimes 3}`, so that with z = -s'B and v_q = B'w_q
+
+    .. math:: S_1 = z, \quad S_2 = z z' + H(B, B), \quad
+              S_3 = z^{\otimes 3} + \mathrm{sym}_3(z \otimes H(B, B)) - K(B, B, B).
+
+    Parameters
+    ----------
+    basis : numpy.ndarray, shape (n_features, k)
+        The basis B.
+    inner : numpy.ndarray, shape (k, k)
+        The constant part of the Hessian, H_0(B, B).
+    projections : numpy.ndarray, shape (n_functions, k)
+        The vectors v_q.
+    derivatives : callable
+        Maps rows to the gradient (n_obs, n_features), and to second and third derivatives h and
+        kappa of the functions, (n_obs, n_functions).
+
+    Notes
+    -----
+    Sums take O(n k (k + n_functions)), slices and fibres as much for each; no row has a matrix of
+    its own.
+    """
+
+    basis: FloatArray
+    inner: FloatArray
+    projections: FloatArray
+    derivatives: RidgeDerivatives
+
+    def _score(self, X: FloatArray, order: int) -> FloatArray:
+        z, second, third = self._rows(X)
+        if order == 1:
+            return z
+        v = self.projections
+        hessians = self.inner + np.einsum("nq,qa,qb->nab", second, v, v, optimize=True)
+        if order == 2:
+            return np.asarray(z[:, :, None] * z[:, None, :] + hessians)
+        cubes = z[:, :, None, None] * z[:, None, :, None] * z[:, None, None, :]
+        own = np.einsum("nq,qa,qb,qc->nabc", third, v, v, v, optimize=True)
+        return np.asarray(cubes + symmetrise_rows(z, hessians) - own)
+
+    def _sum(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
+        z, second, third = self._rows(X)
+        if order == 1:
+            return np.asarray(weights @ z)
+        v, weighted = self.projections, z * weights[:, None]
+        if order == 2:
+            total = weights.sum() * self.inner + self._between(weights @ second)
+            return np.asarray(weighted.T @ z + total)
+        cubes = unpack_cubes(packed_cubes(np.ascontiguousarray(z.T), weights))
+        cubes += symmetrise(weighted.sum(axis=0), self.inner)
+        pairs = v[:, :, None] * v[:, None, :]  # (q, k, k)
+        cubes += symmetrise_first(np.tensordot(weighted.T @ second, pairs, axes=1))
+        return np.asarray(cubes - np.tensordot((v * (weights @ third)[:, None]).T, pairs, axes=1))
+
+    def _slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
+        z, second, third = self._rows(X)
+        v, weighted = self.projections, z * weights[:, None]
+        first, cross, own = weighted.sum(axis=0), weighted.T @ second, weights @ third
+        slices = np.empty((thetas.shape[1], z.shape[1], z.shape[1]))
+        for index, theta in enumerate(thetas.T):
+            along, seen = weighted @ theta, v @ theta  # (n_obs,), (q,)
+            mixed = np.outer(first, self.inner @ theta) + (cross * seen) @ v
+            slices[index] = (z * along[:, None]).T @ z + along.sum() * self.inner
+            slices[index] += self._between(along @ second - own * seen) + mixed + mixed.T
+        return slices
+
+    def _fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
+        z, second, third = self._rows(X)
+        weighted = z * weights[:, None]
+        along, seen = z @ vectors, self.projections @ vectors  # (n_obs, L), (q, L)
+        inner = self.inner @ vectors
+        fibres = weighted.T @ np.square(along)
+        fibres += np.outer(weighted.sum(axis=0), np.sum(vectors * inner, axis=0))
+        fibres += (weighted.T @ second) @ np.square(seen)
+        fibres += 2.0 * inner * (weights @ along)
+        weighted_second = second.T @ (along * weights[:, None])  # (q, L)
+        own = (weights @ third)[:, None] * np.square(seen)
+        fibres += self.projections.T @ (2.0 * weighted_second * seen - own)
+        return np.asarray(fibres)
+
+    def _powers(self, X: FloatArray, order: int) -> FloatArray:
+        z, second, third = self._rows(X)
+        if order == 1:
+            return z
+        lengths = np.diag(self.inner) + second @ np.square(self.projections)
+        if order == 2:
+            return np.asarray(np.square(z) + lengths)
+        return np.asarray(z * (np.square(z) + 3.0 * lengths) - third @ self.projections**3)
+
+    def _rows(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """S_1(x) B of each row, with second and third derivatives of the functions."""
+        gradient, second, third = self.derivatives(X)
+        return np.asarray(-gradient @ self.basis), second, third
+
+    def _between(self, values: FloatArray) -> FloatArray:
+        """Sum over q of values_q v_q v_q'."""
+        return np.asarray((self.projections * values[:, None]).T @ self.projections)
+
 
 SMALLEST_PIECE = 0.01
 """Share of the rows below which a piece of a density is left out: its moments would be noise, and

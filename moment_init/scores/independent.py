@@ -1,21 +1,656 @@
-"""Independent columns, each with a density of its own."""
+"""Densities of a single column, with derivatives of their logarithm up to the third.
 
-from collections.abc import Sequence
+A smooth density of a column without a family: a mixture of normals.
+
+Which density a column has: families fitted by likelihood, chosen on rows they have not seen.
+
+Independent columns, each with a density of its own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, gammaln, log_ndtr, logsumexp
 
-from moment_init.blocks import read_block
-from moment_init.scores.base import InputModel
-from moment_init.scores.column_families import ColumnDensity
-from moment_init.scores.column_fit import COLUMN_CHOICES, fit_column
-from moment_init.scores.column_mixture import ColumnMixture
-from moment_init.scores.ridge import RidgeContraction
+from moment_init.checks import FloatArray
+from moment_init.data.blocks import read_block
+from moment_init.scores.base import InputModel, RidgeContraction
 
-__all__ = ["Independent"]
+Derivatives = tuple[FloatArray, FloatArray, FloatArray]
 
-FloatArray = NDArray[np.float64]
+LOG_ROOT_TWO_PI = 0.5 * float(np.log(2.0 * np.pi))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFamily:
+    """A location-scale family on the line, in standard form.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    n_shapes : int
+        Number of shape parameters.
+    is_positive : bool
+        Whether the standard form lives on (0, inf).
+    log_density : callable
+        Maps standardised values u and shapes to the log-density.
+    derivatives : callable
+        Maps the same to the first three derivatives of it in u.
+    moments : callable
+        Maps shapes to mean and variance of u.
+    highest_order : callable
+        Maps shapes to the highest order up to three whose score is valid.
+    """
+
+    name: str
+    n_shapes: int
+    is_positive: bool
+    log_density: Callable[[FloatArray, tuple[float, ...]], FloatArray]
+    derivatives: Callable[[FloatArray, tuple[float, ...]], Derivatives]
+    moments: Callable[[tuple[float, ...]], tuple[float, float]]
+    highest_order: Callable[[tuple[float, ...]], int] = lambda shapes: 3
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDensity:
+    """A member of a family: the density of one column.
+
+    Parameters
+    ----------
+    family : str
+        Name of the family, one of `COLUMN_FAMILIES`.
+    location : float
+        Where the standard form has its zero.
+    scale : float
+        Size of its unit; negative where the form is reflected.
+    shapes : tuple of float
+        Shape parameters, as many as the family has.
+    edge : float
+        Positive forms only: smaller standardised values are treated as this one, so that a row
+        just outside the support has finite scores.
+    """
+
+    family: str
+    location: float = 0.0
+    scale: float = 1.0
+    shapes: tuple[float, ...] = ()
+    edge: float = 1e-3
+
+    def __post_init__(self) -> None:
+        """Check the parameters.
+
+        Raises
+        ------
+        ValueError
+            For an unknown family, a wrong number of shapes, or a scale of zero.
+        """
+        if self.family not in COLUMN_FAMILIES:
+            raise ValueError(
+                f"`family` must be one of {', '.join(sorted(COLUMN_FAMILIES))}; "
+                f"got {self.family!r}."
+            )
+        expected = COLUMN_FAMILIES[self.family].n_shapes
+        if len(self.shapes) != expected or self.scale == 0.0:
+            raise ValueError(
+                f"`shapes` must have {expected} values for {self.family!r} and `scale` must not "
+                f"be zero; got shapes {self.shapes} and scale {self.scale}."
+            )
+
+    @property
+    def highest_order(self) -> int:
+        """Highest order up to three whose score is valid."""
+        return COLUMN_FAMILIES[self.family].highest_order(self.shapes)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the column."""
+        return self.location + self.scale * COLUMN_FAMILIES[self.family].moments(self.shapes)[0]
+
+    @property
+    def variance(self) -> float:
+        """Variance of the column."""
+        return self.scale**2 * COLUMN_FAMILIES[self.family].moments(self.shapes)[1]
+
+    def log_density(self, x: FloatArray) -> FloatArray:
+        """Log-density of values.
+
+        Parameters
+        ----------
+        x : numpy.ndarray
+            The values.
+
+        Returns
+        -------
+        numpy.ndarray
+            The log-density; minus infinity outside the support.
+        """
+        family = COLUMN_FAMILIES[self.family]
+        u = (x - self.location) / self.scale
+        values = family.log_density(self._inside(u), self.shapes) - np.log(abs(self.scale))
+        return np.where(u > 0.0, values, -np.inf) if family.is_positive else values
+
+    def derivatives(self, x: FloatArray) -> Derivatives:
+        """First three derivatives of the log-density.
+
+        Parameters
+        ----------
+        x : numpy.ndarray
+            The values.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            The derivatives, each of the shape of `x`.
+        """
+        u = self._inside((x - self.location) / self.scale)
+        first, second, third = COLUMN_FAMILIES[self.family].derivatives(u, self.shapes)
+        return first / self.scale, second / self.scale**2, third / self.scale**3
+
+    def _inside(self, u: FloatArray) -> FloatArray:
+        """Standardised values, moved into the support."""
+        return np.maximum(u, self.edge) if COLUMN_FAMILIES[self.family].is_positive else u
+
+
+def _normal_log(u: FloatArray, shapes: tuple[float, ...]) -> FloatArray:
+    return np.asarray(-0.5 * np.square(u) - LOG_ROOT_TWO_PI)
+
+
+def _normal_derivatives(u: FloatArray, shapes: tuple[float, ...]) -> Derivatives:
+    return -u, np.full_like(u, -1.0), np.zeros_like(u)
+
+
+def _logistic_log(u: FloatArray, shapes: tuple[float, ...]) -> FloatArray:
+    return np.asarray(-np.abs(u) - 2.0 * np.log1p(np.exp(-np.abs(u))))
+
+
+def _logistic_derivatives(u: FloatArray, shapes: tuple[float, ...]) -> Derivatives:
+    share = expit(u)
+    slope = share * expit(-u)
+    return 1.0 - 2.0 * share, -2.0 * slope, -2.0 * slope * (1.0 - 2.0 * share)
+
+
+def _student_log(u: FloatArray, shapes: tuple[float, ...]) -> FloatArray:
+    (degrees,) = shapes
+    constant = gammaln((degrees + 1.0) / 2.0) - gammaln(degrees / 2.0)
+    constant -= 0.5 * np.log(np.pi * degrees)
+    return np.asarray(constant - 0.5 * (degrees + 1.0) * np.log1p(np.square(u) / degrees))
+
+
+def _student_derivatives(u: FloatArray, shapes: tuple[float, ...]) -> Derivatives:
+    (degrees,) = shapes
+    square = np.square(u)
+    width, size = degrees + square, degrees + 1.0
+    third = 2.0 * size * u * (3.0 * degrees - square) / width**3
+    return -size * u / width, -size * (degrees - square) / width**2, third
+
+
+def _student_moments(shapes: tuple[float, ...]) -> tuple[float, float]:
+    return 0.0, shapes[0] / (shapes[0] - 2.0) if shapes[0] > 2.0 else float("inf")
+
+
+def _skew_log(u: FloatArray, shapes: tuple[float, ...]) -> FloatArray:
+    return np.asarray(np.log(2.0) + _normal_log(u, ()) + log_ndtr(shapes[0] * u))
+
+
+def _skew_derivatives(u: FloatArray, shapes: tuple[float, ...]) -> Derivatives:
+    (slant,) = shapes
+    t = slant * u
+    mills = np.exp(_normal_log(t, ()) - log_ndtr(t))  # phi / Phi
+    first = -mills * (t + mills)
+    second = -mills - t * first - 2.0 * mills * first
+    return -u + slant * mills, slant**2 * first - 1.0, slant**3 * second
+
+
+def _skew_moments(shapes: tuple[float, ...]) -> tuple[float, float]:
+    mean = np.sqrt(2.0 / np.pi) * shapes[0] / np.sqrt(1.0 + shapes[0] ** 2)
+    return float(mean), float(1.0 - mean**2)
+
+
+def _gamma_log(u: FloatArray, shapes: tuple[float, ...]) -> FloatArray:
+    return np.asarray((shapes[0] - 1.0) * np.log(u) - u - gammaln(shapes[0]))
+
+
+def _gamma_derivatives(u: FloatArray, shapes: tuple[float, ...]) -> Derivatives:
+    power = shapes[0] - 1.0
+    return power / u - 1.0, -power / np.square(u), 2.0 * power / u**3
+
+
+def _gamma_order(shapes: tuple[float, ...]) -> int:
+    """The density is u^(a - 1) at zero: its derivative of order m - 1 vanishes there if a > m."""
+    return sum(shapes[0] > order for order in (1, 2, 3))
+
+
+def _lognormal_log(u: FloatArray, shapes: tuple[float, ...]) -> FloatArray:
+    v = np.log(u)
+    return np.asarray(_normal_log(v / shapes[0], ()) - v - np.log(shapes[0]))
+
+
+def _lognormal_derivatives(u: FloatArray, shapes: tuple[float, ...]) -> Derivatives:
+    precision = shapes[0] ** -2
+    v = precision * np.log(u)
+    second = 1.0 + v - precision
+    return -(1.0 + v) / u, second / np.square(u), (precision - 2.0 * second) / u**3
+
+
+def _lognormal_moments(shapes: tuple[float, ...]) -> tuple[float, float]:
+    growth = np.exp(shapes[0] ** 2)
+    return float(np.sqrt(growth)), float(growth * (growth - 1.0))
+
+
+COLUMN_FAMILIES: Mapping[str, ColumnFamily] = MappingProxyType(
+    {
+        family.name: family
+        for family in (
+            ColumnFamily(
+                "normal", 0, False, _normal_log, _normal_derivatives, lambda shapes: (0.0, 1.0)
+            ),
+            ColumnFamily(
+                "logistic",
+                0,
+                False,
+                _logistic_log,
+                _logistic_derivatives,
+                lambda shapes: (0.0, float(np.pi**2 / 3.0)),
+            ),
+            ColumnFamily(
+                "student_t", 1, False, _student_log, _student_derivatives, _student_moments
+            ),
+            ColumnFamily("skew_normal", 1, False, _skew_log, _skew_derivatives, _skew_moments),
+            ColumnFamily(
+                "gamma",
+                1,
+                True,
+                _gamma_log,
+                _gamma_derivatives,
+                lambda shapes: (shapes[0], shapes[0]),
+                _gamma_order,
+            ),
+            ColumnFamily(
+                "lognormal",
+                1,
+                True,
+                _lognormal_log,
+                _lognormal_derivatives,
+                _lognormal_moments,
+            ),
+        )
+    }
+)
+"""Families by name, fewest parameters first."""
+
+
+# EM steps for each number of normals; the density settles long before its parts do.
+STEPS = 60
+
+# A deviation below this share of the column's would be a spike, whose third derivative is noise.
+SMALLEST_DEVIATION = 0.1
+
+# Two or three normals are skewed or bimodal already; more than six follow the noise.
+MOST_NORMALS = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnMixture:
+    """Mixture of normals on the line.
+
+    Parameters
+    ----------
+    weights : numpy.ndarray, shape (n_normals,)
+        Probabilities of the normals.
+    means : numpy.ndarray, shape (n_normals,)
+        Their means.
+    deviations : numpy.ndarray, shape (n_normals,)
+        Their standard deviations.
+    """
+
+    weights: FloatArray
+    means: FloatArray
+    deviations: FloatArray
+
+    @property
+    def family(self) -> str:
+        """What it is called."""
+        return f"mixture of {len(self.weights)} normals"
+
+    @property
+    def highest_order(self) -> int:
+        """Highest order up to three whose score is valid: all are."""
+        return 3
+
+    @property
+    def mean(self) -> float:
+        """Mean of the column."""
+        return float(self.weights @ self.means)
+
+    @property
+    def variance(self) -> float:
+        """Variance of the column."""
+        spread = np.square(self.deviations) + np.square(self.means - self.mean)
+        return float(self.weights @ spread)
+
+    def log_density(self, x: FloatArray) -> FloatArray:
+        """Log-density of values.
+
+        Parameters
+        ----------
+        x : numpy.ndarray
+            The values.
+
+        Returns
+        -------
+        numpy.ndarray
+            The log-density.
+        """
+        return np.asarray(logsumexp(self._joint(x), axis=-1))
+
+    def derivatives(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """First three derivatives of the log-density.
+
+        Parameters
+        ----------
+        x : numpy.ndarray
+            The values.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            The derivatives, each of the shape of `x`.
+
+        Notes
+        -----
+        Derivatives of p over p are averages of Hermite polynomials with the normals' posterior
+        probabilities; those of log p follow from them.
+        """
+        joint = self._joint(x)
+        shares = np.exp(joint - logsumexp(joint, axis=-1, keepdims=True))
+        u = (x[..., None] - self.means) / self.deviations
+        first = (shares * -u / self.deviations).sum(axis=-1)
+        square = np.square(u)
+        second = (shares * (square - 1.0) / self.deviations**2).sum(axis=-1)
+        third = (shares * u * (3.0 - square) / self.deviations**3).sum(axis=-1)
+        return first, second - first**2, third - 3.0 * first * second + 2.0 * first**3
+
+    def _joint(self, x: FloatArray) -> FloatArray:
+        u = (x[..., None] - self.means) / self.deviations
+        constants = np.log(self.weights) - np.log(self.deviations) - LOG_ROOT_TWO_PI
+        return np.asarray(-0.5 * np.square(u) + constants)
+
+
+def fit_column_mixture(values: FloatArray, weights: FloatArray, n_rows: float) -> ColumnMixture:
+    """Fit mixtures of normals to a standardised column, the number by BIC.
+
+    Parameters
+    ----------
+    values : numpy.ndarray, shape (n_values,)
+        Distinct values.
+    weights : numpy.ndarray, shape (n_values,)
+        Share of the rows that each stands for; they sum to one.
+    n_rows : float
+        Number of rows.
+
+    Returns
+    -------
+    ColumnMixture
+        The fit.
+    """
+
+    def criterion(fitted: ColumnMixture) -> float:
+        penalty = (3 * len(fitted.weights) - 1) * np.log(n_rows) / n_rows
+        return float(penalty - 2.0 * weights @ fitted.log_density(values))
+
+    best = _em(values, weights, 2)  # a single normal is a family of its own
+    for number in range(3, MOST_NORMALS + 1):
+        fitted = _em(values, weights, number)
+        if criterion(fitted) >= criterion(best):
+            break
+        best = fitted
+    return best
+
+
+def _em(values: FloatArray, weights: FloatArray, number: int) -> ColumnMixture:
+    """EM from normals at equal quantiles."""
+    edges = np.cumsum(weights)
+    quantiles = (np.arange(number) + 0.5) / number
+    places = np.minimum(np.searchsorted(edges, quantiles), len(values) - 1)
+    fitted = ColumnMixture(
+        np.full(number, 1.0 / number), values[places], np.full(number, 1.2 / np.sqrt(number))
+    )
+    for _ in range(STEPS):
+        joint = fitted._joint(values)
+        # Written out: on some hundred values most of SciPy's time would go into its preparations.
+        shares = np.exp(joint - joint.max(axis=1, keepdims=True))
+        shares *= (weights / shares.sum(axis=1))[:, None]
+        totals = np.maximum(shares.sum(axis=0), 1e-12)  # an empty normal stays where it is
+        means = shares.T @ values / totals
+        variances = np.sum(shares * np.square(values[:, None] - means), axis=0) / totals
+        deviations = np.maximum(np.sqrt(variances), SMALLEST_DEVIATION)
+        fitted = ColumnMixture(totals / totals.sum(), means, deviations)
+    return fitted
+
+
+# Names that `fit_column` knows, in groups of equally many parameters, simplest first.
+CHOICE_GROUPS = (
+    ("normal", "logistic"),
+    ("student_t", "skew_normal", "gamma", "lognormal"),
+    ("mixture",),
+)
+COLUMN_CHOICES = tuple(name for group in CHOICE_GROUPS for name in group)
+SKEWED = frozenset({"skew_normal", "gamma", "lognormal"})
+
+# Families without skewness or with more of it are not tried where the column's is so many
+# standard errors from what they could have; likewise heavy tails where the kurtosis is low.
+SCREENING = 2.0
+
+# A column is reduced to this many groups of neighbouring rows, and the outermost rows one by one:
+# tails keep their shape, and a likelihood costs the same whatever the number of rows.
+GROUPS = 400
+SINGLE_ROWS = 100
+
+# One row in so many judges the families that the others have fitted.
+HELD_OUT = 5
+
+# A family replaces a simpler one if its held-out log-likelihood is better by a standard error of
+# the difference, and by three in total. Of nested families the needless one gains nothing, with a
+# deviation of sqrt(.25 p) for p needless parameters on a quarter as many rows as were fitted:
+# three is then four deviations or more.
+STANDARD_ERRORS = 1.0
+LEAST_GAIN = 3.0
+
+# A row outside the support of a fitted family costs so much log-likelihood: the edge is uncertain
+# by the distance of the outermost rows, so that one row among thousands must not rule it out.
+PRICE_OUTSIDE = 10.0
+
+# Shapes are searched for on the log scale between these: a t of 2.05 degrees has a variance just
+# so; a gamma of shape 400 has a skewness of .1, and a lognormal of .03 the same.
+SHAPE_BOUNDS = {
+    "student_t": (2.05, 200.0),
+    "skew_normal": (0.05, 30.0),
+    "gamma": (1.05, 400.0),
+    "lognormal": (0.03, 1.5),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedColumn:
+    """The density that was chosen for a column.
+
+    Parameters
+    ----------
+    density : ColumnDensity or ColumnMixture
+        The density.
+    held_out : dict of str to float
+        Mean log-likelihood of each choice on the rows held out, less the normal's.
+    """
+
+    density: ColumnDensity | ColumnMixture
+    held_out: dict[str, float]
+
+
+def fit_column(x: FloatArray, weights: FloatArray, choices: tuple[str, ...]) -> FittedColumn:
+    """Fit a column by every family that may be chosen, and choose.
+
+    Parameters
+    ----------
+    x : numpy.ndarray, shape (n_obs,)
+        Values of the column.
+    weights : numpy.ndarray, shape (n_obs,)
+        Weight of each row.
+    choices : tuple of str
+        Names out of `COLUMN_CHOICES`.
+
+    Returns
+    -------
+    FittedColumn
+        The density in the units of the column, fitted to all rows.
+    """
+    total = weights.sum()
+    mean = float(weights @ x / total)
+    deviation = float(np.sqrt(weights @ np.square(x - mean) / total))
+    z = (x - mean) / deviation
+    everything = _reduce(z, weights)
+    if len(choices) == 1:
+        return FittedColumn(_in_units(_fit(choices[0], *everything), mean, deviation), {})
+    tested = np.arange(len(z)) % HELD_OUT == 0
+    training = _reduce(z[~tested], weights[~tested])
+    rows, shares = z[tested], weights[tested] / weights[tested].sum()
+    reference = -0.5 * np.square(rows) - 0.5 * np.log(2.0 * np.pi)
+    kept, held_out = "", dict[str, float]()
+    kept_gain = np.full(len(rows), -np.inf)
+    for group in CHOICE_GROUPS:
+        tried = [name for name in group if name in choices and _is_possible(name, *everything)]
+        gains = {name: _gain(_fit(name, *training), rows, reference) for name in tried}
+        held_out.update({name: float(shares @ gain) for name, gain in gains.items()})
+        best = max(tried, key=held_out.__getitem__, default="")
+        if best and _is_better(gains[best], kept_gain, shares):
+            kept, kept_gain = best, gains[best]
+    kept = kept or choices[0]
+    return FittedColumn(_in_units(_fit(kept, *everything), mean, deviation), held_out)
+
+
+def _is_possible(name: str, values: FloatArray, shares: FloatArray, n_rows: float) -> bool:
+    """Whether skewness and kurtosis of a standardised column speak against a family."""
+    if name in SKEWED:
+        return bool(abs(shares @ values**3) > SCREENING * np.sqrt(6.0 / n_rows))
+    if name in ("logistic", "student_t"):
+        return bool(shares @ values**4 - 3.0 > -SCREENING * np.sqrt(24.0 / n_rows))
+    return True
+
+
+def _gain(
+    density: ColumnDensity | ColumnMixture, rows: FloatArray, reference: FloatArray
+) -> FloatArray:
+    """Log-likelihood of rows over a reference, a row outside the support at a finite price."""
+    values = density.log_density(rows)
+    return np.where(np.isfinite(values), values, reference - PRICE_OUTSIDE) - reference
+
+
+def _is_better(gain: FloatArray, other: FloatArray, shares: FloatArray) -> bool:
+    """Whether a log-likelihood exceeds another clearly, or there is no other."""
+    if not np.isfinite(other).all():
+        return True
+    difference = gain - other
+    mean = float(shares @ difference)
+    error = np.sqrt(np.square(shares) @ np.square(difference - mean))
+    n_rows = 1.0 / np.square(shares).sum()
+    return bool(mean > max(STANDARD_ERRORS * error, LEAST_GAIN / n_rows))
+
+
+def _reduce(z: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Groups of neighbouring rows: their means and shares of the weight, and the number of rows."""
+    order = np.argsort(z)
+    values, sizes = z[order], weights[order]
+    n_rows = float(sizes.sum() ** 2 / np.square(sizes).sum())
+    if len(values) > GROUPS + 2 * SINGLE_ROWS:
+        outer = np.arange(SINGLE_ROWS)
+        inner = np.linspace(SINGLE_ROWS, len(values) - SINGLE_ROWS, GROUPS, endpoint=False)
+        starts = np.concatenate([outer, inner.astype(int), len(values) - SINGLE_ROWS + outer])
+        totals = np.add.reduceat(sizes, starts)
+        # A group may have no weight at all; its place does not matter then.
+        values = np.add.reduceat(sizes * values, starts) / np.maximum(totals, 1e-300)
+        sizes = totals
+    is_counted = sizes > 0.0
+    return values[is_counted], sizes[is_counted] / sizes.sum(), n_rows
+
+
+def _fit(
+    name: str, values: FloatArray, shares: FloatArray, n_rows: float
+) -> ColumnDensity | ColumnMixture:
+    """Fit one family to a standardised column."""
+    if name == "mixture":
+        return fit_column_mixture(values, shares, n_rows)
+    if name == "normal":
+        mean = float(shares @ values)
+        return ColumnDensity(name, mean, float(np.sqrt(shares @ np.square(values - mean))))
+    sign = 1.0 if shares @ values**3 >= 0.0 else -1.0
+    build, start, bounds = _parametrise(name, values, sign)
+
+    def loss(parameters: FloatArray) -> float:
+        return -float(shares @ build(parameters).log_density(values))
+
+    found = minimize(loss, start, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
+    return build(found.x)
+
+
+type _Build = Callable[[FloatArray], ColumnDensity]
+type _Bounds = list[tuple[float | None, float | None]]
+
+
+def _parametrise(name: str, values: FloatArray, sign: float) -> tuple[_Build, FloatArray, _Bounds]:
+    """Map from free parameters to a density, with start and bounds; the column is standardised.
+
+    Free are location and log scale, and the log of the shape. A positive form has its location
+    below all values, by the exponential of its first parameter.
+    """
+    shape_bounds = [tuple(np.log(SHAPE_BOUNDS[name]))] if name in SHAPE_BOUNDS else []
+    bounds: _Bounds = [(-4.0, 4.0), (-4.0, 4.0), *shape_bounds]
+    if not COLUMN_FAMILIES[name].is_positive:
+
+        def build(parameters: FloatArray) -> ColumnDensity:
+            shapes = tuple(float(value) for value in np.exp(parameters[2:]))
+            scale = sign * float(np.exp(parameters[1]))
+            return ColumnDensity(name, float(parameters[0]), scale, shapes)
+
+        starts = {"logistic": [0.0, -0.6], "student_t": [0.0, -0.1, np.log(8.0)]}
+        return build, np.array(starts.get(name, [-sign, 0.3, np.log(2.0)])), bounds
+    lowest = float((sign * values).min())
+
+    def build_positive(parameters: FloatArray) -> ColumnDensity:
+        distance, scale, shape = (float(value) for value in np.exp(parameters))
+        # Half the distance of the outermost row from the edge: a row farther out is not known.
+        edge = 0.5 * distance / scale
+        return ColumnDensity(name, sign * (lowest - distance), sign * scale, (shape,), edge)
+
+    # The skewness of values in standard units starts gamma (4 / skewness^2) and lognormal
+    # (a third of it, to first order).
+    skewness = float(np.clip(np.mean((sign * values) ** 3), 0.2, 2.0))
+    if name == "gamma":
+        guess = [4.0 / skewness**2, skewness / 2.0]
+        depth = guess[0] * guess[1]
+    else:
+        guess = [skewness / 3.0, 3.0 / skewness]
+        depth = guess[1] * np.exp(guess[0] ** 2 / 2.0)
+    distance = max(depth + lowest, 0.05)
+    start = np.log([distance, guess[1], guess[0]])
+    return build_positive, start, [(-8.0, 5.0), (-8.0, 5.0), *shape_bounds]
+
+
+def _in_units(
+    density: ColumnDensity | ColumnMixture, mean: float, deviation: float
+) -> ColumnDensity | ColumnMixture:
+    """Undo the standardisation of the column."""
+    if isinstance(density, ColumnMixture):
+        return ColumnMixture(
+            density.weights, mean + deviation * density.means, deviation * density.deviations
+        )
+    return replace(
+        density, location=mean + deviation * density.location, scale=deviation * density.scale
+    )
 
 
 class Independent(InputModel):

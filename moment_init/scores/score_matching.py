@@ -8,13 +8,9 @@ from scipy.linalg import eigh, solve_triangular
 from scipy.special import logsumexp, ndtri
 from scipy.stats import qmc
 
-from moment_init.blocks import read_block
-from moment_init.scores.base import InputModel
-from moment_init.scores.ridge import RidgeContraction
-
-__all__ = ["ScoreMatching"]
-
-FloatArray = NDArray[np.float64]
+from moment_init.checks import FloatArray
+from moment_init.data.blocks import read_block
+from moment_init.scores.base import InputModel, RidgeContraction
 
 # Rows that the fit reads: the products of features over rows are what costs.
 FIT_ROWS = 20_000

@@ -8,15 +8,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from moment_init.data import validate_features
-from moment_init.scores.base import InputModel
-from moment_init.scores.contraction import Contraction
+from moment_init.checks import FloatArray
+from moment_init.data.checking import validate_features
+from moment_init.scores.base import Contraction, InputModel
 from moment_init.scores.gaussian import Gaussian
 from moment_init.scores.log_density import LogDensity
-
-__all__ = ["Transformed", "TransformedContraction"]
-
-FloatArray = NDArray[np.float64]
 
 
 class Transformed(InputModel):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.blocks import read_block, sum_over_blocks
+from moment_init.data.blocks import read_block, sum_over_blocks
 from moment_init.subspaces.result import SubspaceEstimate, assemble_estimate
 from moment_init.subspaces.rows import SubspaceRows, pose_rows, validate_count
 

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.coordinates import Coordinates
-from moment_init.data import validate_features
-from moment_init.exceptions import WeakSignalWarning
-from moment_init.notices import notify
+from moment_init.checks import WeakSignalWarning, notify
+from moment_init.data.checking import validate_features
+from moment_init.data.standardising import Coordinates
 
 __all__ = ["STANDS_OUT", "SubspaceEstimate", "assemble_estimate"]
 

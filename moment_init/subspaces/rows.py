@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from moment_init.blocks import read_block, row_blocks, sum_over_blocks
-from moment_init.coordinates import Coordinates
-from moment_init.data import RegressionData, validate_data
-from moment_init.row_sources.detection import is_elsewhere
+from moment_init.checks import is_elsewhere
+from moment_init.data.blocks import read_block, row_blocks, sum_over_blocks
+from moment_init.data.checking import RegressionData, validate_data
+from moment_init.data.standardising import Coordinates
 from moment_init.scores.gaussian import Gaussian
 
 __all__ = [

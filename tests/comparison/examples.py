@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from moment_init import predict_membership, simulate_mixture
-from moment_init.comparison import Comparison, Verdict
-from moment_init.data import RegressionData, validate_data
-from moment_init.predictive import PosteriorDraws, draw_log_likelihoods, draw_responses
-from moment_init.simulation import MixtureData
+from moment_init.comparison.result import Comparison, Verdict
+from moment_init.data.checking import RegressionData, validate_data
+from moment_init.data.simulation import MixtureData
+from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods, draw_responses
 
 FloatArray = NDArray[np.float64]
 

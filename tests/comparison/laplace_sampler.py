@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 from moment_init import EMFit, compare
-from moment_init.data import validate_data
-from moment_init.em.posing import validate_gating
+from moment_init.data.checking import validate_data
+from moment_init.em.problem import validate_gating
 
 ROWS = ("offset", "n_trials", "sample_weight", "groups", "gating")
 
@@ -100,5 +100,5 @@ def compare_quickly(
 ) -> Any:  # a Comparison; cells of its table have no type
     """Compare with a sampler that takes no compiler."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("moment_init.comparison.nuts_chains.sample", sampler or LaplaceSampler())
+        patch.setattr("moment_init.comparison.runs.sample", sampler or LaplaceSampler())
         return compare(X, y, n_components, **(QUICK | arguments))

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init import EMFit, fit_em, predict_membership, simulate_mixture
-from moment_init.comparison.tabulation import COLUMNS
+from moment_init.comparison.landscape import COLUMNS
 from tests.comparison.laplace_sampler import LaplaceSampler, compare_quickly
 
 METHODS = ["tensor NUTS", "tensor EM", "random EM"]
@@ -286,7 +286,7 @@ def broken_after(n_sound: int) -> Any:
 
 
 def test_failed_starts_are_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moment_init.comparison.em_runs.fit_em", broken_after(2))
+    monkeypatch.setattr("moment_init.comparison.runs.fit_em", broken_after(2))
     found = compare_quickly(EASY.X, EASY.y, 2, family="gaussian")
     own = found.landscape[found.landscape["method"] == "random EM"]
     assert list(own["status"]) == ["converged", "converged", "failed", "failed"]
@@ -298,7 +298,7 @@ def test_failed_starts_are_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_comparison_without_any_random_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("moment_init.comparison.em_runs.fit_em", broken_after(0))
+    monkeypatch.setattr("moment_init.comparison.runs.fit_em", broken_after(0))
     found = compare_quickly(EASY.X, EASY.y, 2, family="gaussian")
     assert list(found.trees) == METHODS[:2]
     assert list(found.table.index) == METHODS

@@ -17,16 +17,18 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from numpy.testing import assert_allclose, assert_array_equal
 
-from moment_init.comparison import Comparison
-from moment_init.comparison.diagnostic_panels import compute_rhat
-from moment_init.comparison.effects import LEVEL, MOST_EFFECTS, compute_effects, intervals
+from moment_init.comparison.diagnostic_panels import compute_rhat, optima_by_method
+from moment_init.comparison.drawing import method_style, representative, shorten, typical_start
 from moment_init.comparison.figures import HEIGHTS, PANELS, comparison_figure, plot_comparison
-from moment_init.comparison.landscape_panel import optima_by_method
-from moment_init.comparison.membership_panel import compute_certainty
-from moment_init.comparison.method_styles import method_style
-from moment_init.comparison.panel_drawing import shorten
-from moment_init.comparison.parameter_panels import compute_weights
-from moment_init.comparison.representatives import representative, typical_start
+from moment_init.comparison.parameter_panels import (
+    LEVEL,
+    MOST_EFFECTS,
+    compute_certainty,
+    compute_effects,
+    compute_weights,
+    intervals,
+)
+from moment_init.comparison.result import Comparison
 from tests.comparison.examples import AWKWARD_NAMES, make_example
 
 LONG_NAMES = tuple(f"{index:02d} covariate with a name of 40 letters"[:40] for index in range(30))

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from moment_init import IdentifiabilityError, simulate_mixture
-from moment_init.comparison.em_runs import EMRun
 from moment_init.comparison.methods import MethodRuns, make_stages
-from moment_init.comparison.nuts_chains import run_tensor_nuts
+from moment_init.comparison.runs import EMRun, run_tensor_nuts
 from tests.comparison.laplace_sampler import compare_quickly
 
 

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from moment_init.comparison.captions import caption, description, method_meaning
-from moment_init.comparison.effects import MOST_EFFECTS
 from moment_init.comparison.figures import PANELS
-from moment_init.comparison.page import write_page
+from moment_init.comparison.page import caption, description, method_meaning, write_page
+from moment_init.comparison.parameter_panels import MOST_EFFECTS
 from tests.comparison.examples import AWKWARD_NAMES, make_example
 from tests.comparison.test_figures import EXAMPLES
 

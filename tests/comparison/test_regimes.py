@@ -15,7 +15,7 @@ from tests.search_problems import RARE, draw_mixture
 def without_loo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave-one-out takes milliseconds a row, and these have many."""
     unscored = LooScore(None, "left out")
-    monkeypatch.setattr("moment_init.comparison.assembly.score_loo", lambda tree: unscored)
+    monkeypatch.setattr("moment_init.comparison.comparing.score_loo", lambda tree: unscored)
 
 
 @pytest.mark.usefixtures("without_loo")

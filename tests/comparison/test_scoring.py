@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from moment_init.comparison.em_chains import laplace_tree
-from moment_init.comparison.em_runs import EMRun
-from moment_init.comparison.rows import BY_ROW, ComparedRows, check_rows
+from moment_init.comparison.runs import BY_ROW, ComparedRows, EMRun, check_rows
 from moment_init.comparison.scoring import (
     HeldOutScore,
     LooScore,
@@ -24,6 +22,7 @@ from moment_init.comparison.scoring import (
     score_held_out,
     score_loo,
 )
+from moment_init.comparison.trees import laplace_tree
 from moment_init.em.information import LaplaceApproximation
 from tests.em_fits import Fitted, make_fit
 from tests.likelihood_problems import BOTH, PLAIN, Variant

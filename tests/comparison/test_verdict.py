@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import beta, binom
 
 from moment_init import EMFit, Status
-from moment_init.comparison.em_runs import EMRun
 from moment_init.comparison.landscape import membership_distance
+from moment_init.comparison.runs import EMRun
 from moment_init.comparison.scoring import ScoreDifference
 from moment_init.comparison.verdict import (
     USUAL_STARTS,
@@ -19,7 +19,7 @@ from moment_init.comparison.verdict import (
     share_interval,
     starts_needed,
 )
-from moment_init.em.result import StartRecord, StartStatus
+from moment_init.results import StartRecord, StartStatus
 from tests.bayesian_models import fitted
 
 BEST = -100.0

@@ -14,8 +14,8 @@ from scipy.stats import chi2, multivariate_normal
 
 from moment_init.em.datatree import draw_laplace
 from moment_init.em.information import LaplaceApproximation
-from moment_init.em.result import StartRecord, StartStatus
 from moment_init.likelihood.parameters import pack
+from moment_init.results import StartRecord, StartStatus
 from tests.em_fits import GATE_NAMES, NAMES, Fitted, make_fit
 from tests.likelihood_problems import BOTH, GATED, VARIANTS, WEIGHTS
 

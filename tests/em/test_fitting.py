@@ -10,10 +10,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from moment_init import ConvergenceWarning, EMFit, Status, fit_em
-from moment_init.data import validate_data
+from moment_init.data.checking import validate_data
 from moment_init.em import refining
-from moment_init.em.posing import pose_em
-from moment_init.likelihood import MixtureParameters, likelihood_sums
+from moment_init.em.problem import pose_em
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.likelihood.sums import likelihood_sums
 from tests.likelihood_problems import (
     BOTH,
     FAMILY_LINKS,

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from moment_init.em.assembly import assemble_fit
 from moment_init.em.information import LaplaceApproximation, laplace_of
 from moment_init.em.result import EMFit
-from moment_init.families import get_family
+from moment_init.families.registry import get_family
 from moment_init.likelihood.parameters import MixtureParameters, pack, unpack
-from moment_init.results import Status
+from moment_init.moments.result import Status
 from tests.em_fits import SPREAD, Fitted, make_fit, refit
 from tests.likelihood_problems import (
     COEFFICIENTS,

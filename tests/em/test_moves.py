@@ -10,7 +10,6 @@ from numpy.testing import assert_allclose
 from benchmarks.input_kinds import standardised_inputs
 from benchmarks.random_mixtures import GAUNTLET, draw, truth_of
 from moment_init import fit_em
-from moment_init.em.first_steps import fit_single, joined
 from moment_init.em.moves import (
     FEW_FEATURES,
     LEVEL_RATIO,
@@ -23,11 +22,13 @@ from moment_init.em.moves import (
     with_level_deviations,
 )
 from moment_init.em.problem import EMProblem
-from moment_init.em.random_starts import random_assignment
-from moment_init.em.run_book import FINISH, Portfolio
-from moment_init.em.start_records import SAME_OPTIMUM
-from moment_init.likelihood import LikelihoodRows, MixtureParameters, likelihood_sums
+from moment_init.em.runs import FINISH, Portfolio
+from moment_init.em.starts import fit_single, joined, random_assignment
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.splits import improve
+from moment_init.likelihood.sums import likelihood_sums
+from moment_init.results import SAME_OPTIMUM
 from tests.likelihood_problems import (
     BOTH,
     FAMILY_LINKS,

@@ -11,10 +11,10 @@ from numpy.testing import assert_allclose
 from moment_init.em import refining
 from moment_init.em.problem import EMProblem
 from moment_init.em.refining import enlarged, refine, search_sample
-from moment_init.em.run_book import Portfolio
-from moment_init.likelihood.maximise import Ending, MaximiseResult
+from moment_init.em.runs import Portfolio
+from moment_init.likelihood.climbing import Ending, MaximiseResult
+from moment_init.likelihood.em_step import solve_information
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.likelihood.solving import solve_information
 from tests.em_fits import Fitted, make_fit
 from tests.likelihood_problems import VARIANTS, Variant
 
@@ -80,7 +80,7 @@ def test_one_or_two_passes_sum_the_information(
     """
     fitted = make_fit("bernoulli", "logit", rng, n_obs=20_000, with_extras=False)
     sample, found = _sampled(fitted, 4000)
-    module: Any = import_module("moment_init.likelihood.maximise")
+    module: Any = import_module("moment_init.likelihood.climbing")
     passes, sums = [], module.likelihood_sums
 
     def counted(*arguments: Any, **options: Any) -> Any:

@@ -8,12 +8,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import moment_init.em.selection as selection
-from moment_init.data import validate_data
+from moment_init.data.checking import validate_data
 from moment_init.em.assembly import assemble_fit
-from moment_init.em.posing import pose_em, validate_gating, validate_restrictions
-from moment_init.em.random_starts import random_assignment
-from moment_init.em.result import EMFit, StartRecord, StartStatus
+from moment_init.em.problem import pose_em, validate_gating, validate_restrictions
+from moment_init.em.result import EMFit
 from moment_init.em.selection import ComponentChoice, select_components
+from moment_init.em.starts import random_assignment
+from moment_init.results import StartRecord, StartStatus
 
 N_STARTS = 6
 """Random starts of a well separated mixture of two lines: one in two finds it."""

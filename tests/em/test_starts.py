@@ -10,17 +10,21 @@ from rich.console import Console
 from rich.progress import Progress
 
 from moment_init import EMFit, fit_em
-from moment_init.data import validate_data
-from moment_init.em import fitting, independent_runs
-from moment_init.em.portfolio import PortfolioOptions, search
-from moment_init.em.posing import pose_em, validate_gating, validate_restrictions
-from moment_init.em.problem import EMProblem
-from moment_init.em.progress import track
-from moment_init.em.random_starts import RandomStart, random_assignment, random_parameters
-from moment_init.em.run_book import Portfolio
-from moment_init.em.start_records import StartStatus
-from moment_init.em.tensor_starts import has_moments, tensor_starts
-from moment_init.likelihood import likelihood_sums
+from moment_init.data.checking import validate_data
+from moment_init.em import fitting
+from moment_init.em import runs as independent_runs
+from moment_init.em.problem import EMProblem, pose_em, validate_gating, validate_restrictions
+from moment_init.em.runs import Portfolio, track
+from moment_init.em.search import PortfolioOptions, search
+from moment_init.em.starts import (
+    RandomStart,
+    has_moments,
+    random_assignment,
+    random_parameters,
+    tensor_starts,
+)
+from moment_init.likelihood.sums import likelihood_sums
+from moment_init.results import StartStatus
 from tests.likelihood_problems import FAMILY_LINKS, Problem, make_problem
 
 KINDS: list[RandomStart] = ["assignment", "coefficients"]

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from moment_init import MixtureGLMClassifier, MixtureGLMRegressor, simulate_mixture
-from moment_init.simulation import MixtureData
+from moment_init.data.simulation import MixtureData
 
 N_OBS = 600
 QUICK: dict[str, Any] = {"init": "random", "n_starts": 2, "random_state": 0}

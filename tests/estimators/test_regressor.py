@@ -15,8 +15,8 @@ from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
 from sklearn.metrics import d2_log_loss_score, d2_tweedie_score, r2_score
 
 from moment_init import ConvergenceWarning, MixtureGLMRegressor, fit_em, sample, simulate_mixture
-from moment_init.estimators.deviance import deviance_explained
-from moment_init.families import get_family
+from moment_init.estimators.regressor import deviance_explained
+from moment_init.families.registry import get_family
 from tests.estimators.estimator_data import QUICK, frame, gaussian_rows, poisson_rows, regressor
 
 ROW_ARGUMENTS = {"offset", "n_trials", "sample_weight", "groups", "gating"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moment_init.estimators.rows import EstimatorRows, distinct_rows, refuses_negative
-from moment_init.families import FAMILIES
+from moment_init.families.registry import FAMILIES
 
 
 def test_equal_rows_are_merged_by_hand() -> None:

@@ -5,14 +5,15 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import optimize, special
 
-from moment_init.families import Family, get_family
+from moment_init.checks import FloatArray
+from moment_init.families.base import Family
 from moment_init.families.dispersion import (
     DISPERSION_BOUNDS,
     _digamma_difference,
     gamma_constant,
     log_rising_factorial,
 )
-from moment_init.families.links import FloatArray
+from moment_init.families.registry import get_family
 
 
 def weighted_sample(

@@ -8,10 +8,10 @@ from numpy.polynomial import hermite_e
 from numpy.testing import assert_allclose
 from scipy import special, stats
 
+from moment_init.checks import FloatArray
 from moment_init.families.links import (
     LARGEST_LOG_MEAN,
     LINKS,
-    FloatArray,
     bounded_exp,
     bounded_square,
     kept_in_order,

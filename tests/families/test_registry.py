@@ -10,8 +10,9 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import integrate, stats
 
-from moment_init.families import FAMILIES, Family, family_of_response, get_family
-from moment_init.families.links import FloatArray
+from moment_init.checks import FloatArray
+from moment_init.families.base import Family
+from moment_init.families.registry import FAMILIES, family_of_response, get_family
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from moment_init.families import FAMILIES, get_family
-from moment_init.families.links import FloatArray
+from moment_init.checks import FloatArray
+from moment_init.families.registry import FAMILIES, get_family
 
 
 def response(name: str, seed: int, n_obs: int = 3000) -> FloatArray:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from moment_init import EMFit, MomentEstimate
-from moment_init.responses.estimate_result import JointEstimate
+from moment_init.responses.assembly import JointEstimate
 from moment_init.responses.result import JointFit
 
 __all__ = [

@@ -11,7 +11,7 @@ import xarray as xr
 from hypothesis import strategies as st
 
 import moment_init
-from moment_init.formulas import read_formula
+from moment_init.data.formulas import read_formula
 from tests.hostile import answers
 from tests.hostile.arguments import COMPONENT_NUMBERS, SEEDS
 from tests.hostile.blocks import clean_block

@@ -23,9 +23,9 @@ from moment_init import (
     select_components,
     simulate_mixture,
 )
-from moment_init.formulas import read_formula
+from moment_init.data.formulas import read_formula
 from moment_init.scores import Gaussian, GaussianMixture, Independent, ScoreMatching, StudentT
-from moment_init.subspaces import sliced_inverse_regression
+from moment_init.subspaces.inverse_regression import sliced_inverse_regression
 from tests.hostile.posteriors import compare_without_compiler
 
 COPIES: dict[str, Callable[[Any], Any]] = {

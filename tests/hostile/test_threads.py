@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from moment_init import MixtureGLMRegressor, estimate, fit_em, simulate_mixture
-from moment_init.subspaces import principal_hessian_directions
+from moment_init.subspaces.hessian_directions import principal_hessian_directions
 
 N_THREADS = 4
 

@@ -7,9 +7,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 
-from moment_init.likelihood import MixtureParameters, likelihood_sums, maximise, responsibilities
+from moment_init.likelihood.climbing import maximise
 from moment_init.likelihood.em_step import em_step
-from moment_init.likelihood.parameters import component_size, move, pack, unpack
+from moment_init.likelihood.parameters import MixtureParameters, component_size, move, pack, unpack
+from moment_init.likelihood.posterior import responsibilities
+from moment_init.likelihood.sums import likelihood_sums
 from tests.likelihood_problems import (
     FAMILY_LINKS,
     VARIANTS,

@@ -7,13 +7,23 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 
-from moment_init.families import get_family
-from moment_init.likelihood import LikelihoodRows, MixtureParameters, likelihood_sums, maximise
-from moment_init.likelihood.bounds import LARGEST_GATE, active_bounds, bounds_of, enforce
-from moment_init.likelihood.parameters import move, pack, parameter_count, unpack
+from moment_init.families.registry import get_family
+from moment_init.likelihood.climbing import maximise
+from moment_init.likelihood.parameters import (
+    LARGEST_GATE,
+    MixtureParameters,
+    active_bounds,
+    bounds_of,
+    enforce,
+    move,
+    pack,
+    parameter_count,
+    unpack,
+)
 from moment_init.likelihood.posterior import prior_probabilities
-from moment_init.likelihood.split_statistics import split_statistics
-from moment_init.likelihood.splits import drop_and_split, split_component
+from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.splits import drop_and_split, split_component, split_statistics
+from moment_init.likelihood.sums import likelihood_sums
 from tests.likelihood_problems import (
     BOTH,
     FAMILY_LINKS,
@@ -149,8 +159,8 @@ def test_a_last_block_of_one_unit_counts_once(
     problem = make_problem("bernoulli", "logit", rng, variant=variant)
     rows = problem.rows.take(slice(0, 21))
     whole = likelihood_sums(problem.family, rows, problem.truth)
-    monkeypatch.setattr("moment_init.blocks.MIN_BLOCK_ROWS", 10)
-    monkeypatch.setattr("moment_init.blocks.CACHE_DOUBLES", 1)
+    monkeypatch.setattr("moment_init.data.blocks.MIN_BLOCK_ROWS", 10)
+    monkeypatch.setattr("moment_init.data.blocks.CACHE_DOUBLES", 1)
     blocks = likelihood_sums(problem.family, rows, problem.truth)
     scale = np.abs(whole.complete_information).max()
     assert_allclose(blocks.complete_information, whole.complete_information, atol=1e-13 * scale)

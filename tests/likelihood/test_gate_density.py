@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from scipy import stats
 
-from moment_init.likelihood import MixtureParameters
-from moment_init.likelihood.gate_density import (
+from moment_init.likelihood.gate import (
     GaussianGate,
     gate_derivatives,
     gate_size,
@@ -19,7 +18,7 @@ from moment_init.likelihood.gate_density import (
     shrunken_directions,
     unpack_gate,
 )
-from moment_init.likelihood.parameters import LARGEST_LOG_DISPERSION_STEP
+from moment_init.likelihood.parameters import LARGEST_LOG_DISPERSION_STEP, MixtureParameters
 from moment_init.likelihood.posterior import prior_probabilities
 
 FloatArray = NDArray[np.float64]

@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from moment_init.families import Family, get_family
-from moment_init.likelihood import (
-    LikelihoodRows,
-    MaximiseResult,
-    MixtureParameters,
-    maximise,
-)
-from moment_init.likelihood.split_statistics import misfit, split_statistics
+from moment_init.families.base import Family
+from moment_init.families.registry import get_family
+from moment_init.likelihood.climbing import MaximiseResult, maximise
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.splits import (
     drop_and_split,
     improve,
+    misfit,
     propose_drops_and_splits,
     split_component,
+    split_statistics,
 )
 from tests.likelihood_problems import FAMILY_LINKS, make_problem
 

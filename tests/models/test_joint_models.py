@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from moment_init import fit_em
-from moment_init.families import get_family
+from moment_init.families.registry import get_family
 from moment_init.models import mixture_glm
-from moment_init.models.joint_response import _draw
+from moment_init.models.joint_building import _draw
 from moment_init.responses.kinds import Categorical, SeparateResponses
 from tests.joint_mixtures import simulate_joint
 

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.configdefaults import config
 
 from moment_init import fit_em, sample
-from moment_init.exceptions import WeakSignalWarning
+from moment_init.checks import WeakSignalWarning
 from tests.bayesian_models import COMPILE, FakeSampler
 from tests.joint_mixtures import LABELS, simulate_joint
 

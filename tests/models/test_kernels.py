@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from moment_init.families import get_family
+from moment_init.families.registry import get_family
 from moment_init.models.kernels import (
     KERNELS,
     Kernel,

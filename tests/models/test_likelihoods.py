@@ -13,7 +13,8 @@ from pytensor.compile.mode import Mode
 from pytensor.configdefaults import config
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from moment_init.families import Family, get_family
+from moment_init.families.base import Family
+from moment_init.families.registry import get_family
 from moment_init.models import component_distribution
 from moment_init.models.likelihoods import _LIKELIHOODS
 

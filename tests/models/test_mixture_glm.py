@@ -16,9 +16,9 @@ from pytensor.configdefaults import config
 from scipy.special import softmax
 
 from moment_init import fit_em, simulate_mixture
-from moment_init.em import EMFit
+from moment_init.em.result import EMFit
 from moment_init.models import mixture_glm, mixture_of_experts
-from moment_init.models.model_building import build_model
+from moment_init.models.mixture_glm import build_model
 from moment_init.models.specification import specify
 from tests.bayesian_models import COMPILE, Built, built, draw, evaluate, fitted, model_of
 from tests.em_fits import GATE_NAMES, NAMES, Fitted

@@ -9,10 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from moment_init import estimate, fit_em, simulate_mixture
-from moment_init.em import EMFit
-from moment_init.exceptions import ConvergenceWarning
+from moment_init.checks import ConvergenceWarning
+from moment_init.em.result import EMFit
+from moment_init.em.start_values import start_values_of
 from moment_init.models.specification import Specification, specify
-from moment_init.start_values import start_values_of
 from tests.bayesian_models import fitted
 
 FloatArray = NDArray[np.float64]

@@ -9,12 +9,12 @@ import pytest
 from scipy import sparse
 
 from moment_init import compare, estimate, fit_em, initial_values
-from moment_init.exceptions import ConvergenceWarning
+from moment_init.checks import ConvergenceWarning
 from moment_init.models import mixture_glm
 from moment_init.responses.data import validate_responses
+from moment_init.responses.parameters import pose_joint
 from moment_init.responses.result import JointFit
-from moment_init.responses.rows import pose_joint
-from moment_init.responses.starts import mean_predictors
+from moment_init.responses.search import mean_predictors
 from tests.joint_mixtures import simulate_joint
 
 QUICK: dict[str, Any] = {"init": "random", "n_starts": 1, "random_seed": 1}

@@ -11,14 +11,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.configdefaults import config
 
-from moment_init import (
-    compare,
-    estimate,
-    fit_em,
-    predict_membership,
-    sample,
-)
-from moment_init.formulas import read_formula
+from moment_init import compare, estimate, fit_em, predict_membership, sample
+from moment_init.data.formulas import read_formula
 from moment_init.models import mixture_glm, mixture_of_experts
 from tests.bayesian_models import FakeSampler
 from tests.joint_mixtures import LABELS, simulate_joint

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
-from moment_init.data import validate_data
+from moment_init.data.checking import validate_data
 from moment_init.row_sources.columns import RowColumn
 
 RNG = np.random.default_rng(1)

@@ -9,10 +9,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from moment_init.blocks import source_of, sum_over_blocks, sums_by_part
-from moment_init.row_sources.columns import RowColumn, map_columns, take_rows
+from moment_init.data.blocks import source_of, sum_over_blocks, sums_by_part
+from moment_init.row_sources.columns import Constant, RowColumn, Stored, map_columns, take_rows
 from moment_init.row_sources.dask_blocks import DaskBlocks, align_blocks
-from moment_init.row_sources.recipes import Constant, Stored
 from moment_init.row_sources.sources import BlockedRows
 
 SIZES = (7, 0, 1, 40, 13)

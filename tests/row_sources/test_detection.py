@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from moment_init import estimate, fit_em, sample, simulate_mixture
-from moment_init.row_sources.detection import is_elsewhere
+from moment_init.checks import is_elsewhere
 
 
 def test_collections_are_told_from_arrays() -> None:

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from moment_init import MomentEstimate, estimate, simulate_mixture
 from moment_init.scores import Gaussian, StudentT
 
-pytestmark = pytest.mark.filterwarnings("ignore::moment_init.exceptions.WeakSignalWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::moment_init.checks.WeakSignalWarning")
 
 N_OBS = 130_000
 """So many that moments are those of every second row, and the likelihood climbs by Le Cam's steps

@@ -12,8 +12,8 @@ from moment_init import MixtureData, estimate, fit_em, simulate_mixture
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_whole"),
-    pytest.mark.filterwarnings("ignore::moment_init.exceptions.WeakSignalWarning"),
-    pytest.mark.filterwarnings("ignore::moment_init.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::moment_init.checks.WeakSignalWarning"),
+    pytest.mark.filterwarnings("ignore::moment_init.checks.ConvergenceWarning"),
 ]
 
 N_OBS = 6_000

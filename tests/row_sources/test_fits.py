@@ -68,7 +68,7 @@ def test_a_gate_and_weights_some_of_them_zero() -> None:
 
 
 @pytest.mark.usefixtures("nothing_whole")
-@pytest.mark.filterwarnings("ignore::moment_init.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::moment_init.checks.ConvergenceWarning")
 @pytest.mark.parametrize(
     "options",
     [

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from moment_init import estimate, fit_em
 from moment_init.row_sources import dask_blocks
-from moment_init.row_sources.block_tasks import BlockPlace
+from moment_init.row_sources.sources import BlockPlace
 
 BLOCK_ROWS, N_FEATURES = 50_000, 5
 COEFFICIENTS = np.array([[1.5, 0.0, -1.0, 0.5, 0.3], [-0.5, 1.0, 0.0, 1.0, -0.7]]).T

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from moment_init.scores import Gaussian, InputModel, LogDensity
 from tests.bayesian_models import MODE
 from tests.population import FloatArray
-from tests.scores import test_mixture, test_rbm, test_student_t
+from tests.scores import test_gaussian_mixture, test_rbm, test_student_t
 from tests.scores.oracles import assert_contractions, assert_recursion
 
 MEAN = np.array([1.0, -2.0])
@@ -20,7 +20,11 @@ COVARIANCE = np.array([[2.0, 0.9], [0.9, 1.0]])
 
 def mixture(X: Any) -> Any:
     parts = []
-    parameters = (test_mixture.WEIGHTS, test_mixture.MEANS, test_mixture.COVARIANCES)
+    parameters = (
+        test_gaussian_mixture.WEIGHTS,
+        test_gaussian_mixture.MEANS,
+        test_gaussian_mixture.COVARIANCES,
+    )
     for weight, mean, covariance in zip(*parameters, strict=True):
         centred = X - mean
         quadratic = ((centred @ np.linalg.inv(covariance)) * centred).sum(axis=1)
@@ -51,7 +55,7 @@ def known() -> LogDensity:
 
 @pytest.mark.parametrize(
     ("expression", "module"),
-    [(mixture, test_mixture), (student, test_student_t), (machine, test_rbm)],
+    [(mixture, test_gaussian_mixture), (student, test_student_t), (machine, test_rbm)],
 )
 def test_closed_forms_are_automatic_derivatives(
     expression: Any, module: Any, rng: np.random.Generator

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime
 
 from moment_init.scores import RBM, GaussianMixture, stein_check
-from moment_init.scores.rbm_fit import score_matching_loss
+from moment_init.scores.rbm import score_matching_loss
 from tests.population import FloatArray
 from tests.scores.oracles import assert_contractions, assert_moments, assert_recursion
 

@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose
 from moment_init.scores import Gaussian, ScoreMatching, stein_check
 from tests.population import FloatArray
 from tests.scores.oracles import assert_contractions, assert_recursion
-from tests.scores.test_mixture import draw as draw_clusters
-from tests.scores.test_mixture import known as clusters
+from tests.scores.test_gaussian_mixture import draw as draw_clusters
+from tests.scores.test_gaussian_mixture import known as clusters
 
 
 def fitted(rng: np.random.Generator, n_obs: int = 3_000) -> ScoreMatching:

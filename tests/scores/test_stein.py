@@ -16,9 +16,9 @@ from moment_init.scores import (
     StudentT,
     stein_check,
 )
-from moment_init.scores.edges import find_edges
+from moment_init.scores.stein import find_edges
 from tests.population import FloatArray
-from tests.scores import test_independent, test_mixture, test_rbm, test_student_t
+from tests.scores import test_gaussian_mixture, test_independent, test_rbm, test_student_t
 
 N_OBS = 10_000
 
@@ -29,7 +29,7 @@ def gammas(shape: float) -> Independent:
 
 RIGHT: dict[str, tuple[InputModel, Any]] = {
     "gaussian": (Gaussian(np.zeros(3), np.eye(3)), lambda rng, n: rng.standard_normal((n, 3))),
-    "mixture": (test_mixture.known(), test_mixture.draw),
+    "mixture": (test_gaussian_mixture.known(), test_gaussian_mixture.draw),
     "student_t": (test_student_t.known(), test_student_t.draw),
     "machine": (test_rbm.known(), test_rbm.draw),
     "columns": (test_independent.known(), test_independent.draw),

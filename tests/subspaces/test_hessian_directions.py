@@ -5,8 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from moment_init import WeakSignalWarning, simulate_mixture
-from moment_init.subspaces import principal_hessian_directions
-from moment_init.subspaces.hessian_directions import ResponsePart
+from moment_init.subspaces.hessian_directions import ResponsePart, principal_hessian_directions
 from tests.subspaces.grids import gaussian_grid, largest_sine
 
 RESPONSES: tuple[ResponsePart, ...] = ("residual", "response")

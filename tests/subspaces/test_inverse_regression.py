@@ -5,8 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init import WeakSignalWarning, simulate_mixture
-from moment_init.subspaces import sliced_inverse_regression
-from moment_init.subspaces.inverse_regression import slice_rows
+from moment_init.subspaces.inverse_regression import slice_rows, sliced_inverse_regression
 from tests.subspaces.grids import gaussian_grid, largest_sine
 
 

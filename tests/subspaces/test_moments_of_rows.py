@@ -11,12 +11,10 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from moment_init import WeakSignalWarning, simulate_mixture
-from moment_init.subspaces import (
-    SubspaceEstimate,
-    principal_hessian_directions,
-    sliced_inverse_regression,
-    spectral_mirroring,
-)
+from moment_init.subspaces.hessian_directions import principal_hessian_directions
+from moment_init.subspaces.inverse_regression import sliced_inverse_regression
+from moment_init.subspaces.mirroring import spectral_mirroring
+from moment_init.subspaces.result import SubspaceEstimate
 from moment_init.subspaces.rows import (
     first_moment,
     moment_edge,

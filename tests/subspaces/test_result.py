@@ -6,9 +6,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from moment_init import WeakSignalWarning
-from moment_init.coordinates import Coordinates
-from moment_init.subspaces import SubspaceEstimate
-from moment_init.subspaces.result import assemble_estimate
+from moment_init.data.standardising import Coordinates
+from moment_init.subspaces.result import SubspaceEstimate, assemble_estimate
 
 NAMES = ("age", "dose", "size")
 

@@ -1,0 +1,953 @@
+r"""Operations whose value and gradient are compiled loops.
+
+Numba compiles a PyTensor graph one small function at a time, which takes tens of seconds for the
+algebra of a few small arrays. An operation here is two loops in its place, and one definition in
+PyTensor's own operations, from which second derivatives and code for other backends come.
+
+Linear predictors, and weighted sums of columns, as operations with their gradients.
+
+.. math:: \eta_{ij} = \sum_k x_{ik} \beta_{kj} + b_j, \qquad t_j = \sum_i g_i m_{ij}
+
+PyTensor's matrix product, compiled by Numba, takes longer to compile than all the rest of a model:
+about twenty seconds for each layout of its arguments. For a few components these loops are as fast.
+
+Coefficients of anchored directions as one operation with its gradient.
+
+.. math:: \beta_j = \frac{s_j}{\ell_j} (a_j + K_j \zeta_j), \qquad
+    \ell_j = \sqrt{1 + \kappa^2 |\zeta_j|^2}
+
+with :math:`a_j` the anchor and :math:`K_j = \kappa Q_j` the basis of its complement, both mapped to
+the user's units; and the predictor at the mean input, :math:`\langle \mu, \beta_j \rangle`.
+
+The simplex transform of the weights as one operation with its gradient.
+
+.. math:: w = \operatorname{softmax}(v_1, \dots, v_{r-1}, -\textstyle\sum_j v_j), \qquad
+    \log |\partial w / \partial v| = \log r + \sum_{j=1}^{r} \log w_j
+
+This is PyMC's own transform, with its name and parametrisation; only the code that is compiled
+differs.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.logprob.transforms import SimplexTransform
+from pytensor.compile.mode import optdb
+from pytensor.gradient import DisconnectedType, disconnected_type, grad, pullback
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.rewriting.basic import register_specialize
+
+from moment_init.models.kernels import jit_options
+
+
+class FusedOperation(Op):
+    """An operation with a compiled loop for its value and one for its gradient.
+
+    Attributes
+    ----------
+    n_data : int
+        So many inputs, the first, are data and have no gradient.
+    n_outputs : int
+        Number of outputs.
+    version : int
+        Changes with the loops, whose compiled code is cached on disk under it.
+    """
+
+    __props__: ClassVar[tuple[str, ...]] = ()
+    n_data: ClassVar[int] = 0
+    n_outputs: ClassVar[int] = 1
+    version: ClassVar[int] = 2
+
+    @abstractmethod
+    def written_out(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs in PyTensor's own operations, none computed from another.
+
+        Parameters
+        ----------
+        inputs : sequence of TensorVariable
+            The inputs.
+
+        Returns
+        -------
+        list of TensorVariable
+            The outputs.
+        """
+
+    @abstractmethod
+    def value_loop(self) -> Callable[..., Any]:
+        """A function of the inputs that Numba compiles.
+
+        Returns
+        -------
+        callable
+            It returns the outputs, as a tuple if there are several.
+        """
+
+    @abstractmethod
+    def gradient_loop(self) -> Callable[..., Any]:
+        """A function of the inputs and the outputs' cotangents that Numba compiles.
+
+        Returns
+        -------
+        callable
+            It returns the derivatives in the inputs that are not data.
+        """
+
+    def make_node(self, *inputs: Any) -> Apply[Any]:
+        """Type the outputs as the definition does.
+
+        Parameters
+        ----------
+        *inputs : tensor_like
+            The inputs.
+
+        Returns
+        -------
+        Apply
+            The node.
+        """
+        variables = [pt.as_tensor_variable(value) for value in inputs]
+        return Apply(self, variables, [output.type() for output in self.written_out(variables)])
+
+    def connection_pattern(self, node: Apply[Any]) -> list[list[bool]]:
+        """Say which inputs are differentiable.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+
+        Returns
+        -------
+        list of list of bool
+            For each input and each output.
+        """
+        n_outputs = len(node.outputs)
+        return [[k >= self.n_data] * n_outputs for k in range(len(node.inputs))]
+
+    def pullback(
+        self,
+        inputs: Sequence[Variable[Any, Any]],
+        outputs: Sequence[Variable[Any, Any]],
+        cotangents: Sequence[Variable[Any, Any]],
+    ) -> list[Variable[Any, Any]]:
+        """Derivatives by the gradient's loop.
+
+        Parameters
+        ----------
+        inputs, outputs, cotangents : sequence of Variable
+            As PyTensor gives them.
+
+        Returns
+        -------
+        list of Variable
+            The derivative for each input.
+        """
+        if all(isinstance(value.type, DisconnectedType) for value in cotangents):
+            return [disconnected_type() for _ in inputs]
+        filled: list[Any] = [
+            pt.zeros_like(output) if isinstance(value.type, DisconnectedType) else value
+            for output, value in zip(outputs, cotangents, strict=True)
+        ]
+        parts: Any = FusedGradient(self)(*inputs, *filled, return_list=True)
+        return [disconnected_type() for _ in range(self.n_data)] + parts
+
+    def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
+        """Evaluate by the value's loop, run by Python.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        inputs : sequence of ndarray
+            The inputs.
+        output_storage : list of list
+            Where the outputs go.
+        """
+        _store(self.value_loop()(*inputs), output_storage)
+
+
+class FusedGradient(Op):
+    """The gradient of a `FusedOperation`: a function of its inputs and its outputs' cotangents.
+
+    Parameters
+    ----------
+    operation : FusedOperation
+        The operation.
+    """
+
+    __props__ = ("operation",)
+
+    def __init__(self, operation: FusedOperation) -> None:
+        self.operation = operation
+
+    def make_node(self, *inputs: Any) -> Apply[Any]:
+        """Type the outputs as the inputs whose derivatives they are.
+
+        Parameters
+        ----------
+        *inputs : tensor_like
+            Inputs of the operation, then cotangents of its outputs.
+
+        Returns
+        -------
+        Apply
+            The node.
+        """
+        variables = [pt.as_tensor_variable(value) for value in inputs]
+        return Apply(self, variables, [variable.type() for variable in self._free(variables)])
+
+    def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[Any]:
+        """Give the shapes of the inputs whose derivatives they are.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        shapes : sequence
+            Shapes of the inputs.
+
+        Returns
+        -------
+        list
+            A shape for each output.
+        """
+        return list(self._free(shapes, len(node.outputs)))
+
+    def _free(self, inputs: Sequence[Any], number: int | None = None) -> Sequence[Any]:
+        """What belongs to the operation's inputs that are not data."""
+        first = self.operation.n_data
+        if number is None:
+            number = len(inputs) - first - self.operation.n_outputs
+        return inputs[first : first + number]
+
+    def connection_pattern(self, node: Apply[Any]) -> list[list[bool]]:
+        """Say which inputs are differentiable.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+
+        Returns
+        -------
+        list of list of bool
+            For each input and each output.
+        """
+        n_outputs = len(node.outputs)
+        return [[k >= self.operation.n_data] * n_outputs for k in range(len(node.inputs))]
+
+    def pullback(
+        self,
+        inputs: Sequence[Variable[Any, Any]],
+        outputs: Sequence[Variable[Any, Any]],
+        cotangents: Sequence[Variable[Any, Any]],
+    ) -> list[Variable[Any, Any]]:
+        """Second derivatives, which a Hessian asks for, from the definition.
+
+        Parameters
+        ----------
+        inputs, outputs, cotangents : sequence of Variable
+            As PyTensor gives them.
+
+        Returns
+        -------
+        list of Variable
+            The derivative for each input.
+        """
+        wanted = [k for k, c in enumerate(cotangents) if not isinstance(c.type, DisconnectedType)]
+        if not wanted:
+            return [disconnected_type() for _ in inputs]
+        # On stand-ins: the given cotangents may themselves be functions of the other inputs, and
+        # these are partial derivatives.
+        given = [*inputs, *(cotangents[k] for k in wanted)]
+        stand_ins: list[Any] = [variable.type() for variable in given]
+        first = self.written_out(stand_ins[: len(inputs)])
+        chosen = stand_ins[len(inputs) :]
+        cost: Any = sum((first[k] * value).sum() for k, value in zip(wanted, chosen, strict=True))
+        n_data = self.operation.n_data
+        parts: Any = grad(cost, stand_ins[n_data : len(inputs)], disconnected_inputs="ignore")
+        replaced: Any = graph_replace(parts, list(zip(stand_ins, given, strict=True)), strict=False)
+        return [disconnected_type() for _ in range(n_data)] + replaced
+
+    def written_out(self, inputs: Sequence[Any]) -> list[Any]:
+        """The same derivatives in PyTensor's own operations.
+
+        Parameters
+        ----------
+        inputs : sequence of TensorVariable
+            Inputs of the operation, then cotangents of its outputs.
+
+        Returns
+        -------
+        list of TensorVariable
+            The derivatives.
+        """
+        n_outputs = self.operation.n_outputs
+        own, cotangents = inputs[:-n_outputs], inputs[-n_outputs:]
+        outputs = self.operation.written_out(own)
+        found: Any = pullback(outputs, list(self._free(inputs)), list(cotangents))
+        return list(found)
+
+    def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
+        """Evaluate by the gradient's loop, run by Python.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        inputs : sequence of ndarray
+            Inputs of the operation, then cotangents of its outputs.
+        output_storage : list of list
+            Where the derivatives go.
+        """
+        _store(self.operation.gradient_loop()(*inputs), output_storage)
+
+
+def _store(results: Any, output_storage: Any) -> None:
+    several = results if isinstance(results, tuple) else (results,)
+    for storage, result in zip(output_storage, several, strict=True):
+        storage[0] = result
+
+
+@register_funcify_default_op_cache_key(FusedOperation)
+def _compile_value(op: Any, node: Any = None, **unused: Any) -> tuple[Any, int]:
+    return numba_njit(op.value_loop(), **jit_options()), op.version
+
+
+@register_funcify_default_op_cache_key(FusedGradient)
+def _compile_gradient(op: Any, node: Any = None, **unused: Any) -> tuple[Any, int]:
+    return numba_njit(op.operation.gradient_loop(), **jit_options()), op.operation.version
+
+
+@node_rewriter([FusedOperation, FusedGradient])
+def write_out(fgraph: Any, node: Apply[Any]) -> list[Any]:
+    """Replace an operation by its definition, for backends that compile graphs.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        The graph.
+    node : Apply
+        Where the operation is applied.
+
+    Returns
+    -------
+    list of TensorVariable
+        What stands for its outputs.
+    """
+    operation: Any = node.op
+    return [
+        new if new.type.is_super(old.type) else old.type.filter_variable(new)
+        for old, new in zip(node.outputs, operation.written_out(node.inputs), strict=True)
+    ]
+
+
+# Before the rewrites that JAX needs of what it puts in; nothing here imports JAX.
+optdb.register("write_out_fused_operations", dfs_rewriter(write_out), "jax", position=0.5)
+
+
+def linear_predictor(inputs: Any, coefficient: Any, bias: Any) -> Any:
+    """Linear predictors of rows.
+
+    Parameters
+    ----------
+    inputs : tensor_like, shape (n_obs, n_features)
+        Rows; they are data, with no gradient.
+    coefficient : tensor_like, shape (n_features, n_components)
+        Coefficients.
+    bias : tensor_like, shape (n_components,)
+        Intercepts.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs, n_components)
+        The predictors.
+    """
+    return LinearPredictor()(inputs, coefficient, bias)
+
+
+def column_sums(weight: Any, matrix: Any) -> Any:
+    """Sums over rows of a matrix times a weight of each row.
+
+    Parameters
+    ----------
+    weight : tensor_like, shape (n_obs,) or (1,)
+        Weights; one stands for equal weights.
+    matrix : tensor_like, shape (n_obs, n_components)
+        The matrix.
+
+    Returns
+    -------
+    TensorVariable, shape (n_components,)
+        The sums.
+    """
+    return ColumnSums()(weight, matrix)
+
+
+class LinearPredictor(FusedOperation):
+    """Predictors of rows from coefficients and intercepts."""
+
+    n_data: ClassVar[int] = 1
+    n_outputs: ClassVar[int] = 1
+
+    def written_out(self, inputs: Sequence[Any]) -> list[Any]:
+        """The definition.
+
+        Parameters
+        ----------
+        inputs : sequence of TensorVariable
+            Rows, coefficients, intercepts.
+
+        Returns
+        -------
+        list of TensorVariable
+            The predictors.
+        """
+        rows, coefficient, bias = inputs
+        return [pt.dot(rows, coefficient) + bias]
+
+    def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Give the shape of the predictors.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        shapes : sequence
+            Shapes of the inputs.
+
+        Returns
+        -------
+        list of tuple
+            Rows by components.
+        """
+        return [(shapes[0][0], shapes[1][1])]
+
+    def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
+        """Evaluate with NumPy: the loop over rows is slow if run by Python.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        inputs : sequence of ndarray
+            Rows, coefficients, intercepts.
+        output_storage : list of list
+            Where the predictors go.
+        """
+        rows, coefficient, bias = inputs
+        output_storage[0][0] = rows @ coefficient + bias
+
+    def value_loop(self) -> Callable[..., Any]:
+        """Row by row.
+
+        Returns
+        -------
+        callable
+            Of rows, coefficients and intercepts.
+        """
+
+        def predictor(inputs: Any, coefficient: Any, bias: Any) -> Any:
+            n_obs, n_features = inputs.shape
+            n_components = coefficient.shape[1]
+            # A component's coefficients side by side: the inner loop runs over memory in order.
+            columns = np.empty((n_components, n_features))
+            for j in range(n_components):
+                for k in range(n_features):
+                    columns[j, k] = coefficient[k, j]
+            eta = np.empty((n_obs, n_components))
+            for i in range(n_obs):
+                for j in range(n_components):
+                    total = bias[j]
+                    for k in range(n_features):
+                        total += inputs[i, k] * columns[j, k]
+                    eta[i, j] = total
+            return eta
+
+        return predictor
+
+    def gradient_loop(self) -> Callable[..., Any]:
+        """Sums over rows of x_i g_i' and of g_i.
+
+        Returns
+        -------
+        callable
+            Of rows, coefficients, intercepts and the predictors' cotangent.
+        """
+
+        def sums(inputs: Any, coefficient: Any, bias: Any, cotangent: Any) -> Any:
+            n_obs, n_features = inputs.shape
+            n_components = cotangent.shape[1]
+            columns = np.empty((n_components, n_features))
+            level = np.empty(n_components)
+            for j in range(n_components):
+                level[j] = 0.0
+                for k in range(n_features):
+                    columns[j, k] = 0.0
+            for i in range(n_obs):
+                for j in range(n_components):
+                    share = cotangent[i, j]
+                    level[j] += share
+                    for k in range(n_features):
+                        columns[j, k] += share * inputs[i, k]
+            products = np.empty((n_features, n_components))
+            for j in range(n_components):
+                for k in range(n_features):
+                    products[k, j] = columns[j, k]
+            return products, level
+
+        return sums
+
+
+class ColumnSums(FusedOperation):
+    """Weighted sums of the columns of a matrix."""
+
+    n_outputs: ClassVar[int] = 1
+
+    def written_out(self, inputs: Sequence[Any]) -> list[Any]:
+        """The definition.
+
+        Parameters
+        ----------
+        inputs : sequence of TensorVariable
+            Weights and matrix.
+
+        Returns
+        -------
+        list of TensorVariable
+            The sums.
+        """
+        weight, matrix = inputs
+        return [(weight[:, None] * matrix).sum(axis=0)]
+
+    def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Give the number of columns.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        shapes : sequence
+            Shapes of the inputs.
+
+        Returns
+        -------
+        list of tuple
+            Columns.
+        """
+        return [(shapes[1][1],)]
+
+    def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
+        """Evaluate with NumPy: the loop over rows is slow if run by Python.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        inputs : sequence of ndarray
+            Weights and matrix.
+        output_storage : list of list
+            Where the sums go.
+        """
+        weight, matrix = inputs
+        output_storage[0][0] = np.broadcast_to(weight, matrix.shape[:1]) @ matrix
+
+    def value_loop(self) -> Callable[..., Any]:
+        """Row by row.
+
+        Returns
+        -------
+        callable
+            Of weights and matrix.
+        """
+
+        def sums(weight: Any, matrix: Any) -> Any:
+            n_obs, n_columns = matrix.shape
+            stride = 0 if weight.shape[0] == 1 else 1
+            total = np.empty(n_columns)
+            for j in range(n_columns):
+                total[j] = 0.0
+            for i in range(n_obs):
+                for j in range(n_columns):
+                    total[j] += weight[stride * i] * matrix[i, j]
+            return total
+
+        return sums
+
+    def gradient_loop(self) -> Callable[..., Any]:
+        """Products with the cotangent.
+
+        Returns
+        -------
+        callable
+            Of weights, matrix and the sums' cotangent.
+        """
+
+        def products(weight: Any, matrix: Any, cotangent: Any) -> Any:
+            n_obs, n_columns = matrix.shape
+            stride = 0 if weight.shape[0] == 1 else 1
+            of_weight = np.zeros(weight.shape[0])
+            of_matrix = np.empty((n_obs, n_columns))
+            for i in range(n_obs):
+                for j in range(n_columns):
+                    of_weight[stride * i] += matrix[i, j] * cotangent[j]
+                    of_matrix[i, j] = weight[stride * i] * cotangent[j]
+            return of_weight, of_matrix
+
+        return products
+
+
+@register_specialize
+@node_rewriter([ColumnSums])
+def sum_columns_equally(fgraph: Any, node: Apply[Any]) -> list[Any] | None:
+    """Take one weight for many equal ones, which the derivative of a sum over rows has.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        The graph.
+    node : Apply
+        Where columns are summed.
+
+    Returns
+    -------
+    list of TensorVariable or None
+        The sums; None where weights may differ.
+    """
+    weight, matrix = node.inputs
+    if weight.owner is None or not isinstance(weight.owner.op, Alloc):
+        return None
+    if weight.type.shape == (1,):
+        return None
+    value = weight.owner.inputs[0]
+    if value.type.ndim == 1 and value.type.shape != (1,):
+        return None
+    return [column_sums(value.reshape((1,)) if value.type.ndim == 0 else value, matrix)]
+
+
+def anchored_coefficient(
+    anchor: Any, basis: Any, mean: Any, tilt: Any, scale: Any, *, kappa: float
+) -> tuple[Any, Any]:
+    """Coefficients from tilts and scales, and the predictors at the mean input.
+
+    Parameters
+    ----------
+    anchor : tensor_like, shape (n_features, n_components)
+        Anchors in the user's units; data.
+    basis : tensor_like, shape (n_features, n_components, n_features - 1)
+        Bases in the user's units, times kappa; data.
+    mean : tensor_like, shape (n_features,)
+        Mean of the input; data.
+    tilt : tensor_like, shape (n_components, n_features - 1)
+        Tilts.
+    scale : tensor_like, shape (n_components,)
+        Standardised scales.
+    kappa : float
+        Tangent of the angle per unit of tilt.
+
+    Returns
+    -------
+    coefficient : TensorVariable, shape (n_features, n_components)
+        Coefficients of the user's columns.
+    at_mean : TensorVariable, shape (n_components,)
+        Their products with the mean.
+    """
+    outputs: Any = AnchoredCoefficient(float(kappa))(anchor, basis, mean, tilt, scale)
+    return outputs[0], outputs[1]
+
+
+class AnchoredCoefficient(FusedOperation):
+    """Coefficients of anchored directions, and predictors at the mean input.
+
+    Parameters
+    ----------
+    kappa : float
+        Tangent of the angle per unit of tilt.
+    """
+
+    __props__: ClassVar[tuple[str, ...]] = ("kappa",)
+    n_data: ClassVar[int] = 3
+    n_outputs: ClassVar[int] = 2
+
+    def __init__(self, kappa: float) -> None:
+        self.kappa = kappa
+
+    def written_out(self, inputs: Sequence[Any]) -> list[Any]:
+        """The equation at the head of the module.
+
+        Parameters
+        ----------
+        inputs : sequence of TensorVariable
+            As in `anchored_coefficient`.
+
+        Returns
+        -------
+        list of TensorVariable
+            Coefficients, and predictors at the mean.
+        """
+        anchor, basis, mean, tilt, scale = inputs
+
+        def coefficient() -> Any:
+            length = pt.sqrt(1.0 + self.kappa**2 * pt.sqr(tilt).sum(axis=-1))
+            return (anchor + (basis * tilt).sum(axis=-1)) * (scale / length)
+
+        return [coefficient(), (mean[:, None] * coefficient()).sum(axis=0)]
+
+    def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Give the shapes of the outputs.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        shapes : sequence
+            Shapes of the inputs.
+
+        Returns
+        -------
+        list of tuple
+            Features by components, and components.
+        """
+        return [(shapes[0][0], shapes[4][0]), (shapes[4][0],)]
+
+    def value_loop(self) -> Callable[..., Any]:
+        """Component by component.
+
+        Returns
+        -------
+        callable
+            Of the inputs.
+        """
+        squared_kappa = float(self.kappa**2)
+
+        def forward(anchor: Any, basis: Any, mean: Any, tilt: Any, scale: Any) -> Any:
+            n_features, n_components, n_tilts = basis.shape
+            coefficient = np.empty((n_features, n_components))
+            at_mean = np.empty(n_components)
+            for j in range(n_components):
+                at_mean[j] = 0.0
+                squared = 1.0
+                for t in range(n_tilts):
+                    squared += squared_kappa * tilt[j, t] * tilt[j, t]
+                factor = scale[j] / math.sqrt(squared)
+                for k in range(n_features):
+                    total = anchor[k, j]
+                    for t in range(n_tilts):
+                        total += basis[k, j, t] * tilt[j, t]
+                    coefficient[k, j] = total * factor
+                    at_mean[j] += mean[k] * coefficient[k, j]
+            return coefficient, at_mean
+
+        return forward
+
+    def gradient_loop(self) -> Callable[..., Any]:
+        r"""Derivatives in tilts and scales.
+
+        With c the cotangent of a coefficient, that of its product with the mean included, and v the
+        vector before it is scaled: ds = <c, v> / l and dz = (s / l) (K'c - k^2 z <c, v> / l^2).
+
+        Returns
+        -------
+        callable
+            Of the inputs and the cotangents of coefficients and predictors at the mean.
+        """
+        squared_kappa = float(self.kappa**2)
+
+        def backward(
+            anchor: Any,
+            basis: Any,
+            mean: Any,
+            tilt: Any,
+            scale: Any,
+            of_coefficient: Any,
+            of_mean: Any,
+        ) -> Any:
+            n_features, n_components, n_tilts = basis.shape
+            of_tilt = np.empty((n_components, n_tilts))
+            of_scale = np.empty(n_components)
+            for j in range(n_components):
+                squared = 1.0
+                for t in range(n_tilts):
+                    squared += squared_kappa * tilt[j, t] * tilt[j, t]
+                    of_tilt[j, t] = 0.0
+                length = math.sqrt(squared)
+                along = 0.0
+                for k in range(n_features):
+                    cotangent = of_coefficient[k, j] + mean[k] * of_mean[j]
+                    vector = anchor[k, j]
+                    for t in range(n_tilts):
+                        vector += basis[k, j, t] * tilt[j, t]
+                        of_tilt[j, t] += cotangent * basis[k, j, t]
+                    along += cotangent * vector
+                of_scale[j] = along / length
+                for t in range(n_tilts):
+                    pull = squared_kappa * along / squared * tilt[j, t]
+                    of_tilt[j, t] = scale[j] / length * (of_tilt[j, t] - pull)
+            return of_tilt, of_scale
+
+        return backward
+
+
+class SimplexWeights(FusedOperation):
+    """Weights from unconstrained values, and the sum of their logarithms."""
+
+    n_outputs: ClassVar[int] = 2
+
+    def written_out(self, inputs: Sequence[Any]) -> list[Any]:
+        """The equation at the head of the module.
+
+        Parameters
+        ----------
+        inputs : sequence of TensorVariable
+            The unconstrained values.
+
+        Returns
+        -------
+        list of TensorVariable
+            The weights, and the sum of their logarithms.
+        """
+
+        def logits() -> Any:
+            return pt.concatenate([inputs[0], -inputs[0].sum(keepdims=True)])
+
+        return [pt.special.softmax(logits()), pt.special.log_softmax(logits()).sum()]
+
+    def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Give the shapes of the outputs.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        shapes : sequence
+            Shapes of the inputs.
+
+        Returns
+        -------
+        list of tuple
+            One weight more than values, and a scalar.
+        """
+        return [(shapes[0][0] + 1,), ()]
+
+    def value_loop(self) -> Callable[..., Any]:
+        """A softmax with the largest logit taken out.
+
+        Returns
+        -------
+        callable
+            Of the unconstrained values.
+        """
+
+        def forward(values: Any) -> Any:
+            n_free = values.shape[0]
+            weights = np.empty(n_free + 1)
+            last = 0.0
+            for j in range(n_free):
+                weights[j] = values[j]
+                last -= values[j]
+            weights[n_free] = last
+            largest = weights[0]
+            for j in range(1, n_free + 1):
+                if weights[j] > largest:
+                    largest = weights[j]
+            total = 0.0
+            logits = 0.0
+            for j in range(n_free + 1):
+                logits += weights[j] - largest
+                weights[j] = math.exp(weights[j] - largest)
+                total += weights[j]
+            for j in range(n_free + 1):
+                weights[j] /= total
+            return weights, np.asarray(logits - (n_free + 1) * math.log(total))
+
+        return forward
+
+    def gradient_loop(self) -> Callable[..., Any]:
+        """Derivatives in the values: those in the logits less that in the last one.
+
+        Returns
+        -------
+        callable
+            Of the values, and the cotangents of the weights and of the sum.
+        """
+
+        def backward(values: Any, of_weights: Any, of_sum: Any) -> Any:
+            n_free = values.shape[0]
+            last = 0.0
+            largest = -np.inf
+            for j in range(n_free):
+                last -= values[j]
+                if values[j] > largest:
+                    largest = values[j]
+            if last > largest:
+                largest = last
+            weights = np.empty(n_free + 1)
+            total = 0.0
+            for j in range(n_free + 1):
+                logit = values[j] if j < n_free else last
+                weights[j] = math.exp(logit - largest)
+                total += weights[j]
+            mean = 0.0
+            for j in range(n_free + 1):
+                weights[j] /= total
+                mean += weights[j] * of_weights[j]
+            level = of_sum.item()
+            n_all = n_free + 1
+            of_last = weights[n_free] * (of_weights[n_free] - mean - n_all * level)
+            of_values = np.empty(n_free)
+            for j in range(n_free):
+                of_values[j] = weights[j] * (of_weights[j] - mean - n_all * level) - of_last
+            return of_values
+
+        return backward
+
+
+class CompiledSimplex(SimplexTransform):  # type: ignore[misc]
+    """PyMC's simplex transform of a vector, by `SimplexWeights`."""
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        """Map unconstrained values to weights.
+
+        Parameters
+        ----------
+        value : TensorVariable, shape (n_components - 1,)
+            The values.
+        *inputs : TensorVariable
+            Parameters of the distribution; not used.
+
+        Returns
+        -------
+        TensorVariable, shape (n_components,)
+            The weights.
+        """
+        outputs: Any = SimplexWeights()(value)
+        return outputs[0]
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Logarithm of the Jacobian's determinant.
+
+        Parameters
+        ----------
+        value : TensorVariable, shape (n_components - 1,)
+            The values.
+        *inputs : TensorVariable
+            Parameters of the distribution; not used.
+
+        Returns
+        -------
+        TensorVariable
+            A scalar.
+        """
+        outputs: Any = SimplexWeights()(value)
+        n_components = pt.as_tensor_variable(value).shape[0] + 1
+        return outputs[1] + pt.log(n_components.astype("float64"))

@@ -1,0 +1,411 @@
+"""Errors and warnings that a caller may want to catch.
+
+Warnings that are given, kept back or filtered without a trace in other threads.
+
+Python has one list of warning filters for all threads. A thread that changes it for a while and
+puts it back can leave the change of another one behind for good.
+
+Whether rows are elsewhere, asked without importing Dask.
+
+Arguments that hold real numbers: turned into arrays, or refused by name.
+
+Arguments that every entry point takes beside the data: the number of components and the seed.
+"""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import RLock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+"""Arrays of floats: the one alias of the package."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A search ended before it converged: the log-likelihood may still rise."""
+
+
+class IdentifiabilityError(ValueError):
+    """The requested model cannot be identified from the moments that were asked for."""
+
+
+class WeakSignalWarning(UserWarning):
+    """The estimate is not clearly distinguishable from noise."""
+
+
+_IS_QUIET: ContextVar[bool] = ContextVar("is_quiet", default=False)
+
+_FILTERS_LOCK = RLock()
+
+_PACKAGES = ("moment_init", "moment_init.models", "sklearn")
+
+
+def notify(message: str, category: type[Warning]) -> None:
+    """Give a warning of this library at the line that called it, unless the caller keeps it back.
+
+    However many functions lie between: decorators for formulas and for several responses come and
+    go. Scikit-learn's own lie between, too, where a method of an estimator was called.
+
+    Parameters
+    ----------
+    message : str
+        What it says.
+    category : type
+        Class of the warning.
+    """
+    if not _IS_QUIET.get():
+        warnings.warn(message, category, skip_file_prefixes=_own_folders())
+
+
+def _own_folders() -> tuple[str, ...]:
+    modules = [sys.modules[name] for name in _PACKAGES if name in sys.modules]
+    return tuple(f"{folder}{os.sep}" for module in modules for folder in module.__path__)
+
+
+@contextmanager
+def quiet_notices() -> Iterator[None]:
+    """Keep back what `notify` gives, in this thread: for callers that say it in their own words.
+
+    Yields
+    ------
+    None
+        Nothing; the notices are given again afterwards.
+    """
+    token = _IS_QUIET.set(True)
+    try:
+        yield
+    finally:
+        _IS_QUIET.reset(token)
+
+
+@contextmanager
+def changed_filters() -> Iterator[None]:
+    """Change the filters for warnings of other libraries, one thread at a time.
+
+    Yields
+    ------
+    None
+        Nothing; the filters are put back afterwards.
+    """
+    with _FILTERS_LOCK, warnings.catch_warnings():
+        yield
+
+
+def is_elsewhere(*values: Any) -> bool:
+    """Whether any argument is a Dask collection.
+
+    Parameters
+    ----------
+    *values : object
+        The arguments.
+
+    Returns
+    -------
+    bool
+        False without a look at them where Dask was never imported.
+    """
+    if "dask" not in sys.modules:
+        return False
+    from dask.base import is_dask_collection
+
+    return any(is_dask_collection(each) for each in values)
+
+
+def in_memory[T](values: T, name: str) -> T:
+    """Refuse a Dask collection where an array is needed, which NumPy would read whole in silence.
+
+    Parameters
+    ----------
+    values : object
+        The argument.
+    name : str
+        What the caller calls it.
+
+    Returns
+    -------
+    object
+        The argument.
+
+    Raises
+    ------
+    TypeError
+        If it is a Dask collection.
+    """
+    if is_elsewhere(values):
+        raise TypeError(
+            f"`{name}` must be in memory here; got a Dask collection. Call the function on its "
+            "blocks, as in `X.map_partitions(fit.predict)`, or pass `.compute()` of it."
+        )
+    return values
+
+
+def as_real_array(values: Any, name: str) -> NDArray[np.generic]:
+    """Turn an argument into a numeric array, or say which part of it is not numeric.
+
+    Parameters
+    ----------
+    values : array-like or DataFrame
+        The argument.
+    name : str
+        Its name, for the messages.
+
+    Returns
+    -------
+    numpy.ndarray
+        Its values, not copied where they are numeric already.
+
+    Raises
+    ------
+    TypeError
+        For values that are not real numbers.
+    ValueError
+        For masked values, and for lists of unequal length.
+    """
+    if hasattr(values, "dtypes") and hasattr(values, "columns"):
+        in_memory(values, name)
+        _require_numeric_columns(values, name)
+        array = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        array = as_array(values, name)
+    if array.dtype == object:
+        array = _from_objects(array, name)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"`{name}` must hold real numbers; got dtype {array.dtype}. Convert it to float."
+        )
+    return np.asarray(array)
+
+
+def as_float_array(values: Any, name: str) -> FloatArray:
+    """Turn an argument into an array of doubles.
+
+    Parameters
+    ----------
+    values : array-like or DataFrame
+        The argument.
+    name : str
+        Its name, for the messages.
+
+    Returns
+    -------
+    numpy.ndarray
+        Its values in double precision, not copied where they are so already.
+
+    Raises
+    ------
+    TypeError
+        For values that are not real numbers.
+    ValueError
+        For masked values, and for lists of unequal length.
+    """
+    return as_real_array(values, name).astype(np.float64, copy=False)
+
+
+def as_array(values: Any, name: str) -> NDArray[Any]:
+    """Turn an argument of any type, such as labels, into an array.
+
+    Parameters
+    ----------
+    values : array-like
+        The argument.
+    name : str
+        Its name, for the messages.
+
+    Returns
+    -------
+    numpy.ndarray
+        Its values.
+
+    Raises
+    ------
+    TypeError
+        For a Dask collection.
+    ValueError
+        For masked values, and for lists of unequal length.
+    """
+    in_memory(values, name)
+    require_unmasked(values, name)
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # lists of unequal length
+        raise ValueError(
+            f"`{name}` must be a full array; got parts that differ: {error}"
+        ) from error
+
+
+def _from_objects(array: NDArray[Any], name: str) -> FloatArray:
+    if any(isinstance(value, str | bytes) for value in array.flat):
+        raise TypeError(
+            f"`{name}` must hold real numbers; got objects that are text. Encode or drop them."
+        )
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"`{name}` must hold real numbers; got objects that are not ({error}). "
+            "Encode or drop them."
+        ) from error
+
+
+def require_unmasked(values: Any, name: str) -> None:
+    """Raise for masked values: NumPy would forget the mask and take what is below it.
+
+    Parameters
+    ----------
+    values : object
+        The argument.
+    name : str
+        Its name, for the message.
+
+    Raises
+    ------
+    ValueError
+        If any of its values are masked.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        number = int(np.ma.getmaskarray(values).sum())
+        raise ValueError(
+            f"`{name}` must not have masked values; got {number}. Drop or impute those rows."
+        )
+
+
+def require_no_dates(values: Any, name: str) -> None:
+    """Raise for masked values, and for dates: scikit-learn would take them for numbers of days.
+
+    Parameters
+    ----------
+    values : object
+        The argument.
+    name : str
+        Its name, for the message.
+
+    Raises
+    ------
+    TypeError
+        For dates and durations.
+    ValueError
+        If any of its values are masked.
+    """
+    require_unmasked(values, name)
+    dtypes = values.dtypes if hasattr(values, "columns") else [getattr(values, "dtype", None)]
+    for dtype in dtypes:
+        if getattr(dtype, "kind", "f") in "mM":
+            raise TypeError(
+                f"`{name}` must hold real numbers; got dtype {dtype}. Convert it to float."
+            )
+
+
+def _require_numeric_columns(frame: Any, name: str) -> None:
+    """Name the columns of a DataFrame that are not real numbers."""
+    wrong = [
+        f"{column} ({dtype})"
+        for column, dtype in zip(frame.columns, frame.dtypes, strict=True)
+        if getattr(dtype, "kind", "O") not in "biuf"
+    ]
+    if wrong:
+        raise TypeError(
+            f"`{name}` must hold real numbers; got columns {', '.join(wrong)}. Encode or drop them."
+        )
+
+
+RandomSeed = int | Sequence[int] | np.random.Generator | None
+
+
+def validate_n_components(n_components: Any, n_obs: int) -> int:
+    """Check the number of components.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of components asked for.
+    n_obs : int
+        Number of rows.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer.
+    ValueError
+        If it is smaller than 1 or larger than the number of rows.
+    """
+    if isinstance(n_components, bool | np.bool_) or not isinstance(n_components, int | np.integer):
+        raise TypeError(
+            f"`n_components` must be an integer; got {n_components!r} "
+            f"of type {type(n_components).__name__}."
+        )
+    if not 1 <= n_components <= n_obs:
+        raise ValueError(
+            f"`n_components` must be between 1 and the number of rows ({n_obs}); "
+            f"got {n_components}. Use a smaller positive number."
+        )
+    return int(n_components)
+
+
+def validate_run(draws: Any, tune: Any, chains: Any) -> None:
+    """Check how long a run of a sampler is to be.
+
+    Parameters
+    ----------
+    draws : int
+        Draws of each chain, positive.
+    tune : int or None
+        Draws that tune the sampler; None for the sampler's default.
+    chains : int
+        Number of chains, positive.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument that is wrong.
+    """
+    for name, value in {"draws": draws, "chains": chains}.items():
+        _require_integer(name, value, 1)
+    if tune is not None:
+        _require_integer("tune", tune, 0)
+
+
+def _require_integer(name: str, value: Any, smallest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < smallest:
+        kind = "positive" if smallest else "non-negative"
+        raise ValueError(f"`{name}` must be a {kind} integer; got {value!r}.")
+
+
+def make_generator(random_seed: RandomSeed) -> np.random.Generator:
+    """Turn a seed into a generator, once, at the entry point.
+
+    Parameters
+    ----------
+    random_seed : int, sequence of int, numpy.random.Generator or None
+        The seed.
+
+    Returns
+    -------
+    numpy.random.Generator
+        The generator; the same object where one was given.
+
+    Raises
+    ------
+    ValueError
+        For a seed that NumPy does not accept.
+    """
+    try:
+        if isinstance(random_seed, np.random.RandomState):
+            raise TypeError("a legacy generator cannot be spawned")
+        return np.random.default_rng(random_seed)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`random_seed` must be a non-negative integer, a sequence of them, a "
+            f"numpy.random.Generator or None; got {random_seed!r}."
+        ) from error

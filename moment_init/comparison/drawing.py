@@ -1,0 +1,307 @@
+"""How methods look in every figure.
+
+Which draws stand for a method: random starts are not draws of one distribution.
+
+What the panels share: text of one size, labels that fit, a legend of methods, rows of intervals.
+
+Sizes are given to each artist: the settings of matplotlib stay the user's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from moment_init.comparison.result import (
+    BEST_RANDOM_EM,
+    DEFAULT_NUTS,
+    RANDOM_EM,
+    TENSOR_EM,
+    TENSOR_NUTS,
+)
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+    from moment_init.comparison.result import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class MethodStyle:
+    """Colour and marker of a method.
+
+    Parameters
+    ----------
+    colour : str
+        Hexadecimal colour.
+    marker : str
+        Matplotlib's marker, so that colour is never the only difference.
+    """
+
+    colour: str
+    marker: str
+
+
+_STYLES = {
+    TENSOR_NUTS: MethodStyle("#0072B2", "o"),
+    DEFAULT_NUTS: MethodStyle("#E69F00", "s"),
+    TENSOR_EM: MethodStyle("#009E73", "D"),
+    RANDOM_EM: MethodStyle("#D55E00", "^"),
+    BEST_RANDOM_EM: MethodStyle("#CC79A7", "v"),
+}
+"""The palette of Okabe and Ito, which people with any form of colour blindness can tell apart."""
+
+_OTHER_STYLES = (
+    MethodStyle("#56B4E9", "P"),
+    MethodStyle("#000000", "X"),
+    MethodStyle("#7F7F7F", "*"),
+)
+"""For methods that are not known here: what is left of that palette, and a grey."""
+
+
+def method_style(method: str) -> MethodStyle:
+    """Look up how a method is drawn.
+
+    Parameters
+    ----------
+    method : str
+        Its name.
+
+    Returns
+    -------
+    MethodStyle
+        The same in every figure.
+    """
+    if method in _STYLES:
+        return _STYLES[method]
+    return _OTHER_STYLES[sum(method.encode()) % len(_OTHER_STYLES)]
+
+
+def reference_method(comparison: "Comparison") -> str:
+    """Name the method that the others are drawn against.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    str
+        The first of its trees.
+    """
+    return next(iter(comparison.trees))
+
+
+def typical_start(comparison: "Comparison") -> int | None:
+    """Find the random start that stands for all.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    int or None
+        Its number; None if no random start converged.
+    """
+    landscape = comparison.landscape
+    found = landscape.loc[landscape["is_typical"].astype(bool), "start"]
+    return None if found.empty else int(found.iloc[0])
+
+
+def representative(comparison: "Comparison", method: str, group: str) -> "xarray.Dataset":
+    """Select the draws that stand for a method.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+    method : str
+        One of its trees.
+    group : str
+        Group of the tree.
+
+    Returns
+    -------
+    xarray.Dataset
+        The group; of random starts only the typical one.
+    """
+    dataset = comparison.trees[method][group].to_dataset()
+    start = typical_start(comparison)
+    if method != RANDOM_EM or start is None or "chain" not in dataset.dims:
+        return dataset
+    return dataset.sel(chain=[start])
+
+
+TEXT, SMALL, TITLE = 9.5, 8.5, 11.0
+"""Sizes of text in points: legible at 0.8 of the size that is drawn, which is what a page of 400
+pixels shows."""
+
+INK, GREY = "#222222", "#8C8C8C"
+
+ROW_INCHES = 0.1
+"""Height of one method's interval in inches: a marker and the space about it."""
+
+_LINE_CHARACTERS = 20
+"""Characters of a label on one line: a third of a panel's width."""
+
+_DODGED = 0.6
+"""Share of a row that its marks take, so that those of different rows stay apart."""
+
+_LEGEND_COLUMNS = 2
+_LEGEND_ROW_INCHES = 0.17
+
+
+def shorten(name: str, *, lines: int = 2) -> str:
+    """Break a name into short lines, and cut what does not fit.
+
+    Parameters
+    ----------
+    name : str
+        The name.
+    lines : int
+        How many lines there may be.
+
+    Returns
+    -------
+    str
+        The lines; an ellipsis stands for what was cut.
+    """
+    broken = wrap(name, _LINE_CHARACTERS) or [""]
+    if len(broken) > lines:
+        broken = [*broken[: lines - 1], broken[lines - 1][: _LINE_CHARACTERS - 1] + "…"]
+    return "\n".join(broken)
+
+
+def label_rows(axes: "Axes", positions: Sequence[float], labels: Sequence[str]) -> None:
+    """Label the rows of a panel; the first is on top.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        The panel.
+    positions : sequence of float
+        Where the rows are.
+    labels : sequence of str
+        What stands beside them, as it is: a dollar sign is no mathematics.
+    """
+    axes.set_yticks(list(positions), list(labels), fontsize=TEXT, color=INK)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def finish(axes: "Axes", title: str, *, xlabel: str = "", ylabel: str = "") -> None:
+    """Give a panel its title, the labels of its axes, and the look of all.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        The panel.
+    title, xlabel, ylabel : str
+        The texts.
+    """
+    legend = axes.get_legend()
+    n_rows = 0 if legend is None else -(-len(legend.get_texts()) // _LEGEND_COLUMNS)
+    pad = 8.0 + 72.0 * _LEGEND_ROW_INCHES * n_rows
+    axes.set_title(title, loc="left", fontsize=TITLE, fontweight="bold", color=INK, pad=pad)
+    axes.set_xlabel(xlabel, fontsize=TEXT, color=INK)
+    axes.set_ylabel(ylabel, fontsize=TEXT, color=INK)
+    axes.tick_params(axis="x", labelsize=SMALL, colors=INK)
+    axes.tick_params(axis="y", labelcolor=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    for spine in axes.spines.values():
+        spine.set_color(INK)
+    # Markers and text are made for a light ground, whatever the user's settings are.
+    axes.set_facecolor("white")
+    axes.set_axisbelow(True)
+
+
+def show_methods(axes: "Axes", methods: Sequence[str], *, others: Sequence[str] = ()) -> None:
+    """Put a legend of the methods between title and panel.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        The panel.
+    methods : sequence of str
+        Methods.
+    others : sequence of str
+        Labels of artists of the panel that are in the legend too.
+    """
+    from matplotlib.lines import Line2D
+
+    handles: list[Artist] = [
+        Line2D([], [], color=style.colour, marker=style.marker, markersize=5.5, linewidth=1.8)
+        for style in map(method_style, methods)
+    ]
+    drawn = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    handles += [drawn[label] for label in others]
+    axes.legend(
+        handles,
+        [*methods, *others],
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=_LEGEND_COLUMNS,
+        frameon=False,
+        fontsize=SMALL,
+        borderpad=0.0,
+        borderaxespad=0.3,
+        handlelength=1.6,
+        columnspacing=1.2,
+        labelspacing=0.25,
+    )
+
+
+def legend_inches(n_entries: int) -> float:
+    """Height of such a legend.
+
+    Parameters
+    ----------
+    n_entries : int
+        Entries.
+
+    Returns
+    -------
+    float
+        Inches.
+    """
+    return _LEGEND_ROW_INCHES * -(-n_entries // _LEGEND_COLUMNS)
+
+
+def dodge(index: int, count: int) -> float:
+    """Shift of one of several marks in a row of height one.
+
+    Parameters
+    ----------
+    index : int
+        Which mark, from the top.
+    count : int
+        How many there are.
+
+    Returns
+    -------
+    float
+        Its shift, downwards in the order of rows; the marks take 0.6 of the row.
+    """
+    return 0.0 if count == 1 else _DODGED * (index / (count - 1) - 0.5)
+
+
+def say(axes: "Axes", text: str) -> None:
+    """Write into an otherwise empty panel.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        The panel.
+    text : str
+        Why there is nothing to draw.
+    """
+    place = axes.transAxes
+    axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=TEXT, color=INK, transform=place)
+    axes.set_xticks([])
+    axes.set_yticks([])

@@ -1,0 +1,596 @@
+"""The rows that are compared on: those that are fitted, and those that are held out.
+
+Fits by EM, each from a start of its own.
+
+Posteriors by NUTS, from the tensor start and from PyMC's own, and the optima they lead to.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.checks import FloatArray, quiet_notices
+from moment_init.data.blocks import single_threaded_blas
+from moment_init.data.checking import RegressionData, group_codes, validate_data
+from moment_init.em.fitting import fit_em
+from moment_init.em.problem import validate_gating
+from moment_init.em.result import EMFit
+from moment_init.em.runs import track
+from moment_init.posterior.alignment import align_components
+from moment_init.posterior.sampling import sample
+from moment_init.results import BREAKDOWNS
+
+if TYPE_CHECKING:
+    import xarray
+
+IndexArray = NDArray[np.intp]
+
+BY_ROW = ("offset", "n_trials", "sample_weight", "groups", "gating")
+"""What the data block has for every row."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedRows:
+    """Rows in the form in which fits take them, and checked.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    y : array-like, shape (n_obs,)
+        Response.
+    block : dict of str to object
+        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`, `gating`.
+    checked : RegressionData
+        The same rows, checked.
+    gating : numpy.ndarray, shape (n_obs, n_gate), or None
+        Gating covariates, checked.
+    numbers : numpy.ndarray of int, shape (n_obs,)
+        Where the rows stand in the user's data.
+    """
+
+    X: Any
+    y: Any
+    block: dict[str, Any]
+    checked: RegressionData
+    gating: FloatArray | None
+    numbers: IndexArray
+
+    @property
+    def by_row(self) -> dict[str, Any]:
+        """What there is of the data block for every row, as `EMFit.to_datatree` takes it."""
+        return {name: self.block[name] for name in BY_ROW}
+
+    @property
+    def n_units(self) -> int:
+        """Number of groups, or of rows if there are none."""
+        codes = group_codes(self.checked.groups)
+        return self.checked.n_obs if codes is None else int(codes.max()) + 1
+
+    @property
+    def unit_weights(self) -> FloatArray:
+        """How often each unit counts: sample weights of rows; ones for groups, weighted inside."""
+        codes = group_codes(self.checked.groups)
+        if codes is None:
+            return self.checked.sample_weight
+        return (np.bincount(codes, self.checked.sample_weight) > 0.0).astype(np.float64)
+
+    @property
+    def has_unequal_weights(self) -> bool:
+        """Whether some row counts more or less than once."""
+        return bool(np.any(self.checked.sample_weight != 1.0))
+
+    def take(self, index: IndexArray) -> "ComparedRows":
+        """Select rows.
+
+        Parameters
+        ----------
+        index : numpy.ndarray of int
+            Places of the rows.
+
+        Returns
+        -------
+        ComparedRows
+            Those rows.
+        """
+        taken = {name: _take(self.block[name], index) for name in BY_ROW}
+        return replace(
+            self,
+            X=_take(self.X, index),
+            y=_take(self.y, index),
+            block=self.block | taken,
+            checked=self.checked.take(index),
+            gating=None if self.gating is None else self.gating[index],
+            numbers=self.numbers[index],
+        )
+
+
+def check_rows(X: Any, y: Any, block: dict[str, Any]) -> ComparedRows:
+    """Check the data, and leave out the rows of weight zero.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    y : array-like, shape (n_obs,)
+        Response.
+    block : dict of str to object
+        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`, `gating`.
+
+    Returns
+    -------
+    ComparedRows
+        The rows that count.
+
+    Raises
+    ------
+    TypeError
+        For data that are not real numbers.
+    ValueError
+        For wrong shapes, missing or infinite values, and responses outside the family's range.
+    """
+    rest = {name: value for name, value in block.items() if name != "gating"}
+    checked = validate_data(X, y, **rest)
+    covariates = validate_gating(block["gating"], checked.n_obs, checked.groups)
+    gating = None if covariates is None else covariates[0]
+    rows = ComparedRows(X, y, block, checked, gating, np.arange(checked.n_obs))
+    counted = np.flatnonzero(checked.sample_weight)
+    return rows if len(counted) == checked.n_obs else rows.take(counted)
+
+
+def split_rows(
+    rows: ComparedRows, held_out: float, rng: np.random.Generator
+) -> tuple[ComparedRows, ComparedRows | None]:
+    """Hold out a share of the rows at random; those of a group together.
+
+    Parameters
+    ----------
+    rows : ComparedRows
+        All rows.
+    held_out : float
+        Share of the groups, or rows, from zero to less than one.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    training : ComparedRows
+        Rows to fit, in their order.
+    held_out : ComparedRows or None
+        The others; None if the share is zero.
+    """
+    if held_out == 0.0:
+        return rows, None
+    codes = group_codes(rows.checked.groups)
+    unit = np.arange(rows.checked.n_obs) if codes is None else codes
+    n_units = rows.n_units
+    n_held_out = min(max(1, round(held_out * n_units)), n_units - 1)
+    is_held_out = np.isin(unit, rng.permutation(n_units)[:n_held_out])
+    return rows.take(np.flatnonzero(~is_held_out)), rows.take(np.flatnonzero(is_held_out))
+
+
+def _take(values: Any, index: IndexArray) -> Any:
+    """Some rows of what has rows; a single number of trials is kept."""
+    if values is None or np.ndim(values) == 0:
+        return values
+    return values.iloc[index] if hasattr(values, "iloc") else np.asarray(values)[index]
+
+
+FAILED = "failed"
+"""Status of a start that broke down."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EMRun:
+    """What became of one start.
+
+    Parameters
+    ----------
+    start : int
+        Number of the start, or of the chain from which it came.
+    fit : EMFit or None
+        Where it ended; None if it broke down.
+    seconds : float
+        How long it took.
+    seed : int
+        Seed of its Laplace draws.
+    message : str
+        Why it broke down, if it did.
+    """
+
+    start: int
+    fit: EMFit | None
+    seconds: float
+    seed: int
+    message: str = ""
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log-likelihood where it ended; NaN if it broke down."""
+        return np.nan if self.fit is None else self.fit.log_likelihood
+
+    @property
+    def status(self) -> str:
+        """How it ended, in the words of `moment_init.results.StartStatus`."""
+        if self.fit is None:
+            return FAILED
+        if self.fit.converged:
+            return "converged"
+        ended = [str(record.status) for record in self.fit.starts]
+        return ended[0] if len(ended) == 1 and ended[0] != "converged" else "not_converged"
+
+
+def run_tensor(
+    rows: ComparedRows, n_components: int, rng: np.random.Generator, n_jobs: int | None
+) -> EMRun:
+    """Fit from the tensor start.
+
+    Parameters
+    ----------
+    rows : ComparedRows
+        Rows to fit.
+    n_components : int
+        Number of components.
+    rng : numpy.random.Generator
+        Source of randomness.
+    n_jobs : int or None
+        As for `fit_em`.
+
+    Returns
+    -------
+    EMRun
+        The fit; what stops it is raised.
+    """
+    seed = int(rng.integers(2**31))
+    begin = perf_counter()
+    fit = _fit(rows, n_components, init="tensor", random_seed=rng.spawn(1)[0], n_jobs=n_jobs)
+    return EMRun(0, fit, perf_counter() - begin, seed)
+
+
+def run_random(
+    rows: ComparedRows,
+    n_components: int,
+    n_starts: int,
+    rng: np.random.Generator,
+    *,
+    n_jobs: int | None,
+    is_shown: bool,
+) -> tuple[EMRun, ...]:
+    """Fit from random starts, each by itself.
+
+    Parameters
+    ----------
+    rows : ComparedRows
+        Rows to fit.
+    n_components : int
+        Number of components.
+    n_starts : int
+        Number of starts.
+    rng : numpy.random.Generator
+        Source of randomness; every start has a stream of its own.
+    n_jobs : int or None
+        Starts that run at once, through joblib.
+    is_shown : bool
+        Whether to show how many are done.
+
+    Returns
+    -------
+    tuple of EMRun
+        A run a start, in order; those that broke down are among them.
+    """
+    from joblib import Parallel, delayed  # imported where starts are run in parallel
+
+    seeds = rng.integers(2**31, size=n_starts).tolist()
+    own = rng.spawn(n_starts)
+    tasks = (
+        delayed(timed_fit)(
+            rows, n_components, start, seeds[start], init="random", n_starts=1, random_seed=stream
+        )
+        for start, stream in enumerate(own)
+    )
+    runs = Parallel(n_jobs=n_jobs, return_as="generator")(tasks)
+    return tuple(track(runs, n_starts, "random starts", is_shown=is_shown))
+
+
+def timed_fit(
+    rows: ComparedRows, n_components: int, start: int, seed: int, **arguments: Any
+) -> EMRun:
+    """Fit once; a fit that breaks down is recorded.
+
+    Parameters
+    ----------
+    rows : ComparedRows
+        Rows to fit.
+    n_components : int
+        Number of components.
+    start : int
+        Number of the start.
+    seed : int
+        Seed of its Laplace draws.
+    **arguments
+        Passed to `fit_em`.
+
+    Returns
+    -------
+    EMRun
+        What became of it.
+    """
+    begin = perf_counter()
+    with single_threaded_blas():
+        try:
+            fit, message = _fit(rows, n_components, **arguments), ""
+        except BREAKDOWNS as error:
+            fit, message = None, str(error)
+    return EMRun(start, fit, perf_counter() - begin, seed, message)
+
+
+def _fit(rows: ComparedRows, n_components: int, **arguments: Any) -> EMFit:
+    with quiet_notices():  # it is in the fit's status
+        return fit_em(rows.X, rows.y, n_components, progressbar=False, **rows.block, **arguments)
+
+
+# --- which start ---------------------------------------------------------------------------------
+
+
+def converged_runs(runs: Sequence[EMRun]) -> list[EMRun]:
+    """Runs that converged, in order.
+
+    Parameters
+    ----------
+    runs : sequence of EMRun
+        All runs.
+
+    Returns
+    -------
+    list of EMRun
+        Those that have a maximum.
+    """
+    return [run for run in runs if run.fit is not None and run.fit.converged]
+
+
+def typical_run(runs: Sequence[EMRun]) -> EMRun:
+    """The run with the median log-likelihood; the lower one of two.
+
+    Parameters
+    ----------
+    runs : sequence of EMRun
+        Runs that converged, at least one.
+
+    Returns
+    -------
+    EMRun
+        The run; the first of equals.
+    """
+    ordered = sorted(runs, key=lambda run: (run.log_likelihood, run.start))
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def best_run(runs: Sequence[EMRun]) -> EMRun:
+    """The run with the highest log-likelihood.
+
+    Parameters
+    ----------
+    runs : sequence of EMRun
+        Runs that converged, at least one.
+
+    Returns
+    -------
+    EMRun
+        The run; the first of equals.
+    """
+    return max(runs, key=lambda run: (run.log_likelihood, -run.start))
+
+
+_SMALLEST_WEIGHT = 1e-12
+"""Weights of a draw are held above this before it is climbed from: a start needs positive ones."""
+
+_ANCHORED_PRIORS = ("scale", "tilt")
+"""Priors that a model with free coefficients does not have."""
+
+_START_ARGUMENTS = ("anchor_angle", "initvals")
+"""Arguments that say where and about what `sample` starts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NutsSettings:
+    """How to sample.
+
+    Parameters
+    ----------
+    directions : {"anchored", "fixed", "free"}
+        What is done about the directions, from the tensor start.
+    priors : mapping of str to prior, or None
+        The user's priors.
+    draws : int
+        Draws of each chain that are kept.
+    tune : int or None
+        Draws that tune the sampler; its default if None.
+    chains : int
+        Number of chains.
+    pm_sample : mapping of str to object
+        Further arguments of `pymc.sample`.
+    """
+
+    directions: Any
+    priors: Mapping[str, Any] | None
+    draws: int
+    tune: int | None
+    chains: int
+    pm_sample: Mapping[str, Any]
+
+    @property
+    def free_priors(self) -> dict[str, Any] | None:
+        """The priors that a model with free coefficients has, too."""
+        if self.priors is None:
+            return None
+        return {name: own for name, own in self.priors.items() if name not in _ANCHORED_PRIORS}
+
+
+def run_tensor_nuts(
+    rows: ComparedRows, fit: EMFit, settings: NutsSettings, rng: np.random.Generator
+) -> tuple["xarray.DataTree", float]:
+    """Sample from the tensor start.
+
+    Parameters
+    ----------
+    rows : ComparedRows
+        Rows to fit.
+    fit : EMFit
+        The fit from the tensor start.
+    settings : NutsSettings
+        How to sample.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    tree : xarray.DataTree
+        What `moment_init.sample` returns, components in the order of the fit.
+    seconds : float
+        How long it took, the compilation of the model included.
+    """
+    begin = perf_counter()
+    with quiet_notices():  # labels are matched, and counted
+        tree = sample(
+            rows.X,
+            rows.y,
+            fit.n_components,
+            **rows.block,
+            random_seed=rng,
+            init=fit,
+            directions=settings.directions,
+            priors=settings.priors,
+            draws=settings.draws,
+            tune=settings.tune,
+            chains=settings.chains,
+            log_likelihood=True,
+            posterior_predictive=False,
+            **settings.pm_sample,
+        )
+    return align_components(tree, fit), perf_counter() - begin
+
+
+def run_default_nuts(
+    rows: ComparedRows, fit: EMFit, settings: NutsSettings, rng: np.random.Generator
+) -> tuple["xarray.DataTree", float]:
+    """Sample the mixture with free coefficients from PyMC's own start, with its jitter.
+
+    Parameters
+    ----------
+    rows : ComparedRows
+        Rows to fit.
+    fit : EMFit
+        The fit by which components are ordered afterwards; the sampler does not see it.
+    settings : NutsSettings
+        How to sample; priors of scales and tilts, which this model does not have, are left out.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    tree : xarray.DataTree
+        The groups of `run_tensor_nuts`.
+    seconds : float
+        How long it took, the compilation of the model included.
+    """
+    import pymc as pm
+
+    from moment_init.models.mixture_glm import build_model
+    from moment_init.models.specification import specify
+    from moment_init.posterior.tree import finish_tree, header_tree
+
+    begin = perf_counter()
+    block = {name: value for name, value in rows.block.items() if name != "gating"}
+    specification = specify(
+        rows.X,
+        rows.y,
+        fit.n_components,
+        data_block=block,
+        gating=rows.block["gating"],
+        init=fit,
+        directions="free",
+        anchor_angle=45.0,
+        random_seed=rng,
+    )
+    model = build_model(specification, settings.free_priors)
+    for variable in model.free_RVs:
+        model.set_initval(variable, None)
+    names = [variable.name for variable in [*model.free_RVs, *model.deterministics]]
+    arguments = {k: v for k, v in settings.pm_sample.items() if k not in _START_ARGUMENTS}
+    if settings.tune is not None:
+        arguments["tune"] = settings.tune
+    with single_threaded_blas():
+        drawn = pm.sample(
+            model=model,
+            draws=settings.draws,
+            chains=settings.chains,
+            random_seed=int(rng.integers(2**31)),
+            var_names=[name for name in names if name not in ("scale", "direction")],
+            **arguments,
+        )
+    tree = finish_tree(
+        drawn,
+        specification,
+        header_tree(specification),
+        log_likelihood=True,
+        posterior_predictive=False,
+        seed=0,
+        raw_names=[variable.name for variable in model.free_RVs],
+    )
+    return align_components(tree, fit), perf_counter() - begin
+
+
+def climb_chains(tree: "xarray.DataTree", rows: ComparedRows, fit: EMFit) -> tuple[EMRun, ...]:
+    """Climb from the best draw of every chain to the maximum that it leads to.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Draws with the log-likelihoods of the rows.
+    rows : ComparedRows
+        The rows.
+    fit : EMFit
+        A fit of the same model, whose parameters those of the draw replace.
+
+    Returns
+    -------
+    tuple of EMRun
+        A run a chain, with the chains' numbers.
+    """
+    values = tree["log_likelihood"]["y"].transpose("chain", "draw", ...)
+    best = np.nan_to_num(values.values @ rows.unit_weights, nan=-np.inf).argmax(axis=1)
+    posterior = tree["posterior"].to_dataset()
+    return tuple(
+        timed_fit(
+            rows,
+            fit.n_components,
+            int(chain),
+            0,
+            init=_fit_of_draw(posterior.isel(chain=place, draw=draw), fit),
+        )
+        for place, (chain, draw) in enumerate(zip(posterior["chain"].values, best, strict=True))
+    )
+
+
+def _fit_of_draw(draw: "xarray.Dataset", fit: EMFit) -> EMFit:
+    """The fit with the parameters of a draw."""
+
+    def read(name: str, *dims: str) -> FloatArray:
+        return np.asarray(draw[name].transpose(*dims, "component").values, dtype=np.float64)
+
+    weights = np.maximum(read("weight"), _SMALLEST_WEIGHT)
+    changed: dict[str, Any] = {
+        "coefficients": read("coefficient", "feature"),
+        "biases": read("bias"),
+        "weights": weights / weights.sum(),
+    }
+    if fit.dispersion is not None:
+        changed["dispersion"] = read("dispersion")
+    if fit.gate is not None:  # logits of a fit are relative to the last component
+        gate, level = read("gate", "gate_feature"), read("gate_bias")
+        changed |= {"gate": gate - gate[:, -1:], "gate_biases": level - level[-1]}
+    return replace(fit, **changed)

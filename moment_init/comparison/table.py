@@ -1,0 +1,337 @@
+"""How the figures of the table are written, and which of them are the best.
+
+How a comparison is printed, and shown in a notebook.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from html import escape
+from textwrap import fill
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from moment_init.comparison.landscape import COLUMNS
+from moment_init.comparison.scoring import ScoreDifference
+
+if TYPE_CHECKING:
+    from moment_init.comparison.result import Comparison
+
+_SCORES = ("elpd_loo", "elpd_held_out")
+
+
+def with_minus(text: str) -> str:
+    """Write a number with a minus sign in the place of a hyphen.
+
+    Parameters
+    ----------
+    text : str
+        The number as Python writes it.
+
+    Returns
+    -------
+    str
+        The same with a minus sign.
+    """
+    return text.replace("-", "−")  # noqa: RUF001
+
+
+def _decimals(count: int) -> Callable[[float], str]:
+    return lambda value: f"{value:,.{count}f}"
+
+
+def _percent(value: float) -> str:
+    percent = 100 * value
+    digits = 0 if percent == round(percent) or percent >= 10 else 1
+    return f"{percent:.{digits}f} %"
+
+
+def _three_digits(value: float) -> str:
+    if value == 0 or 1e-3 <= abs(value) < 100:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1e}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How one figure of the table is shown.
+
+    Parameters
+    ----------
+    label : str
+        Its name, short enough for the margin of a table.
+    write : callable
+        From a finite value to text.
+    better : {1, -1, 0}
+        Whether higher or lower values are better, or neither.
+    meaning : str
+        What it says.
+    """
+
+    label: str
+    write: Callable[[float], str]
+    better: int = 0
+    meaning: str = ""
+
+
+_SHOWN: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
+    ("log_likelihood", "log-likelihood", _decimals(2), 1),
+    ("share_at_best", "share at the best", _percent, 1),
+    ("n_starts", "starts or chains", _decimals(0), 0),
+    ("elpd_loo", "LOO score", _decimals(1), 1),
+    ("elpd_se", "  standard error", _decimals(1), 0),
+    ("p_loo", "  parameters in effect", _decimals(1), 0),
+    ("pareto_k_max", "  largest Pareto k", _decimals(2), 0),
+    ("pareto_k_bad", "  Pareto k too large", _percent, -1),
+    ("elpd_held_out", "held-out score", _decimals(1), 1),
+    ("elpd_held_out_se", "  standard error", _decimals(1), 0),
+    ("rhat_max", "largest R-hat", _decimals(3), -1),
+    ("ess_bulk_min", "smallest ESS", _decimals(0), 1),
+    ("ess_per_second", "  per second", _three_digits, 1),
+    ("divergences", "divergences", _decimals(0), -1),
+    ("error", "error of coefficients", _three_digits, -1),
+    ("error_angle", "largest angle (°)", _decimals(1), -1),
+    ("seconds", "seconds", _three_digits, -1),
+)
+
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {
+        column: Measure(label, write, better, COLUMNS.get(column, ""))
+        for column, label, write, better in _SHOWN
+    }
+)
+"""Figures of the table, in the order in which they are shown; indented what belongs to the one
+above."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRow:
+    """One figure of all methods as text.
+
+    Parameters
+    ----------
+    column : str
+        Column of the table.
+    measure : Measure
+        How it is shown.
+    cells : dict of str to str
+        Text by method; empty where the figure has no meaning.
+    best : frozenset of str
+        Methods that are marked; none if there is nothing to choose between them.
+    """
+
+    column: str
+    measure: Measure
+    cells: dict[str, str]
+    best: frozenset[str]
+
+
+def measure_rows(comparison: "Comparison") -> list[MeasureRow]:
+    """Write the table, a row a figure.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    list of MeasureRow
+        Figures that at least one method has.
+
+    Notes
+    -----
+    Marked are the best value and those that read the same; of scores those within 4 of the best,
+    and of leave-one-out scores those within two standard errors of the difference. Leave-one-out
+    scores that are not reliable are left out.
+    """
+    table = comparison.table
+    known = [column for column in MEASURES if column in table.columns]
+    others = [str(column) for column in table.columns if column not in MEASURES]
+    result = []
+    for column in [*known, *others]:
+        measure = MEASURES.get(column, Measure(column, _three_digits))
+        values = {str(name): float(value) for name, value in table[column].items()}
+        cells = {name: _cell(measure, value) for name, value in values.items()}
+        if any(cells.values()):
+            best = _best(comparison, column, measure, values, cells)
+            result.append(MeasureRow(column, measure, cells, best))
+    return result
+
+
+def _cell(measure: Measure, value: float) -> str:
+    if np.isnan(value):
+        return ""
+    return measure.write(value) if np.isfinite(value) else ("∞" if value > 0 else "-∞")
+
+
+def _best(
+    comparison: "Comparison",
+    column: str,
+    measure: Measure,
+    values: dict[str, float],
+    cells: dict[str, str],
+) -> frozenset[str]:
+    written = [name for name in values if cells[name]]
+    errors: dict[str, float] = {}
+    if column == "elpd_loo":
+        errors = _reliable_errors(comparison)
+        written = [name for name in written if name in errors]
+    if measure.better == 0 or len(written) < 2:
+        return frozenset()
+    first = max(written, key=lambda name: measure.better * values[name])
+    best = {name for name in written if cells[name] == cells[first]}
+    if column in _SCORES:
+        best |= {
+            name
+            for name in written
+            if not ScoreDifference(values[name] - values[first], errors.get(name, 0.0)).is_clear
+        }
+    return frozenset() if len(best) == len(written) else frozenset(best)
+
+
+def _reliable_errors(comparison: "Comparison") -> dict[str, float]:
+    """Standard errors of differences from the best score, of methods whose own is reliable."""
+    loo = comparison.loo[comparison.loo["is_reliable"].astype(bool)]
+    return {str(name): float(error) for name, error in loo["dse"].items()}
+
+
+LINE_WIDTH = 100
+"""Characters of a line of text."""
+
+_MARK = "*"
+_STAR = '<span role="img" aria-label="best" title="best">★</span>'
+
+
+def comparison_to_text(comparison: "Comparison") -> str:
+    """Print a comparison.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    str
+        The verdict, the table with a column a method, and warnings, in lines of 100 characters.
+    """
+    verdict = comparison.verdict
+    parts = [fill(verdict.headline, LINE_WIDTH)]
+    parts += [_item(reason) for reason in verdict.reasons]
+    rows = measure_rows(comparison)
+    for methods in _blocks([str(name) for name in comparison.table.index], rows):
+        parts += ["", *_text_table(methods, rows)]
+    parts += ["", f"{_MARK} best, or not worse than the best by more than noise"]
+    parts += [_item(f"Warning: {warning}") for warning in comparison.warnings]
+    return "\n".join(parts)
+
+
+def _item(text: str) -> str:
+    return fill(text, LINE_WIDTH, initial_indent="- ", subsequent_indent="  ")
+
+
+def _text_table(methods: list[str], rows: list[MeasureRow]) -> list[str]:
+    """Lines of a table with a column a method."""
+    margin = max((len(row.measure.label) for row in rows), default=0)
+    widths = {method: _width(method, rows) for method in methods}
+    heads = "".join(f"  {method:>{widths[method]}} " for method in methods)
+    lines = [f"{'':{margin}}{heads}".rstrip()]
+    for row in rows:
+        cells = "".join(
+            f"  {row.cells[method] or '-':>{widths[method]}}{_MARK if method in row.best else ' '}"
+            for method in methods
+        )
+        lines.append(f"{row.measure.label:{margin}}{cells}".rstrip())
+    return lines
+
+
+def _width(method: str, rows: list[MeasureRow]) -> int:
+    return max([len(method), *(len(row.cells[method]) for row in rows)])
+
+
+def _blocks(methods: list[str], rows: list[MeasureRow]) -> list[list[str]]:
+    """Divide the methods into tables that fit a line."""
+    margin = max((len(row.measure.label) for row in rows), default=0)
+    blocks: list[list[str]] = [[]]
+    used = margin
+    for method in methods:
+        width = _width(method, rows) + 3
+        if blocks[-1] and used + width > LINE_WIDTH:
+            blocks.append([])
+            used = margin
+        blocks[-1].append(method)
+        used += width
+    return blocks
+
+
+def comparison_to_html(comparison: "Comparison") -> str:
+    """Show a comparison in a notebook.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+
+    Returns
+    -------
+    str
+        The verdict, the table and the warnings.
+    """
+    verdict = comparison.verdict
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
+    notes = "".join(f"<li>{escape(warning)}</li>" for warning in comparison.warnings)
+    return (
+        f"<div><p><strong>{escape(verdict.headline)}</strong></p><ul>{reasons}</ul>"
+        f"{table_to_html(comparison)}"
+        f"<p>{_STAR} best, or not worse than the best by more than noise</p>"
+        f"{f'<p>Warnings</p><ul>{notes}</ul>' if notes else ''}</div>"
+    )
+
+
+def table_to_html(comparison: "Comparison", *, with_meanings: bool = False) -> str:
+    """Write the table, a column a method.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+    with_meanings : bool
+        Whether a last column says what each figure is.
+
+    Returns
+    -------
+    str
+        A table element.
+    """
+    methods = [str(name) for name in comparison.table.index]
+    heads = "".join(f'<th scope="col">{escape(method)}</th>' for method in methods)
+    if with_meanings:
+        heads += '<th scope="col" class="meaning">What it says</th>'
+    body = "".join(_html_row(row, methods, with_meanings) for row in measure_rows(comparison))
+    return (
+        f'<table class="figures"><thead><tr><td></td>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table>"
+    )
+
+
+def _html_row(row: MeasureRow, methods: list[str], with_meanings: bool) -> str:
+    label = row.measure.label
+    part = ' class="part"' if label.startswith(" ") else ""
+    cells = "".join(_html_cell(row.cells[name], name in row.best) for name in methods)
+    if with_meanings:
+        cells += f'<td class="meaning">{escape(_meaning(row))}</td>'
+    return f'<tr{part}><th scope="row">{escape(label.strip())}</th>{cells}</tr>'
+
+
+def _html_cell(text: str, is_best: bool) -> str:
+    shown = escape(with_minus(text)) or "–"  # noqa: RUF001
+    return f"<td><strong>{shown}</strong> {_STAR}</td>" if is_best else f"<td>{shown}</td>"
+
+
+def _meaning(row: MeasureRow) -> str:
+    meaning = row.measure.meaning
+    better = {1: "higher is better", -1: "lower is better", 0: ""}[row.measure.better]
+    parts = [part for part in (meaning, better) if part]
+    return "; ".join(parts)

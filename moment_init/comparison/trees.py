@@ -1,0 +1,273 @@
+"""Laplace draws of fits by EM as chains, their components in one order.
+
+Groups that the tree of every method has: data, replicated responses, membership.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.comparison.runs import ComparedRows, EMRun, best_run, typical_run
+from moment_init.em.result import EMFit
+from moment_init.em.start_values import DIMS, start_values_of
+from moment_init.posterior.alignment import align_components
+from moment_init.posterior.draws import PosteriorDraws, draw_responses
+from moment_init.posterior.membership import predict_membership
+
+if TYPE_CHECKING:
+    import xarray
+
+IndexArray = NDArray[np.intp]
+
+SCORED_DRAWS = 400
+"""Draws of a fit that is scored, at least. Pareto k is then fitted to a tail of 3 √400 = 60 draws,
+with a standard error of (1 + k) / √60, a fifth, and may be 1 - 1 / log10(400) = .62."""
+
+_FEWEST_DRAWS = 100
+"""Draws of a start that are kept at least: independent ones, so that R-hat knows the mean of a
+start to a tenth of its standard error."""
+
+_MATCHED = ("coefficient", "bias", "weight", "dispersion")
+"""Variables by which components are matched."""
+
+
+def laplace_tree(run: EMRun, rows: ComparedRows, draws: int) -> "xarray.DataTree":
+    """Laplace draws of a fit, with the log-likelihoods of the rows.
+
+    Parameters
+    ----------
+    run : EMRun
+        A run that led to a fit.
+    rows : ComparedRows
+        Rows that were fitted.
+    draws : int
+        Number of draws; the first ones are the same for any number.
+
+    Returns
+    -------
+    xarray.DataTree
+        One chain, labelled with the number of the start.
+    """
+    if run.fit is None:
+        raise ValueError(f"`run` must have led to a fit; got one that broke down: {run.message}")
+    fit = _with_unique_root(run.fit)
+    tree = fit.to_datatree(rows.X, rows.y, draws=draws, random_seed=run.seed, **rows.by_row)
+    for name, node in tree.children.items():
+        if "chain" in node.dims:
+            tree[name] = node.to_dataset().assign_coords(chain=[run.start])
+    return tree
+
+
+def _with_unique_root(fit: EMFit) -> EMFit:
+    """The fit with the triangular root of its covariance.
+
+    Other roots turn with the signs of eigenvectors, which rounding sets: with this one, fits that
+    ended at one optimum have the same draws from the same seed.
+    """
+    triangle = np.linalg.qr(fit.laplace.root.T, mode="r")
+    signs = np.where(np.diag(triangle) < 0.0, -1.0, 1.0)
+    root = triangle.T * signs
+    return replace(fit, laplace=replace(fit.laplace, root=root))
+
+
+def start_orders(fits: Sequence[EMFit], reference: EMFit) -> IndexArray:
+    """Order of the components of fits that brings them closest to a reference.
+
+    Parameters
+    ----------
+    fits : sequence of EMFit
+        The fits, at least one.
+    reference : EMFit
+        The fit that sets the order.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n_fits, n_components)
+        Which component comes first, second, and so on: one permutation a fit.
+    """
+    import xarray
+
+    values = [start_values_of(fit).variables() for fit in fits]
+    maxima = xarray.Dataset(
+        {
+            name: (("chain", "draw", *DIMS[name]), np.stack([own[name] for own in values])[:, None])
+            for name in _MATCHED
+            if name in values[0]
+        },
+        {"chain": np.arange(len(fits)), "draw": [0], "feature": list(reference.feature_names)},
+    )
+    aligned = align_components(xarray.DataTree.from_dict({"posterior": maxima}), reference)
+    permutation = aligned["moment_init"]["permutation"].transpose("chain", "draw", "component")
+    return np.asarray(permutation.values[:, 0], dtype=np.intp)
+
+
+def relabel(tree: "xarray.DataTree", order: IndexArray) -> "xarray.DataTree":
+    """Draws of a fit with its components in another order.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        The draws.
+    order : numpy.ndarray of int, shape (n_components,)
+        Which component comes first, second, and so on.
+
+    Returns
+    -------
+    xarray.DataTree
+        The tree with another ``posterior``.
+    """
+    posterior = tree["posterior"].to_dataset()
+    labels = posterior["component"].values
+    result = tree.copy()
+    result["posterior"] = posterior.isel(component=order).assign_coords(component=labels)
+    return result
+
+
+def random_tree(
+    runs: Sequence[EMRun], orders: IndexArray, rows: ComparedRows, draws: int
+) -> "xarray.DataTree":
+    """Laplace draws of several fits, a chain a start.
+
+    Parameters
+    ----------
+    runs : sequence of EMRun
+        Runs that converged, at least one.
+    orders : numpy.ndarray of int, shape (n_runs, n_components)
+        Orders of their components, one a start.
+    rows : ComparedRows
+        Rows that were fitted.
+    draws : int
+        Draws in all; a start has its share of them, 100 at least.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups ``posterior``, ``sample_stats``, ``log_likelihood``, ``observed_data`` and
+        ``moment_init``; chains have the numbers of the starts.
+    """
+    import xarray
+
+    kept = max(_FEWEST_DRAWS, draws // len(runs))
+    trees = [
+        relabel(laplace_tree(run, rows, kept), order)
+        for run, order in zip(runs, orders, strict=True)
+    ]
+    groups = {
+        name: xarray.concat(
+            [tree[name].to_dataset() for tree in trees], "chain", combine_attrs="drop_conflicts"
+        )
+        for name in ("posterior", "sample_stats", "log_likelihood")
+    }
+    groups["observed_data"] = trees[0]["observed_data"].to_dataset()
+    groups["moment_init"] = _own_group(runs, orders, trees[0])
+    return xarray.DataTree.from_dict(groups)
+
+
+def _own_group(
+    runs: Sequence[EMRun], orders: IndexArray, first: "xarray.DataTree"
+) -> "xarray.Dataset":
+    """What is known of every start, and which ones stand for all."""
+    import xarray
+
+    known = first["moment_init"].attrs
+    kept = ("family", "link", "inference_library", "inference_library_version")
+    return xarray.Dataset(
+        {
+            "log_likelihood": ("chain", [run.log_likelihood for run in runs]),
+            "seconds": ("chain", [run.seconds for run in runs]),
+            "permutation": (("chain", "component"), orders.astype(np.int64)),
+        },
+        {"chain": [run.start for run in runs], "component": np.arange(orders.shape[1])},
+        attrs={name: known[name] for name in kept}
+        | {"typical_chain": typical_run(runs).start, "best_chain": best_run(runs).start},
+    )
+
+
+_PREDICTIVE_DRAWS = 1000
+"""Draws from which responses are replicated, in all: the share of a value that one response in ten
+has is then known to a tenth of itself."""
+
+_FEWEST_PREDICTIVE_DRAWS = 100
+"""Draws of a chain that are used at least, so that one chain can be looked at by itself."""
+
+
+def complete_tree(
+    tree: "xarray.DataTree",
+    constant: "xarray.Dataset",
+    rows: ComparedRows,
+    rng: np.random.Generator,
+    *,
+    membership_of: "xarray.DataTree | None" = None,
+) -> "xarray.DataTree":
+    """Add the data, replicated responses and memberships; label rows by their place in the data.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Draws of a method. It is not changed.
+    constant : xarray.Dataset
+        Group ``constant_data`` as `moment_init.sample` makes it.
+    rows : ComparedRows
+        The rows that were fitted.
+    rng : numpy.random.Generator
+        Source of the replicated responses.
+    membership_of : xarray.DataTree, optional
+        Draws that say to which component rows belong, where those of `tree` are of several optima.
+
+    Returns
+    -------
+    xarray.DataTree
+        The tree with ``constant_data``, ``posterior_predictive`` (evenly spaced draws, 1000 in all
+        and at least 100 of a chain) and ``membership``, means over the draws.
+    """
+    import xarray
+
+    result = tree.copy()
+    result["constant_data"] = xarray.DataTree(constant)
+    result["posterior_predictive"] = xarray.DataTree(_replicated(tree, rows, rng))
+    source = tree if membership_of is None else membership_of
+    shares = predict_membership(
+        source,
+        rows.checked.X,
+        rows.checked.y,
+        offset=rows.checked.offset,
+        n_trials=rows.checked.n_trials,
+        gating=rows.gating,
+        groups=rows.checked.groups,
+        sample_weight=rows.checked.sample_weight,
+        average=True,
+    )
+    membership = shares.to_dataset(name="probability")
+    membership.attrs["chains"] = source["posterior"].to_dataset()["chain"].values.tolist()
+    result["membership"] = xarray.DataTree(membership)
+    return _with_row_numbers(result, rows)
+
+
+def _replicated(
+    tree: "xarray.DataTree", rows: ComparedRows, rng: np.random.Generator
+) -> "xarray.Dataset":
+    """Responses of every row, from some draws of every chain."""
+    import xarray
+
+    posterior = tree["posterior"].to_dataset()
+    n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    kept = min(n_draws, max(_FEWEST_PREDICTIVE_DRAWS, _PREDICTIVE_DRAWS // n_chains))
+    chosen = posterior.isel(draw=np.arange(kept) * n_draws // kept)
+    values = draw_responses(PosteriorDraws.of(chosen), rows.checked, rng, rows.gating)
+    return xarray.Dataset(
+        {"y": (("chain", "draw", "obs"), values.reshape(n_chains, kept, -1))},
+        {"chain": chosen["chain"], "draw": chosen["draw"], "obs": np.arange(rows.checked.n_obs)},
+        attrs=dict(tree["posterior"].attrs),
+    )
+
+
+def _with_row_numbers(tree: "xarray.DataTree", rows: ComparedRows) -> "xarray.DataTree":
+    """Rows labelled by their place in the user's data, which a split changes."""
+    for name, node in tree.children.items():
+        dataset = node.to_dataset()
+        if "obs" in dataset.dims:
+            tree[name] = dataset.assign_coords(obs=rows.numbers)
+    return tree

@@ -1,0 +1,1 @@
+"""Rows: checking, blocks, standardising, discrete columns, formulas, simulation."""

@@ -1,0 +1,570 @@
+"""Rows so large that their linear predictors are no numbers, refused by name.
+
+Groups of rows that share their component: labels of any kind, and the order they give.
+
+The data block that every entry point takes: checked once, here, and trusted afterwards.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.checks import FloatArray, as_real_array, is_elsewhere
+from moment_init.data.blocks import read_block, row_blocks, source_of
+from moment_init.families.base import Family
+from moment_init.families.registry import get_family
+from moment_init.row_sources.columns import take_rows
+
+_LARGEST_PREDICTOR = 1e280
+"""Leaves room below the largest double, 2e308, for the response, trials or dispersion by which a
+density multiplies a predictor."""
+
+
+def require_finite_predictors(values: FloatArray, slopes: FloatArray, argument: str) -> None:
+    r"""Raise for rows whose linear predictors would overflow.
+
+    The bound :math:`\sum_k \max_i |x_{ik}| \max_j |\beta_{kj}|` is looked at: infinite terms of
+    both signs would leave NaN.
+
+    Parameters
+    ----------
+    values : numpy.ndarray, shape (n_obs, n_columns)
+        Inputs or gating covariates.
+    slopes : numpy.ndarray, shape (n_columns, ...)
+        Their coefficients in all predictors.
+    argument : str
+        What the caller calls the values.
+
+    Raises
+    ------
+    ValueError
+        If the bound is above 1e280.
+    """
+    sizes = np.maximum(values.max(axis=0, initial=0.0), -values.min(axis=0, initial=0.0))
+    steepest = np.abs(slopes).reshape(len(slopes), -1).max(axis=1, initial=0.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is looked for
+        terms = sizes * steepest
+        if terms.sum() <= _LARGEST_PREDICTOR:
+            return
+    column = int(np.argmax(terms))
+    row = int(np.argmax(np.abs(values[:, column])))
+    raise ValueError(
+        f"`{argument}` must have rows whose linear predictors are below {_LARGEST_PREDICTOR:g}; "
+        f"got one of about {terms[column]:g} in row {row}. Check the units of that row, or drop it."
+    )
+
+
+def require_finite_offset(offset: FloatArray | None) -> None:
+    """Raise for offsets that would make linear predictors overflow.
+
+    Parameters
+    ----------
+    offset : numpy.ndarray or None
+        Known parts of the predictors; NaN where a response has none.
+
+    Raises
+    ------
+    ValueError
+        If one is beyond 1e280.
+    """
+    if offset is None:
+        return
+    sizes = np.abs(offset)
+    if not np.any(sizes > _LARGEST_PREDICTOR):
+        return
+    row = int(np.unravel_index(np.nanargmax(sizes), sizes.shape)[-1])
+    raise ValueError(
+        f"`offset` must be between {-_LARGEST_PREDICTOR:g} and {_LARGEST_PREDICTOR:g}; got "
+        f"{np.nanmax(sizes):g} in size in row {row}. Check its units: it is on the scale of the "
+        "linear predictor."
+    )
+
+
+IndexArray = NDArray[np.intp]
+
+
+def validate_groups(groups: Any, n_obs: int) -> NDArray[np.generic] | None:
+    """Check the labels of groups.
+
+    Parameters
+    ----------
+    groups : array-like, shape (n_obs,), optional
+        Any hashable values, one per row.
+    n_obs : int
+        Number of rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,), or None
+        The labels; None where none were given.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or missing labels.
+    """
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    if labels.shape != (n_obs,):
+        raise ValueError(
+            f"`groups` must have shape ({n_obs},), one label per row of `X`; got {labels.shape}."
+        )
+    from pandas import isna  # knows every kind of missing label; imported where there are groups
+
+    missing = np.asarray(isna(labels))
+    if np.any(missing):
+        raise ValueError(
+            f"`groups` must not be missing; got {labels[int(np.argmax(missing))]} in row "
+            f"{int(np.argmax(missing))}. Give every row a group."
+        )
+    return labels
+
+
+def group_codes(groups: NDArray[np.generic] | None) -> IndexArray | None:
+    """Number the groups in the order of their first rows.
+
+    Parameters
+    ----------
+    groups : numpy.ndarray, shape (n_obs,), or None
+        Checked labels.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n_obs,), or None
+        Number of each row's group. None without groups.
+    """
+    if groups is None:
+        return None
+    from pandas import factorize  # labels of any kind; imported where there are groups only
+
+    return np.asarray(factorize(groups)[0], dtype=np.intp)
+
+
+def group_order(
+    groups: NDArray[np.generic] | None,
+) -> tuple[IndexArray | None, IndexArray | None]:
+    """Put the rows of each group together, groups in the order of their first rows.
+
+    Parameters
+    ----------
+    groups : numpy.ndarray, shape (n_obs,), or None
+        Checked labels.
+
+    Returns
+    -------
+    order : numpy.ndarray of int, shape (n_obs,), or None
+        Which row stands where; rows of a group keep their order. None without groups.
+    starts : numpy.ndarray of int, shape (n_groups,), or None
+        Where each group begins in that order.
+    """
+    codes = group_codes(groups)
+    if codes is None:
+        return None, None
+    order = np.argsort(codes, kind="stable")
+    return order, np.flatnonzero(np.diff(codes[order], prepend=-1))
+
+
+def require_constant_in_groups(
+    values: FloatArray, names: tuple[str, ...], groups: NDArray[np.generic] | None
+) -> None:
+    """Raise for gating covariates that vary within a group.
+
+    Parameters
+    ----------
+    values : numpy.ndarray, shape (n_obs, n_gate)
+        The covariates.
+    names : tuple of str
+        Their names.
+    groups : numpy.ndarray, shape (n_obs,), or None
+        Checked labels; nothing is asked for without them.
+
+    Raises
+    ------
+    ValueError
+        For the first covariate that varies.
+    """
+    order, starts = group_order(groups)
+    if order is None or starts is None:
+        return
+    ordered = values[order]
+    sizes = np.diff(np.append(starts, len(ordered)))
+    varies = np.any(ordered != np.repeat(ordered[starts], sizes, axis=0), axis=0)
+    if varies.any():
+        name = names[int(np.argmax(varies))]
+        raise ValueError(
+            "`gating` must not vary within a group, as all rows of a group share their component; "
+            f"got column {name!r} that does. Use its mean by group."
+        )
+
+
+RESPONSE_RANGES = (1e-75, 1e75)
+"""Variances, and products of two of them, are then in the range of doubles."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegressionData:
+    """Checked rows of a regression.
+
+    Parameters
+    ----------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        Inputs as the caller stores them; read by blocks as double precision.
+    y : numpy.ndarray, shape (n_obs,)
+        Response.
+    family : Family
+        Family of the response, with its link.
+    feature_names : tuple of str
+        Names of the columns of X.
+    offset : numpy.ndarray, shape (n_obs,), or None
+        Known part of the linear predictor.
+    n_trials : numpy.ndarray, shape (n_obs,), or None
+        Trials behind each binomial response.
+    sample_weight : numpy.ndarray, shape (n_obs,)
+        Weight of each row; ones where none was given.
+    groups : numpy.ndarray, shape (n_obs,), or None
+        Rows with one value share their component.
+    """
+
+    X: NDArray[np.generic]
+    y: FloatArray
+    family: Family
+    feature_names: tuple[str, ...]
+    offset: FloatArray | None
+    n_trials: FloatArray | None
+    sample_weight: FloatArray
+    groups: NDArray[np.generic] | None
+
+    @property
+    def n_obs(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.X.shape[1])
+
+    def take(self, index: NDArray[np.intp] | slice) -> "RegressionData":
+        """Select rows.
+
+        Parameters
+        ----------
+        index : numpy.ndarray of int, or slice
+            The rows to take.
+
+        Returns
+        -------
+        RegressionData
+            Those rows; views where `index` is a slice.
+        """
+        names = ("X", "y", "offset", "n_trials", "sample_weight", "groups")
+        taken = take_rows([getattr(self, name) for name in names], index)
+        return replace(self, **dict(zip(names, taken, strict=True)))
+
+    def counted(self) -> "RegressionData":
+        """Leave out the rows of weight zero; the same object if there are none.
+
+        Returns
+        -------
+        RegressionData
+            The rows that count.
+        """
+        if source_of(self.X) is not None:
+            from moment_init.row_sources.checking import counted_rows
+
+            return counted_rows(self)
+        rows = np.flatnonzero(self.sample_weight)
+        return self if len(rows) == self.n_obs else self.take(rows)
+
+
+def validate_data(
+    X: Any,
+    y: Any,
+    *,
+    family: str | Family,
+    link: str | None = None,
+    offset: Any = None,
+    n_trials: Any = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+) -> RegressionData:
+    """Check the data block and convert what must be converted.
+
+    Parameters
+    ----------
+    X : array-like, DataFrame or Dask collection, shape (n_obs, n_features)
+        Inputs.
+    y : array-like or Dask collection, shape (n_obs,)
+        Response.
+    family : str or Family
+        Family of the response.
+    link : str, optional
+        Link; the family's own by default.
+    offset, n_trials, sample_weight, groups : array-like or Dask collection, optional
+        See `RegressionData`.
+
+    Returns
+    -------
+    RegressionData
+        The checked rows.
+
+    Raises
+    ------
+    TypeError
+        For data that are not real numbers.
+    ValueError
+        For wrong shapes, missing or infinite values, and responses outside the family's range.
+    """
+    resolved = get_family(family, link)
+    if is_elsewhere(X, y, offset, n_trials, sample_weight, groups):
+        from moment_init.row_sources.checking import validate_blocks
+
+        return validate_blocks(X, y, resolved, offset, n_trials, sample_weight, groups)
+    features, names = validate_features(X)
+    n_obs = features.shape[0]
+    response = validate_row_vector(y, "y", n_obs)
+    trials = validate_n_trials(n_trials, resolved, n_obs)
+    resolved.validate_response(response, trials)
+    weights = validate_sample_weight(sample_weight, n_obs)
+    _require_variation(response, trials, weights > 0.0)
+    return RegressionData(
+        X=features,
+        y=response,
+        family=resolved,
+        feature_names=names,
+        offset=None if offset is None else validate_row_vector(offset, "offset", n_obs),
+        n_trials=trials,
+        sample_weight=weights,
+        groups=validate_groups(groups, n_obs),
+    )
+
+
+def validate_features(
+    X: Any, *, name: str = "X", min_obs: int = 2
+) -> tuple[NDArray[np.generic], tuple[str, ...]]:
+    """Check a matrix of inputs.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features)
+        Inputs.
+    name : str
+        What the caller calls the argument, for the messages.
+    min_obs : int
+        Smallest number of rows that is accepted.
+
+    Returns
+    -------
+    features : numpy.ndarray, shape (n_obs, n_features)
+        The inputs, not copied where they are numeric already.
+    names : tuple of str
+        Names of the columns: a DataFrame's own, else x0, x1, ...
+
+    Raises
+    ------
+    TypeError
+        For sparse, complex or non-numeric inputs.
+    ValueError
+        For a wrong shape, missing or infinite values, or duplicate column names.
+    """
+    if hasattr(X, "toarray") or hasattr(X, "sparse"):
+        raise TypeError(f"`{name}` must be dense; got {type(X).__name__}. Pass `{name}.toarray()`.")
+    names = _column_names(X, name)
+    features = as_real_array(X, name)
+    if features.ndim != 2:
+        raise ValueError(
+            f"`{name}` must be two-dimensional, (n_obs, n_features); got shape {features.shape}. "
+            f"Use `{name}.reshape(-1, 1)` for a single column."
+        )
+    n_obs, n_features = features.shape
+    if n_features == 0 or n_obs < min_obs:
+        raise ValueError(
+            f"`{name}` must have at least {min_obs} rows and 1 column; got shape {features.shape}."
+        )
+    resolved = names or tuple(f"x{index}" for index in range(n_features))
+    _require_finite_rows(features, name, resolved)
+    return features, resolved
+
+
+def validate_row_vector(values: Any, name: str, n_obs: int) -> FloatArray:
+    """Check an argument that has one finite real number per row.
+
+    Parameters
+    ----------
+    values : array-like, shape (n_obs,)
+        The argument.
+    name : str
+        Its name, for the messages.
+    n_obs : int
+        Number of rows it must have.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,)
+        The values in double precision.
+
+    Raises
+    ------
+    TypeError
+        For values that are not real numbers.
+    ValueError
+        For a wrong shape, missing or infinite values.
+    """
+    array = as_real_array(values, name)
+    if array.shape != (n_obs,):
+        raise ValueError(
+            f"`{name}` must have shape ({n_obs},), one value per row of `X`; got {array.shape}. "
+            + (
+                f"Pass a one-dimensional array such as `{name}.ravel()` of the same length as `X`."
+                if array.size == n_obs
+                else "Pass a one-dimensional array of the same length as `X`."
+            )
+        )
+    result = array.astype(np.float64, copy=False)
+    finite = np.isfinite(result)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise ValueError(
+            f"`{name}` must be finite; got {result[row]} in row {row} "
+            f"({int((~finite).sum())} such rows). Drop or impute them."
+        )
+    return result
+
+
+def _column_names(X: Any, name: str) -> tuple[str, ...]:
+    """Names of a DataFrame's columns; empty for anything else."""
+    names = tuple(str(column) for column in getattr(X, "columns", ()))
+    repeated = sorted({column for column in names if names.count(column) > 1})
+    if repeated:
+        raise ValueError(
+            f"`{name}` must have distinct column names; got {repeated} more than once. "
+            "Rename or drop the duplicates."
+        )
+    return names
+
+
+def _require_finite_rows(
+    features: NDArray[np.generic], name: str, feature_names: Sequence[str]
+) -> None:
+    """Raise for the first value that is missing or infinite."""
+    if features.dtype.kind != "f":
+        return
+    for rows in row_blocks(*features.shape):
+        finite = np.isfinite(read_block(features, rows))
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise ValueError(
+                f"`{name}` must be finite; got {features[rows][row, column]} in row "
+                f"{rows.start + row}, column {feature_names[column]!r}. Drop or impute such rows."
+            )
+
+
+def _require_variation(
+    response: FloatArray, trials: FloatArray | None, counted: NDArray[np.bool_]
+) -> None:
+    """Raise for a response that is the same in all rows that count."""
+    values = response[counted] if trials is None else response[counted] / trials[counted]
+    if np.all(values == values[0]):
+        raise ValueError(
+            f"`y` must vary; got {values[0]:g} in all {len(values)} rows with a positive weight, "
+            "which says nothing about any component. Check the column that was passed."
+        )
+    require_response_range(float(values.min()), float(values.max()))
+
+
+def require_response_range(smallest: float, largest: float) -> None:
+    """Raise for a response in units whose squares are no numbers.
+
+    Parameters
+    ----------
+    smallest, largest : float
+        Extremes of the response.
+
+    Raises
+    ------
+    ValueError
+        If half their difference is outside of `RESPONSE_RANGES`.
+    """
+    low, high = RESPONSE_RANGES
+    if not low < largest / 2.0 - smallest / 2.0 < high:  # halves, whose difference is a number
+        raise ValueError(
+            f"`y` must vary by more than {low:g} and less than {high:g}, whose squares are "
+            f"numbers; got values from {smallest:g} to {largest:g}. Change its units."
+        )
+
+
+def validate_n_trials(n_trials: Any, family: Family, n_obs: int) -> FloatArray | None:
+    """Check the trials behind binomial responses.
+
+    Parameters
+    ----------
+    n_trials : int or array-like, shape (n_obs,), optional
+        The trials; one number stands for all rows.
+    family : Family
+        The response family.
+    n_obs : int
+        Number of rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,), or None
+        The trials in double precision; None where none were given.
+
+    Raises
+    ------
+    ValueError
+        For a family without trials, a wrong shape, or trials that are no whole numbers above zero.
+    """
+    if n_trials is None:
+        return None
+    if not family.has_trials:
+        raise ValueError(
+            f"`n_trials` must be None for family {family.name!r}; it is for 'binomial'. "
+            "Drop it or choose that family."
+        )
+    trials = np.full(n_obs, n_trials) if np.ndim(n_trials) == 0 else n_trials
+    checked = validate_row_vector(trials, "n_trials", n_obs)
+    wrong = (checked < 1) | (checked != np.round(checked))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"`n_trials` must be whole numbers of at least 1; got {checked[row]:g} in row {row}. "
+            "Drop rows without trials."
+        )
+    return checked
+
+
+def validate_sample_weight(sample_weight: Any, n_obs: int) -> FloatArray:
+    """Check the weights of the rows.
+
+    Parameters
+    ----------
+    sample_weight : array-like, shape (n_obs,), optional
+        The weights; ones by default.
+    n_obs : int
+        Number of rows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_obs,)
+        The weights in double precision.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape, negative, missing or infinite weights, or none above zero.
+    """
+    if sample_weight is None:
+        return np.ones(n_obs)
+    weights = validate_row_vector(sample_weight, "sample_weight", n_obs)
+    if weights.min() < 0.0 or weights.sum() <= 0.0:
+        row = int(np.argmin(weights))
+        raise ValueError(
+            "`sample_weight` must be non-negative and not all zero; "
+            f"got {weights[row]:g} in row {row}. Drop rows instead of weighting them negatively."
+        )
+    return weights

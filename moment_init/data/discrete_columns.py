@@ -1,0 +1,279 @@
+r"""Rows with discrete columns: moments from the continuous ones, given the others.
+
+A discrete column has no density and so no score. But with x = (c, q), c continuous and q discrete,
+Theorem 9 of the paper holds given q: :math:`E[T(y)\, S_m(c \mid q)]` has the blocks of the
+directions that belong to c as its components. c is taken to depend on q through its mean, which is
+linear in q: :math:`c = a + M'q + e`, and the scores are those of e. A mixture in e is one in x,
+
+.. math:: \langle \beta, e \rangle = \langle \beta, c \rangle - \langle M \beta, q \rangle
+    - \langle \beta, a \rangle,
+
+from which the likelihood of all columns goes on.
+
+What kind of values a column has: a density, or values that recur and so no score.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.checks import FloatArray
+from moment_init.data.blocks import read_block, sum_over_blocks
+from moment_init.data.checking import RegressionData
+from moment_init.data.standardising import Coordinates
+from moment_init.likelihood.parameters import MixtureParameters
+
+BoolArray = NDArray[np.bool_]
+
+MIN_DISTINCT_VALUES = 10
+"""A column with no more values is discrete."""
+
+SAMPLED_ROWS = 1000
+"""Rows on which distinct values are counted."""
+
+
+def find_discrete_columns(X: NDArray[np.generic]) -> BoolArray:
+    """Columns without a density: binary, one-hot, or of few whole values.
+
+    Parameters
+    ----------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        The inputs.
+
+    Returns
+    -------
+    numpy.ndarray of bool, shape (n_features,)
+        Which columns take no more than ten values in a sample of the rows.
+    """
+    sample = np.asarray(X[:: max(1, len(X) // SAMPLED_ROWS)])
+    limit = min(MIN_DISTINCT_VALUES, len(sample) // 2)
+    return np.array([len(np.unique(column)) <= limit for column in sample.T])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContinuousBlock:
+    """The continuous columns without what the discrete ones say of them.
+
+    Parameters
+    ----------
+    data : RegressionData
+        The rows, with the residuals e of the continuous columns as inputs.
+    is_discrete : numpy.ndarray of bool, shape (n_features,)
+        Which columns of all are discrete.
+    intercept : numpy.ndarray, shape (n_continuous,)
+        The a above.
+    slopes : numpy.ndarray, shape (n_discrete, n_continuous)
+        The M above.
+    """
+
+    data: RegressionData
+    is_discrete: BoolArray
+    intercept: FloatArray
+    slopes: FloatArray
+
+    def residuals(self, X: FloatArray) -> FloatArray:
+        """Residuals of the continuous columns of other rows.
+
+        Parameters
+        ----------
+        X : numpy.ndarray, shape (n_rows, n_features)
+            The rows.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_rows, n_continuous)
+            The residuals.
+        """
+        return _residuals(X, self.is_discrete, self.intercept, self.slopes)
+
+    def lift(
+        self, parameters: MixtureParameters, own: Coordinates, full: Coordinates
+    ) -> MixtureParameters:
+        """A mixture in the block as one in all columns.
+
+        Parameters
+        ----------
+        parameters : MixtureParameters
+            In standardised coordinates of the block.
+        own, full : Coordinates
+            Coordinates of the block and of all columns.
+
+        Returns
+        -------
+        MixtureParameters
+            In standardised coordinates of all columns.
+        """
+        slopes, biases = own.coefficients_to_user(parameters.coefficients, parameters.biases)
+        shifted = biases - self.intercept @ slopes
+        coefficients, biases = full.coefficients_to_standardised(self._place(slopes), shifted)
+        return replace(parameters, coefficients=coefficients, biases=biases)
+
+    def linear_map(self, own: Coordinates, full: Coordinates) -> FloatArray:
+        """What `lift` does to coefficients.
+
+        Parameters
+        ----------
+        own, full : Coordinates
+            Coordinates of the block and of all columns.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_features, n_continuous)
+            The map from the block's standardised coordinates to those of all columns.
+        """
+        n_continuous = len(self.intercept)
+        in_units, _ = own.coefficients_to_user(np.eye(n_continuous), np.zeros(n_continuous))
+        lifted, _ = full.coefficients_to_standardised(self._place(in_units), np.zeros(n_continuous))
+        return lifted
+
+    def span(self, subspace: FloatArray, own: Coordinates, full: Coordinates) -> FloatArray:
+        """Span of directions in the block together with all discrete columns.
+
+        Parameters
+        ----------
+        subspace : numpy.ndarray, shape (n_continuous, k)
+            Basis in the block's standardised coordinates.
+        own, full : Coordinates
+            Coordinates of the block and of all columns.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_features, k + n_discrete)
+            Orthonormal basis in standardised coordinates of all columns.
+        """
+        axes = full.factor.T[:, self.is_discrete]
+        columns = np.concatenate([self.linear_map(own, full) @ subspace, axes], axis=1)
+        return np.asarray(np.linalg.qr(columns)[0])
+
+    def _place(self, slopes: FloatArray) -> FloatArray:
+        """Coefficients of all columns, (n_features, r), from those of the residuals."""
+        placed = np.empty((len(self.is_discrete), slopes.shape[1]))
+        placed[~self.is_discrete] = slopes
+        placed[self.is_discrete] = -self.slopes @ slopes
+        return placed
+
+
+def split_continuous(data: RegressionData, is_discrete: BoolArray) -> ContinuousBlock:
+    """Regress the continuous columns on the discrete ones and keep the residuals.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    is_discrete : numpy.ndarray of bool, shape (n_features,)
+        Which columns are discrete; not all of them.
+
+    Returns
+    -------
+    ContinuousBlock
+        The residuals, with the way back.
+    """
+    centre = np.asarray(read_block(data.X, slice(0, 1000)).mean(axis=0))  # against cancellation
+
+    def sums(block: slice) -> tuple[FloatArray, ...]:
+        x = read_block(data.X, block) - centre
+        design = np.column_stack([np.ones(len(x)), x[:, is_discrete]])
+        weighted = (design * data.sample_weight[block, None]).T
+        return np.dot(weighted, design), np.dot(weighted, x[:, ~is_discrete])
+
+    gram, cross = sum_over_blocks(sums, data.n_obs, 2 * data.n_features)
+    fitted = np.linalg.lstsq(gram, cross, rcond=None)[0]
+    slopes = fitted[1:]
+    intercept = fitted[0] + centre[~is_discrete] - centre[is_discrete] @ slopes
+    residuals = _residuals(read_block(data.X, slice(None)), is_discrete, intercept, slopes)
+    names = tuple(
+        name for name, other in zip(data.feature_names, is_discrete, strict=True) if not other
+    )
+    block_data = replace(data, X=residuals, feature_names=names)
+    return ContinuousBlock(block_data, is_discrete, intercept, slopes)
+
+
+def _residuals(
+    X: FloatArray, is_discrete: BoolArray, intercept: FloatArray, slopes: FloatArray
+) -> FloatArray:
+    return np.asarray(X[:, ~is_discrete] - intercept - X[:, is_discrete] @ slopes)
+
+
+LARGEST_ATOM = 0.1
+"""Share of the rows that one value may hold in a column with a density. Whole numbers of standard
+deviation s hold .4 / s at their mode: from s = 4 on, rounding adds .5 % to a variance and nothing
+else that moments can see."""
+
+FEWEST_EQUAL = 5
+"""Equal values among few rows that are no accident of rounding."""
+
+FEWEST_EXPECTED = 5.0
+"""Rows in which two indicators would both be one by chance, if they never are: one in a hundred."""
+
+
+def describe_discrete_columns(X: NDArray[np.generic]) -> tuple[str, ...]:
+    """Say of each column why it has no density.
+
+    Parameters
+    ----------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        The inputs.
+
+    Returns
+    -------
+    tuple of str
+        Of each column what it is in words: binary, one-hot, whole numbers, few values, a value that
+        holds many rows. Empty for a column with a density.
+
+    Notes
+    -----
+    Some thousand rows are looked at. Whole numbers of many values, none of which holds a tenth of
+    the rows, have a density for all that moments can see.
+    """
+    sample = np.asarray(X[:: max(1, len(X) // SAMPLED_ROWS)], dtype=np.float64)
+    is_few = find_discrete_columns(sample)
+    kinds = [_describe(*pair) for pair in zip(sample.T, is_few, strict=True)]
+    for column in _one_hot_columns(sample, [each == "binary" for each in kinds]):
+        kinds[column] = "one-hot"
+    return tuple(kinds)
+
+
+def name_discrete(names: Sequence[str], kinds: Sequence[str]) -> str:
+    """List discrete columns with what they are.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of all columns.
+    kinds : sequence of str
+        What `describe_discrete_columns` says of each.
+
+    Returns
+    -------
+    str
+        As in "female (binary), children (whole numbers, 5 values)"; empty if there are none.
+    """
+    return ", ".join(f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True) if kind)
+
+
+def _describe(column: FloatArray, is_few: bool) -> str:
+    values, counts = np.unique(column, return_counts=True)
+    is_whole = bool(np.all(values == np.round(values)))
+    if is_few and len(values) <= 2:
+        return "binary"
+    if is_few:
+        return f"whole numbers, {len(values)} values" if is_whole else f"{len(values)} values"
+    most = int(counts.max())
+    if most <= max(LARGEST_ATOM * len(column), FEWEST_EQUAL):
+        return ""
+    where = f"{most / len(column):.0%} of them {values[counts.argmax()]:g}"
+    return f"whole numbers, {where}" if is_whole else f"values that recur, {where}"
+
+
+def _one_hot_columns(sample: FloatArray, is_binary: Sequence[bool]) -> list[int]:
+    """Indicators of one factor: never one in the same row, though by chance some would be."""
+    columns = [j for j, kept in enumerate(is_binary) if kept and sample[:, j].min() == 0.0]
+    ones = sample[:, columns] / sample[:, columns].max(axis=0, initial=1.0)
+    together, totals = ones.T @ ones, ones.sum(axis=0)
+    expected = np.outer(totals, totals) / len(sample)
+    is_exclusive = (together == 0.0) & (expected > FEWEST_EXPECTED)
+    return [
+        column for column, found in zip(columns, is_exclusive.any(axis=1), strict=True) if found
+    ]

@@ -1,0 +1,597 @@
+"""The names in a formula: columns of a DataFrame, and what the caller's scope has for the rest.
+
+What formulaic does for a formula: its parts, and the columns that they stand for.
+"""
+
+import ast
+import builtins
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from moment_init.checks import changed_filters, is_elsewhere
+
+if TYPE_CHECKING:
+    import pandas
+
+_QUOTED = re.compile(r"`([^`]+)`")
+"""A column whose name is not an identifier, as formulas write it."""
+
+_NUMPY_TYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "f": np.float64}
+"""What a column of an extension type becomes, by the kind of its dtype: formulaic's transforms are
+written for NumPy's own."""
+
+_LISTED = 12
+"""Names that a message lists before it says how many more there are."""
+
+
+class Scope(dict[str, Any]):
+    """Functions and constants of the caller that a formula names.
+
+    It is a dict that can be pickled with modules among its values, which are imported again.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Modules by name, the rest as it is."""
+        modules = {name: it.__name__ for name, it in self.items() if isinstance(it, ModuleType)}
+        return _restore_scope, ({n: it for n, it in self.items() if n not in modules}, modules)
+
+
+def _restore_scope(values: dict[str, Any], modules: dict[str, str]) -> Scope:
+    return Scope(values | {name: import_module(module) for name, module in modules.items()})
+
+
+def is_frame(data: Any) -> bool:
+    """Tell a DataFrame of pandas from anything else, without an import of pandas.
+
+    Parameters
+    ----------
+    data : object
+        Anything.
+
+    Returns
+    -------
+    bool
+        Whether it is one.
+    """
+    return any(
+        cls.__name__ == "DataFrame" and cls.__module__.split(".")[0] == "pandas"
+        for cls in type(data).__mro__
+    )
+
+
+def require_frame(data: Any, argument: str) -> None:
+    """Raise for anything but a DataFrame of pandas.
+
+    Parameters
+    ----------
+    data : object
+        What was given.
+    argument : str
+        What the caller calls it.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if is_elsewhere(data):
+        raise TypeError(
+            f"`{argument}` must be a pandas.DataFrame for a formula, whose transforms and levels "
+            "need all rows; got a Dask collection. Select or encode its columns and pass them as X "
+            "and y, or pass `.compute()` of it."
+        )
+    if not is_frame(data):
+        raise TypeError(
+            f"`{argument}` must be a pandas.DataFrame with the columns that the formula names; got "
+            f"{type(data).__name__}. Pass the formula and the DataFrame in the places of X and y."
+        )
+
+
+def names_in(formula: Iterable[Any]) -> tuple[set[str], set[str]]:
+    """Names in the terms of a formula.
+
+    Parameters
+    ----------
+    formula : iterable of formulaic.parser.types.Term
+        The terms.
+
+    Returns
+    -------
+    variables : set of str
+        Names that stand alone, and quoted ones: they can only be columns.
+    inner : set of str
+        Names inside expressions: columns, functions or constants.
+    """
+    variables: set[str] = set()
+    inner: set[str] = set()
+    for factor in {factor for term in formula for factor in term.factors}:
+        kind = factor.eval_method.value
+        if kind == "lookup":
+            variables.add(factor.expr)
+        elif kind == "python":
+            variables |= set(_QUOTED.findall(factor.expr))
+            inner |= _python_names(_QUOTED.sub("None", factor.expr))
+    return variables, inner
+
+
+def _python_names(expression: str) -> set[str]:
+    """Names that an expression reads and does not bind itself."""
+    nodes = list(ast.walk(ast.parse(expression, mode="eval")))
+    bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    bound |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return {node.id for node in names} - bound
+
+
+def resolve_names(
+    formula: Iterable[Any],
+    data: "pandas.DataFrame",
+    scope: Mapping[str, Any],
+    transforms: Mapping[str, Any],
+) -> tuple[tuple[str, ...], Scope]:
+    """Find every name of a formula: among the columns, the transforms, then the caller's names.
+
+    Parameters
+    ----------
+    formula : iterable of formulaic.parser.types.Term
+        The terms.
+    data : pandas.DataFrame
+        The data.
+    scope : mapping of str to object
+        What the caller has.
+    transforms : mapping of str to object
+        What formulas have without a caller.
+
+    Returns
+    -------
+    columns : tuple of str
+        Columns that the formula uses, in the order of the data.
+    used : Scope
+        What it uses of the caller's scope.
+
+    Raises
+    ------
+    ValueError
+        For names that are nowhere, and rows that are not in the data.
+    """
+    variables, inner = names_in(formula)
+    available = set(data.columns)
+    rest = inner - available
+    # Formulas' own names come first: a `scale` of the caller's would not remember its scale.
+    used = Scope({name: scope[name] for name in sorted(rest - set(transforms)) if name in scope})
+    known = set(used) | set(transforms) | set(vars(builtins))
+    missing = sorted((variables - available) | (rest - known))
+    if missing:
+        raise ValueError(_missing_message(missing, list(map(str, data.columns))))
+    for name, value in used.items():
+        if isinstance(value, Sized) and not isinstance(value, str) and len(value) == len(data):
+            raise ValueError(
+                f"`y`, the DataFrame of a formula, must have the columns that it names; got "
+                f"{name!r} from outside, with a value a row, which new rows would not have. Add it "
+                "as a column."
+            )
+    return tuple(name for name in data.columns if name in variables | inner), used
+
+
+def _missing_message(missing: list[str], columns: list[str]) -> str:
+    near = [match for name in missing for match in get_close_matches(name, columns, n=1)]
+    remedy = f"Did you mean {', '.join(map(repr, near))}?" if near else "Rename or add them."
+    more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
+    return (
+        "`y`, the DataFrame of a formula, must have the columns that it names; missing are "
+        f"{', '.join(map(repr, missing))}, there are {', '.join(columns[:_LISTED])}{more}. {remedy}"
+    )
+
+
+def select_columns(
+    data: "pandas.DataFrame", columns: Iterable[str], argument: str
+) -> "pandas.DataFrame":
+    """Take the columns of a formula, of plain types and without missing values.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+        The data.
+    columns : iterable of str
+        Names of the columns.
+    argument : str
+        What the caller calls the data, for the messages.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The columns, rows numbered from zero.
+
+    Raises
+    ------
+    ValueError
+        For columns that are not there or there twice, and missing values, which are counted.
+    """
+    names = list(dict.fromkeys(columns))
+    missing = [name for name in names if name not in data.columns]
+    if missing:
+        raise ValueError(
+            f"`{argument}` must have the columns that the formula names; missing are "
+            f"{', '.join(map(repr, missing))}. Add them, or pass encoded rows as an array."
+        )
+    chosen = data[names].reset_index(drop=True)
+    if chosen.shape[1] != len(names):
+        raise ValueError(
+            f"`{argument}` must have distinct column names; got some of {names} more than once. "
+            "Rename or drop the duplicates."
+        )
+    _require_complete(chosen, argument)
+    return chosen.assign(**{name: _plain(chosen[name]) for name in names})
+
+
+def _require_complete(frame: "pandas.DataFrame", argument: str) -> None:
+    """Rows are never dropped silently: count what is missing, by column."""
+    missing = frame.isna()
+    counts = {name: int(count) for name, count in missing.sum().items() if count}
+    if counts:
+        n_rows = int(missing.any(axis=1).sum())
+        listed = ", ".join(f"{name} ({count})" for name, count in counts.items())
+        raise ValueError(
+            f"`{argument}` must have no missing values in the columns of the formula; got them in "
+            f"{n_rows} of {len(frame)} rows: {listed}. Impute them, or pass "
+            f"`{argument}.dropna(subset={list(counts)})`."
+        )
+
+
+def _plain(column: "pandas.Series[Any]") -> "pandas.Series[Any]":
+    """A column of an extension type as one of NumPy's; categories stay, if rows have them."""
+    import pandas
+
+    dtype = column.dtype
+    if isinstance(dtype, pandas.CategoricalDtype):
+        return column.cat.remove_unused_categories()  # they would be columns of zeros
+    if isinstance(dtype, np.dtype):
+        return column
+    kind = getattr(dtype, "kind", "O")
+    return column.astype(_NUMPY_TYPES.get(kind, object))
+
+
+_EXAMPLE = "'y ~ a + b | g'"
+
+_STYLING = re.compile(r"\x1b\[[0-9;]*m")
+"""Colours that formulaic puts into messages."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FormulaPart:
+    """One part of a formula, fitted: levels, knots, centres and scales are those of its data.
+
+    Parameters
+    ----------
+    spec : formulaic.ModelSpec
+        The terms, their columns and the state of their transforms.
+    variables : tuple of str
+        Columns of the data that they use.
+    """
+
+    spec: Any
+    variables: tuple[str, ...]
+
+    @property
+    def columns_by_term(self) -> dict[str, tuple[str, ...]]:
+        """Names of the columns of each term but the intercept."""
+        return {
+            str(row.term): tuple(map(str, row.columns))
+            for row in self.spec.structure
+            if not _is_intercept(row.term)
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns but the intercept."""
+        return tuple(name for columns in self.columns_by_term.values() for name in columns)
+
+    @property
+    def levels(self) -> dict[str, tuple[Any, ...]]:
+        """Levels of categorical factors."""
+        states = {str(factor): state for factor, (_, state) in self.spec.encoder_state.items()}
+        return {
+            factor: tuple(state["categories"])
+            for factor, state in states.items()
+            if "categories" in state
+        }
+
+    def encode(
+        self, data: "pandas.DataFrame", scope: Mapping[str, Any], argument: str
+    ) -> "pandas.DataFrame":
+        """Encode rows as those were from which the part was fitted.
+
+        Parameters
+        ----------
+        data : pandas.DataFrame
+            Rows with the columns that the part uses.
+        scope : mapping of str to object
+            Functions and constants that it uses.
+        argument : str
+            What the caller calls the data, for the messages.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A column of numbers for each of `names`.
+
+        Raises
+        ------
+        TypeError
+            For terms that are not real numbers.
+        ValueError
+            For missing columns and values, unseen levels, and whatever an expression raises.
+        """
+        frame = select_columns(data, self.variables, argument)
+        self._require_seen_levels(frame, argument)
+        return _materialise(self.spec, frame, scope, argument)[0]
+
+    def _require_seen_levels(self, frame: "pandas.DataFrame", argument: str) -> None:
+        """Raise for levels that the fit has not seen: they would count as the reference."""
+        for factor, levels in self.levels.items():
+            name = self.column_of(factor)
+            if name is None:
+                continue
+            is_seen = frame[name].isin(levels)
+            if not is_seen.all():
+                unseen = ", ".join(sorted(map(repr, frame[name][~is_seen].unique())))
+                raise ValueError(
+                    f"`{argument}` must have levels that the fit has seen; got {unseen} in column "
+                    f"{name!r} ({int((~is_seen).sum())} rows), which has "
+                    f"{', '.join(map(repr, levels))}. Drop such rows, or fit again with them."
+                )
+
+    def column_of(self, factor: str) -> str | None:
+        """Name the column whose values are the levels of a factor, where there is one.
+
+        Parameters
+        ----------
+        factor : str
+            A factor as the formula has it, such as ``"sex"`` or ``"C(sex)"``.
+
+        Returns
+        -------
+        str or None
+            The column; None for the levels of an expression, such as ``"sex.str.upper()"``.
+        """
+        if factor in self.variables:
+            return factor
+        named = [
+            name for name in self.variables if re.match(rf"C\(`?{re.escape(name)}`?\s*[,)]", factor)
+        ]
+        return named[0] if named else None
+
+
+def parse_formula(text: str, columns: Sequence[str]) -> tuple[Any, Any, Any]:
+    """Take a formula apart.
+
+    Parameters
+    ----------
+    text : str
+        ``"response ~ features"`` or ``"response ~ features | gating covariates"``.
+    columns : sequence of str
+        Columns that ``.`` stands for, less the response.
+
+    Returns
+    -------
+    response : formulaic.SimpleFormula
+        What is left of the tilde.
+    features : formulaic.SimpleFormula
+        What is right of it.
+    gate : formulaic.SimpleFormula or None
+        What is right of a bar; None without one, or if it has an intercept only.
+
+    Raises
+    ------
+    ImportError
+        If formulaic is not installed.
+    ValueError
+        For text that is no formula of this form, and for parts without an intercept.
+    """
+    parsed = _parse(text, columns)
+    response, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
+    if response is None or isinstance(response, tuple) or right is None:
+        raise ValueError(
+            f"`X` must be a formula with a response left of '~', such as {_EXAMPLE}; got "
+            f"{text!r}. Put the name of the response first, several as in 'y + z ~ a'."
+        )
+    parts = right if isinstance(right, tuple) else (right,)
+    if len(parts) > 2:
+        raise ValueError(
+            f"`X` must be a formula with one bar at most, such as {_EXAMPLE}; got {text!r}. Put "
+            "all gating covariates right of one bar; groups are an argument, `groups`."
+        )
+    for part in parts:
+        _require_intercept(part, text)
+    if _has_intercept_only(parts[0]):
+        raise ValueError(
+            f"`X` must be a formula with an input right of '~', such as {_EXAMPLE}; got {text!r}. "
+            "Name a column."
+        )
+    gate = None if len(parts) == 1 or _has_intercept_only(parts[1]) else parts[1]
+    return response, parts[0], gate
+
+
+def parse_expression(text: str, argument: str, columns: Sequence[str]) -> Any:
+    """Read an argument that is the name of a column, or an expression of columns.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``"exposure"`` or ``"np.log(exposure)"``.
+    argument : str
+        Name of the argument, for the message.
+    columns : sequence of str
+        Columns of the data.
+
+    Returns
+    -------
+    formulaic.SimpleFormula
+        A formula of one term.
+
+    Raises
+    ------
+    ValueError
+        For text that is no expression.
+    """
+    quoted = f"0 + `{text}`" if text in columns else f"0 + {{{text}}}"
+    return _parse(quoted, (), argument=argument, given=text)
+
+
+def fit_part(
+    formula: Any, data: "pandas.DataFrame", scope: Mapping[str, Any], argument: str = "y"
+) -> tuple[FormulaPart, "pandas.DataFrame", Scope]:
+    """Encode data for the first time.
+
+    Parameters
+    ----------
+    formula : formulaic.SimpleFormula
+        The terms.
+    data : pandas.DataFrame
+        The data.
+    scope : mapping of str to object
+        What the caller has for names that are no columns.
+    argument : str, default "y"
+        What the caller calls the data, for the messages.
+
+    Returns
+    -------
+    part : FormulaPart
+        By which new rows are encoded.
+    encoded : pandas.DataFrame
+        The columns, without an intercept.
+    used : Scope
+        What the terms use of the caller's scope.
+
+    Raises
+    ------
+    TypeError
+        For terms that are not real numbers.
+    ValueError
+        For unknown names, missing values, and whatever an expression raises.
+    """
+    from formulaic import ModelSpec
+    from formulaic.transforms import TRANSFORMS
+
+    variables, used = resolve_names(formula, data, scope, TRANSFORMS)
+    frame = select_columns(data, variables, argument)
+    _require_plain_types(formula, frame, argument)
+    spec = ModelSpec(formula=formula, materializer="pandas", na_action="ignore", output="pandas")
+    encoded, fitted = _materialise(spec, frame, used, argument)
+    return FormulaPart(fitted, variables), encoded, used
+
+
+def _parse(
+    text: str, columns: Sequence[str], *, argument: str = "X", given: str | None = None
+) -> Any:
+    try:
+        from formulaic import Formula
+        from formulaic.errors import FormulaicError
+    except ImportError as error:
+        raise ImportError(
+            "`X` must be an array where the package formulaic is not installed; got a formula. "
+            "Run `pip install 'moment-init[formula]'`, or pass arrays."
+        ) from error
+    # formulaic knows by this name what `.` stands for
+    context = {"__formulaic_variables_available__": list(columns)}
+    try:
+        formula = Formula.from_spec(text, context=context)
+        _ = [names_in(part) for part in _parts(formula)]  # expressions are parsed here
+    except (FormulaicError, SyntaxError) as error:
+        expected = "a formula" if given is None else "a column or an expression of columns"
+        raise ValueError(
+            f"`{argument}` must be {expected}; got {given or text!r}: {_first_line(error)} See "
+            "https://matthewwardrop.github.io/formulaic for what formulas are made of."
+        ) from error
+    return formula
+
+
+def _parts(formula: Any) -> Iterable[Any]:
+    """All parts of a parsed formula."""
+    if not hasattr(formula, "rhs"):
+        return [formula]
+    sides = (getattr(formula, "lhs", ()), formula.rhs)
+    return [part for side in sides for part in (side if isinstance(side, tuple) else (side,))]
+
+
+def _first_line(error: BaseException) -> str:
+    line = _STYLING.sub("", str(error)).strip().split("\n")[0]
+    return line if line.endswith(".") else f"{line}."
+
+
+def _is_intercept(term: Any) -> bool:
+    return str(term) == "1"
+
+
+def _has_intercept_only(part: Any) -> bool:
+    return all(map(_is_intercept, part))
+
+
+def _require_intercept(part: Any, text: str) -> None:
+    if not any(map(_is_intercept, part)):
+        raise ValueError(
+            "`X` must be a formula with intercepts, which every component and gate has (`biases`, "
+            f"`gate_biases`); got {text!r}. Leave '0 +' or '- 1' out; centre the columns for "
+            "intercepts near zero, or hold them common to all components with shared='intercept'."
+        )
+
+
+def _materialise(
+    spec: Any, frame: "pandas.DataFrame", scope: Mapping[str, Any], argument: str
+) -> tuple["pandas.DataFrame", Any]:
+    """Columns of a part without its intercept, as plain numbers, and the spec with its state."""
+    import pandas
+    from formulaic.errors import DataMismatchWarning, FormulaicError
+
+    try:
+        with changed_filters():
+            warnings.simplefilter("error", DataMismatchWarning)
+            matrix = spec.get_model_matrix(frame, context=dict(scope))
+    except (FormulaicError, DataMismatchWarning, ValueError, TypeError) as error:
+        raise ValueError(
+            f"`{argument}` must have values for which the formula is defined; {_first_line(error)} "
+            "Change the formula or these values."
+        ) from error
+    fitted = matrix.model_spec
+    _require_columns(matrix, fitted, argument)
+    part = FormulaPart(fitted, ())
+    keep = [matrix.columns.get_loc(name) for name in part.names]
+    values = matrix.iloc[:, keep].to_numpy(dtype=np.float64, na_value=np.nan)
+    return pandas.DataFrame(values, columns=list(part.names)), fitted
+
+
+def _require_plain_types(formula: Any, frame: "pandas.DataFrame", argument: str) -> None:
+    """Raise for dates, durations and complex numbers that stand alone: no slope fits them."""
+    factors = [factor for term in formula for factor in term.factors]
+    alone = sorted({factor.expr for factor in factors if factor.eval_method.value == "lookup"})
+    wrong = [f"{name} ({frame[name].dtype})" for name in alone if frame[name].dtype.kind in "mMc"]
+    if wrong:
+        raise TypeError(
+            f"`{argument}` must have real numbers or labels in the columns of the formula; got "
+            f"{', '.join(wrong)}. Convert them, as in '{{day.dt.dayofyear}}'."
+        )
+
+
+def _require_columns(matrix: Any, spec: Any, argument: str) -> None:
+    """Columns must be as many as names, and real numbers."""
+    if matrix.shape[1] != len(spec.column_names):
+        raise ValueError(
+            f"`{argument}` must have columns by which terms have distinct names; got "
+            f"{', '.join(spec.column_names)}. Rename the columns that stand twice."
+        )
+    wrong = [
+        f"{name} ({dtype})" for name, dtype in matrix.dtypes.items() if dtype.kind not in "biuf"
+    ]
+    if wrong:
+        raise TypeError(
+            f"`{argument}` must give terms that are real numbers or categories; got "
+            f"{', '.join(wrong)}. Convert them in the formula or before."
+        )

@@ -1,0 +1,601 @@
+"""What a formula made of its data, and how it encodes new rows.
+
+Reading a formula together with its data, for the first time.
+
+Where formulas end: a formula and a DataFrame become X, y and what else a function takes.
+"""
+
+import sys
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import wraps
+from inspect import BoundArguments, signature
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from moment_init.data.formula_encoding import (
+    FormulaPart,
+    Scope,
+    fit_part,
+    is_frame,
+    parse_expression,
+    parse_formula,
+    require_frame,
+    select_columns,
+)
+from moment_init.families.registry import family_of_response, get_family
+from moment_init.responses.data import CATEGORICAL
+
+if TYPE_CHECKING:
+    import pandas
+
+ROW_ARGUMENTS = ("offset", "n_trials", "sample_weight")
+"""Arguments with a number for each row, which may name a column or be an expression of columns."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FormulaDesign:
+    """A formula that was read together with a DataFrame; it encodes new rows in the same way.
+
+    Levels of categories, knots of splines, centres and scales are those of the first data. It can
+    be pickled and copied.
+
+    Parameters
+    ----------
+    formula : str
+        The formula.
+    response : FormulaPart
+        What is left of the tilde.
+    features : FormulaPart
+        What is right of it.
+    gate : FormulaPart or None
+        What is right of the bar; None without a gate.
+    row_parts : dict of str to FormulaPart
+        `offset`, `n_trials` and `sample_weight`, where they were given as columns or expressions.
+    groups : str or None
+        Column of the groups, where they were given by name.
+    scope : Scope
+        Functions and constants of the caller that the formula uses.
+    has_classes : bool, default False
+        Whether the response is a label of one of several classes.
+    """
+
+    formula: str
+    response: FormulaPart
+    features: FormulaPart
+    gate: FormulaPart | None = None
+    row_parts: dict[str, FormulaPart] = field(default_factory=dict)
+    groups: str | None = None
+    scope: Scope = field(default_factory=Scope)
+    has_classes: bool = False
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the columns of X."""
+        return self.features.names
+
+    @property
+    def gate_names(self) -> tuple[str, ...]:
+        """Names of the gating covariates; empty without a gate."""
+        return () if self.gate is None else self.gate.names
+
+    @property
+    def response_levels(self) -> tuple[Any, Any] | None:
+        """The two labels of the response that count as 0 and 1; None for numbers and classes."""
+        levels = next(iter(self.response.levels.values()), None)
+        return None if levels is None or self.has_classes else (levels[0], levels[1])
+
+    @property
+    def has_several_responses(self) -> bool:
+        """Whether there is more than one column of numbers left of the tilde."""
+        return not self.response.levels and len(self.response.names) > 1
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What a DataTree keeps of the formula, as text."""
+        named = {name: str(part.spec.formula) for name, part in self.row_parts.items()}
+        named |= {} if self.groups is None else {"groups": self.groups}
+        result = {"formula": self.formula}
+        result |= {f"formula_{name}": text for name, text in named.items()}
+        if self.response_levels is not None:
+            result["response_levels"] = ", ".join(
+                f"{label} = {number}" for number, label in enumerate(self.response_levels)
+            )
+        return result
+
+    def columns_of(self, term: str) -> tuple[str, ...]:
+        """Names of the columns of X that a term stands for.
+
+        Parameters
+        ----------
+        term : str
+            A term as the formula has it, such as ``"gender"`` or ``"poly(age, 2)"``.
+
+        Returns
+        -------
+        tuple of str
+            The columns; the given name alone if it is no term.
+        """
+        return self.features.columns_by_term.get(term, (term,))
+
+    def encode_features(self, data: "pandas.DataFrame", argument: str = "X") -> "pandas.DataFrame":
+        """Encode the inputs of rows.
+
+        Parameters
+        ----------
+        data : pandas.DataFrame
+            Rows with the columns that the formula names.
+        argument : str, default "X"
+            What the caller calls the data, for the messages.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A column for each of `feature_names`.
+        """
+        return self.features.encode(data, self.scope, argument)
+
+    def encode_response(self, data: "pandas.DataFrame", argument: str = "X") -> Any:
+        """Encode the response of rows.
+
+        Parameters
+        ----------
+        data : pandas.DataFrame
+            Rows with the columns left of the tilde.
+        argument : str, default "X"
+            What the caller calls the data, for the messages.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_obs,), or pandas.DataFrame, shape (n_obs, n_responses)
+            Numbers; 1 for the second of two levels, 0 for the first. Labels of classes; a column
+            for each of several responses.
+        """
+        missing = [name for name in self.response.variables if name not in data.columns]
+        if missing:
+            raise ValueError(
+                f"`{argument}` must have the response, if `y` is not given; missing are "
+                f"{', '.join(map(repr, missing))}. Add them, or pass `y`."
+            )
+        is_column = self.response.levels or self.response.names == self.response.variables
+        if self.has_classes and is_column:
+            name = self.response.variables[0]  # as it is, not as numbers
+            return select_columns(data, [name], argument)[name].to_numpy()
+        encoded = self.response.encode(data, self.scope, argument)
+        return encoded if self.has_several_responses else np.asarray(encoded.to_numpy()[:, -1])
+
+    def rows(self, data: "pandas.DataFrame", *, has_response: bool = True) -> dict[str, Any]:
+        """Encode rows into the arguments of functions that take X and y.
+
+        Parameters
+        ----------
+        data : pandas.DataFrame
+            Rows with the columns that the formula names, and those given as `offset`, `groups`, ...
+        has_response : bool, default True
+            Whether the rows have a response.
+
+        Returns
+        -------
+        dict of str to object
+            `X`, `y` and, where the formula or the call had them, `gating`, `offset`, `n_trials`,
+            `sample_weight`, `groups`.
+
+        Raises
+        ------
+        TypeError
+            If `data` is no DataFrame, and for terms that are not real numbers.
+        ValueError
+            For missing columns and values, and levels that the first data did not have.
+
+        Examples
+        --------
+        .. code-block:: python
+
+            design = read_formula("visits ~ age + gender", frame)
+            predict_membership(tree, **design.rows(new_frame))
+        """
+        require_frame(data, "data")
+        result: dict[str, Any] = {"X": self.encode_features(data, "data")}
+        if has_response:
+            result["y"] = self.encode_response(data, "data")
+        for name in ("gating", *ROW_ARGUMENTS, "groups"):
+            values = self.encode_argument(name, data, "data")
+            if values is not None:
+                result[name] = values
+        return result
+
+    def encode_argument(self, name: str, data: "pandas.DataFrame", argument: str = "X") -> Any:
+        """Encode one more argument of rows, by what it was when the formula was read.
+
+        Parameters
+        ----------
+        name : str
+            `gating`, `groups`, or one of `ROW_ARGUMENTS`.
+        data : pandas.DataFrame
+            Rows with the columns that it needs.
+        argument : str, default "X"
+            What the caller calls the data, for the messages.
+
+        Returns
+        -------
+        pandas.DataFrame, numpy.ndarray or None
+            Gating covariates, or a value for each row; None if there was no such argument.
+        """
+        if name == "gating":
+            return None if self.gate is None else self.gate.encode(data, self.scope, argument)
+        part = self.row_parts.get(name)
+        column = self.groups if name == "groups" else None
+        needed = (column,) if column else () if part is None else part.variables
+        missing = [need for need in needed if need not in data.columns]
+        if missing:
+            neutral = "np.arange" if column else "np.zeros" if name == "offset" else "np.ones"
+            raise ValueError(
+                f"`{argument}` must have the columns that the formula's `{name}` came from; "
+                f"missing are {', '.join(map(repr, missing))}. Add them, or pass `{name}`, such as "
+                f"{neutral}(len({argument})) for none."
+            )
+        if column:
+            return select_columns(data, [column], argument)[column].to_numpy()
+        if part is None:
+            return None
+        return part.encode(data, self.scope, argument).to_numpy()[:, 0]
+
+    def has_features_of(self, data: "pandas.DataFrame") -> bool:
+        """Tell whether rows are encoded already: they have the names of X, not the variables.
+
+        Parameters
+        ----------
+        data : pandas.DataFrame
+            Rows.
+
+        Returns
+        -------
+        bool
+            Whether the columns are those of X.
+        """
+        is_raw = set(self.features.variables) <= set(data.columns)
+        return not is_raw and set(data.columns) == set(self.feature_names)
+
+    def __repr__(self) -> str:
+        """Formula and the columns that it stands for."""
+        lines = [f"FormulaDesign: {self.formula}", f"features: {', '.join(self.feature_names)}"]
+        lines += [f"gating: {', '.join(self.gate_names)}"] if self.gate is not None else []
+        more = {name: text for name, text in self.attributes.items() if name != "formula"}
+        lines += [f"{name.removeprefix('formula_')}: {text}" for name, text in more.items()]
+        return "\n".join(lines)
+
+
+def read_formula(
+    formula: str,
+    data: "pandas.DataFrame",
+    *,
+    offset: str | None = None,
+    n_trials: str | None = None,
+    sample_weight: str | None = None,
+    groups: str | None = None,
+    gating: str | None = None,
+    has_classes: bool = False,
+    scope: Mapping[str, Any] | None = None,
+) -> FormulaDesign:
+    """Read a formula together with the data that it is about.
+
+    Parameters
+    ----------
+    formula : str
+        ``"response ~ features"`` or ``"response ~ features | gating covariates"``, in the language
+        of formulaic; several responses are terms of a sum.
+    data : pandas.DataFrame
+        The data.
+    offset, n_trials, sample_weight : str, optional
+        A column, or an expression of columns such as ``"np.log(exposure)"``.
+    groups : str, optional
+        The column of the groups.
+    gating : str, optional
+        Terms of the gating covariates, where the formula has no bar.
+    has_classes : bool, default False
+        Whether the response is a label of one of several classes.
+    scope : mapping of str to object, optional
+        Functions and constants that the formula may name.
+
+    Returns
+    -------
+    FormulaDesign
+        What encodes these rows and new ones.
+
+    Raises
+    ------
+    ImportError
+        If formulaic is not installed.
+    TypeError
+        If `data` is no DataFrame, and for terms that are not real numbers.
+    ValueError
+        For text that is no formula, names that are not there, missing values, and a response of
+        other than two levels that are no classes.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> from moment_init.data.formulas import read_formula
+    >>> frame = pandas.DataFrame({"y": [1, 0, 1], "age": [1.0, 3.0, 5.0], "sex": ["f", "m", "f"]})
+    >>> design = read_formula("y ~ center(age) + sex", frame)
+    >>> design.feature_names
+    ('center(age)', 'sex[T.m]')
+    >>> design.encode_features(frame.iloc[1:]).to_numpy().tolist()
+    [[0.0, 1.0], [2.0, 0.0]]
+    """
+    require_frame(data, "y")
+    columns = [name for name in data.columns if isinstance(name, str)]
+    text = formula if gating is None else _with_gating(formula, gating, columns)
+    expressions = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
+    given = {name: it for name, it in expressions.items() if it is not None}
+    named = {*given.values(), groups}
+    response, features, gate = parse_formula(text, [name for name in columns if name not in named])
+    names = {} if scope is None else scope
+    fitted, used = {}, Scope()
+    parts = {"response": response, "features": features, "gate": gate}
+    parts |= {name: parse_expression(it, name, columns) for name, it in given.items()}
+    for name, part in parts.items():
+        if part is not None:
+            fitted[name], encoded, own = fit_part(part, data, names)
+            used.update(own)
+            if name == "response":
+                _require_response(fitted[name], has_classes=has_classes)
+            elif name not in ("features", "gate"):
+                _require_single(fitted[name], encoded.shape[1], name)
+    if groups is not None:
+        _require_groups(groups, data)
+    return FormulaDesign(
+        text,
+        fitted.pop("response"),
+        fitted.pop("features"),
+        fitted.pop("gate", None),
+        fitted,
+        groups,
+        used,
+        has_classes,
+    )
+
+
+def _require_groups(groups: str, data: "pandas.DataFrame") -> None:
+    if groups not in data.columns:
+        raise ValueError(
+            f"`groups` must be a column of the DataFrame, or hold a label for each row; got "
+            f"{groups!r}, which is no column. Pass the name of one."
+        )
+    select_columns(data, [groups], "y")
+
+
+def _with_gating(formula: str, gating: str, columns: list[str]) -> str:
+    if parse_formula(formula, columns)[2] is not None:
+        raise ValueError(
+            f"`gating` must be None with a formula that has a bar; got {gating!r} and {formula!r}. "
+            "Give the gating covariates in one place."
+        )
+    return f"{formula} | {gating}"
+
+
+def _require_response(part: FormulaPart, *, has_classes: bool) -> None:
+    """A response has numbers, in one column or several, or two levels; or it is one of labels."""
+    levels = next(iter(part.levels.values()), None)
+    if has_classes:
+        # Labels are read from their column as they are: those of an expression are in none.
+        is_column = all(part.column_of(factor) is not None for factor in part.levels)
+        if is_column and len(part.variables) == 1 and len(part.columns_by_term) == 1:
+            return
+        raise ValueError(
+            "`X` must be a formula with one column of labels left of '~' for family='categorical'; "
+            f"got {str(part.spec.formula)!r}. Put the labels into a column."
+        )
+    is_alone = len(part.columns_by_term) == 1
+    if levels is None or (is_alone and len(levels) == 2):
+        return
+    what = f"{len(levels)} levels" if is_alone else "labels among several responses"
+    raise ValueError(
+        "`X` must be a formula with a response of numbers, of two levels, or of several columns of "
+        f"numbers; got {str(part.spec.formula)!r} with {what}. Use family='categorical' for one of "
+        "several levels, or compare with one, as in '{choice == \"bus\"} ~ a + b'."
+    )
+
+
+def _require_single(part: FormulaPart, n_columns: int, name: str) -> None:
+    """Other arguments have one column of numbers."""
+    levels = next(iter(part.levels.values()), None)
+    if n_columns == 1 and levels is None:
+        return
+    what = f"{n_columns} columns" if levels is None else f"{len(levels)} levels"
+    raise ValueError(
+        f"`{name}` must give one number a row; got {str(part.spec.formula)!r} with {what}. Use a "
+        "column."
+    )
+
+
+def takes_formula[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function of X and y take a formula and a DataFrame in their places.
+
+    Parameters
+    ----------
+    function : callable
+        With the arguments `X`, `y`, `family`, `link` and, if it takes a gate, `gating`; further
+        ones of the data block may be strings, which stand for columns. Without a `family` the
+        response of a formula chooses one.
+
+    Returns
+    -------
+    callable
+        The same function; results keep what new rows are encoded by.
+    """
+    parameters = signature(function)
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = dict(zip(parameters.parameters, args, strict=False)) | kwargs
+        if isinstance(given.get("X"), str):
+            frame = sys._getframe(1)
+            scope = ChainMap(frame.f_locals, frame.f_globals)
+            bound = parameters.bind(*args, **kwargs)
+            design = _replace_formula(bound, scope, function.__name__)
+            if "family" not in given:
+                _choose_family(bound.arguments)
+            _require_labels_for(bound.arguments, design)
+            return _with_design(function(*bound.args, **bound.kwargs), design)
+        if isinstance(given.get("y"), str):
+            raise TypeError(
+                f"`y` must hold numbers; got {given['y']!r}. A formula stands in the place of X "
+                f"and a DataFrame in that of y: {function.__name__}('y ~ a + b', frame, ...)."
+            )
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def reads_design[**P, R](method: Callable[P, R]) -> Callable[P, R]:
+    """Let a method of a fit by formula take a DataFrame of the formula's variables.
+
+    Parameters
+    ----------
+    method : callable
+        With the arguments `self`, which has a `design`, `X` and perhaps others of the data block.
+
+    Returns
+    -------
+    callable
+        The same method. What it is not given is read from the DataFrame, as in the fit.
+    """
+    parameters = signature(method)
+
+    @wraps(method)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = parameters.bind(*args, **kwargs)
+        bound.apply_defaults()
+        design, X = bound.arguments["self"].design, bound.arguments["X"]
+        if design is not None and is_frame(X) and not design.has_features_of(X):
+            _encode_missing(bound, design)
+        elif method.__name__ != "to_datatree" and bound.arguments.get("y", X) is None:
+            raise ValueError(
+                "`y` must be given, unless the fit is one by formula and `X` a DataFrame with the "
+                "response; got None. Pass the response."
+            )
+        result = method(*bound.args, **bound.kwargs)
+        return result if design is None else _with_design(result, design)
+
+    return wrapper
+
+
+def _replace_formula(
+    bound: BoundArguments, scope: Mapping[str, Any], function: str
+) -> FormulaDesign:
+    """Read the formula of a call, and put arrays where it and the names of columns were."""
+    bound.apply_defaults()
+    arguments = bound.arguments
+    formula, data = arguments["X"], arguments["y"]
+    named = {
+        name: arguments[name]
+        for name in (*ROW_ARGUMENTS, "groups", "gating")
+        if isinstance(arguments.get(name), str)
+    }
+    is_classes = isinstance(arguments["family"], str) and arguments["family"] == CATEGORICAL
+    design = read_formula(formula, data, scope=scope, has_classes=is_classes, **named)
+    if design.gate is not None:
+        _require_gate(arguments, design, function, is_named="gating" in named)
+    arguments["X"] = design.encode_features(data, "y")
+    arguments["y"] = design.encode_response(data, "y")
+    for name in named if design.gate is None else {**named, "gating": None}:
+        arguments[name] = design.encode_argument(name, data, "y")
+    if is_frame(arguments.get("X_unlabelled")):
+        arguments["X_unlabelled"] = design.encode_features(
+            arguments["X_unlabelled"], "X_unlabelled"
+        )
+    if arguments.get("shared") is not None:
+        arguments["shared"] = _expanded(arguments["shared"], design)
+    return design
+
+
+def _require_gate(
+    arguments: Mapping[str, Any], design: FormulaDesign, function: str, *, is_named: bool
+) -> None:
+    if "gating" not in arguments:
+        raise ValueError(
+            f"`X` must be a formula without a bar for `{function}`, as moments do not identify a "
+            f"gate; got {design.formula!r}. Leave out what is right of the bar, or use `fit_em` or "
+            "`sample`, which fit the gate too."
+        )
+    if arguments["gating"] is not None and not is_named:
+        raise ValueError(
+            f"`gating` must be None with a formula that has a bar; got values and "
+            f"{design.formula!r}. Give the gating covariates in one place."
+        )
+
+
+def _choose_family(arguments: dict[str, Any]) -> None:
+    """Let the response say its family: a formula is often all that a user writes."""
+    y, link = arguments["y"], arguments["link"]
+    has_trials = arguments.get("n_trials") is not None
+    columns = list(y.to_numpy().T) if is_frame(y) else [y]
+    names = [family_of_response(column, link, has_trials=has_trials) for column in columns]
+    if len(set(names)) == 1:
+        arguments["family"] = names[0]
+        return
+    # Families of several responses have their links with them.
+    arguments["family"] = [get_family(name, link) for name in names]
+    arguments["link"] = None
+
+
+def _require_labels_for(arguments: Mapping[str, Any], design: FormulaDesign) -> None:
+    """Labels make sense for families whose responses are 0 and 1, and for no others."""
+    levels = design.response_levels
+    if levels is None:
+        return
+    family = get_family(arguments["family"], arguments["link"])
+    for values, is_wanted in (([0.0, 1.0], True), ([0.0, 2.0], False)):
+        try:
+            family.validate_response(values)
+            is_possible = True
+        except ValueError:
+            is_possible = False
+        if is_possible != is_wanted:
+            raise ValueError(
+                f"`X` must be a formula with a response of numbers for family {family.name!r}; got "
+                f"labels, {levels[0]!r} and {levels[1]!r}. Encode them, or use "
+                "family='bernoulli'."
+            )
+
+
+def _expanded(shared: Any, design: FormulaDesign) -> Any:
+    """Shared terms as the columns that they stand for."""
+    entries = [shared] if isinstance(shared, str) else shared
+    if not isinstance(entries, list | tuple):
+        return shared
+    return [
+        column
+        for entry in entries
+        for column in (design.columns_of(entry) if isinstance(entry, str) else (entry,))
+    ]
+
+
+def _encode_missing(bound: BoundArguments, design: FormulaDesign) -> None:
+    """Read from a DataFrame what a method takes and was not given."""
+    arguments = bound.arguments
+    data = arguments["X"]
+    for name in (*ROW_ARGUMENTS, "groups", "gating"):
+        if name in arguments and arguments[name] is None:
+            arguments[name] = design.encode_argument(name, data)
+    if "y" in arguments and arguments["y"] is None:
+        arguments["y"] = design.encode_response(data)
+    arguments["X"] = design.encode_features(data)
+
+
+def _with_design[R](result: R, design: FormulaDesign) -> R:
+    """The result with the design on it, or its text where a result must stay storable."""
+    if is_dataclass(result) and not isinstance(result, type):
+        held: dict[str, Any] = {field.name: getattr(result, field.name) for field in fields(result)}
+        if "design" in held:
+            return replace(result, design=design)
+        if "fit" in held:
+            return replace(result, fit=_with_design(held["fit"], design))
+        for tree in held.get("trees", {}).values():
+            _with_design(tree, design)
+    elif "moment_init" in (groups := getattr(result, "children", {})):
+        groups["moment_init"].attrs.update(design.attributes)
+    return result

@@ -1,0 +1,340 @@
+"""Starts of a mixture of experts with a Gaussian gate, and which of them are run to the end.
+
+The likelihood has two kinds of high maxima: those where the responses tell the components apart,
+which searches with a logit gate and without a gate find, and those where clusters of the gating
+covariates do, which starts from such clusters find. Random starts are for what lies between.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from moment_init.checks import FloatArray
+from moment_init.em.gaussian_gate import GatedProblem, GatedRun
+from moment_init.em.result import EMFit
+from moment_init.em.runs import DEFAULT_RANDOM_STARTS, FINISH, RACE, FitOptions, each_random_start
+from moment_init.em.starts import (
+    ASSIGNED_SHARE,
+    OTHER_SHARE,
+    fit_responsibilities,
+    given_starts,
+    random_parameters,
+)
+from moment_init.likelihood.gate import GatedMixture, unit_values
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.results import BREAKDOWNS, SAME_OPTIMUM, StartRecord, StartStatus
+
+Start = tuple[str, Callable[[], GatedMixture]]
+
+N_CLUSTERINGS = 6
+"""Starts from clusters: distant centres are drawn anew for each, and one in two is a good draw for
+clusters that stand apart."""
+
+N_FINISHERS = 6
+"""Starts that are run to the end if they differ: after a race the order of close maxima is not yet
+settled, and there are rarely more of them."""
+
+
+@dataclass(slots=True)
+class GatedSearch:
+    """Runs so far and the best of them.
+
+    Parameters
+    ----------
+    gated : GatedProblem
+        What is fitted.
+    records : list of StartRecord
+        Every start, in the order in which they ended.
+    best : GatedRun or None
+        The best run.
+    """
+
+    gated: GatedProblem
+    records: list[StartRecord] = field(default_factory=list)
+    best: GatedRun | None = None
+
+    def run(self, origin: str, start: Callable[[], GatedMixture], **options: Any) -> None:
+        """Climb from a start; one that breaks down is recorded.
+
+        Parameters
+        ----------
+        origin : str
+            Where the start comes from.
+        start : callable
+            Computes it.
+        **options
+            Of the climb.
+        """
+        target = None if self.best is None else self.best.end.log_likelihood - SAME_OPTIMUM
+        try:
+            self.add(origin, self.gated.climb(start(), target=target, **options))
+        except BREAKDOWNS as error:
+            self.fail(origin, str(error))
+
+    def finish(self, origin: str, start: GatedMixture) -> None:
+        """Run a start to its maximum, or until it cannot reach the best.
+
+        Parameters
+        ----------
+        origin : str
+            Where the start comes from.
+        start : GatedMixture
+            The start.
+        """
+        self.run(origin, lambda: start, **FINISH)
+
+    def add(self, origin: str, run: GatedRun, status: StartStatus | None = None) -> None:
+        """Keep the record of a run, and the run if it is the best.
+
+        Parameters
+        ----------
+        origin : str
+            Where its start comes from.
+        run : GatedRun
+            The run.
+        status : StartStatus, optional
+            How it ended, for one that lost a race; it cannot be the best then.
+        """
+        end = run.end
+        value = end.log_likelihood - self.gated.log_jacobian
+        ending = status or StartStatus(str(end.ending))
+        self.records.append(StartRecord(origin, value, end.n_iter, ending, end.bounds))
+        is_better = self.best is None or end.log_likelihood > self.best.end.log_likelihood
+        if status is None and is_better:
+            self.best = run
+
+    def fail(self, origin: str, message: str) -> None:
+        """Keep the record of a start that broke down.
+
+        Parameters
+        ----------
+        origin : str
+            Where the start comes from.
+        message : str
+            What went wrong.
+        """
+        failed = StartRecord(origin, float("nan"), 0, StartStatus.FAILED, message=message)
+        self.records.append(failed)
+
+
+def run_gated_given(
+    gated: GatedProblem,
+    init: Any,
+    options: FitOptions,
+    counted: NDArray[np.bool_],
+    feature_names: tuple[str, ...],
+) -> GatedSearch:
+    """Climb from what a user gives.
+
+    Parameters
+    ----------
+    gated : GatedProblem
+        The problem.
+    init : MomentEstimate, EMFit, tuple of arrays, or array
+        What was given; without a Gaussian gate it gets that of its responsibilities.
+    options : FitOptions
+        How long runs may be.
+    counted : numpy.ndarray of bool, shape (n_obs,)
+        Which of the user's rows the problem has.
+    feature_names : tuple of str
+        Names of the columns.
+
+    Returns
+    -------
+    GatedSearch
+        The best run and the record of all.
+    """
+    search = GatedSearch(gated)
+    if isinstance(init, EMFit) and init.gate_means is not None:
+        search.run(
+            "given", lambda: _from_gated_fit(gated, init, counted, feature_names), **options.run
+        )
+        return search
+    for origin, parameters in given_starts(gated.logit, init, counted, feature_names):
+        search.run(origin, _starter(gated, parameters), **options.run)
+    return search
+
+
+def run_gated_random(
+    gated: GatedProblem, options: FitOptions, rng: np.random.Generator
+) -> GatedSearch:
+    """Climb from random starts, each to its own maximum.
+
+    Parameters
+    ----------
+    gated : GatedProblem
+        The problem.
+    options : FitOptions
+        How many starts, of which kind, how long runs may be, and how many at once.
+    rng : numpy.random.Generator
+        Source of randomness; every start has its own stream of it.
+
+    Returns
+    -------
+    GatedSearch
+        The best run and the record of all, in the order of the starts.
+    """
+    search = GatedSearch(gated)
+    for origin, run in each_random_start(partial(_climb_at_random, gated, options), options, rng):
+        if isinstance(run, str):
+            search.fail(origin, run)
+        else:
+            search.add(origin, run)
+    return search
+
+
+def search_gated(
+    gated: GatedProblem,
+    found: Sequence[tuple[str, MixtureParameters]],
+    options: FitOptions,
+    rng: np.random.Generator,
+) -> GatedSearch:
+    """Race starts of several origins, and run the best to their ends.
+
+    Parameters
+    ----------
+    gated : GatedProblem
+        The problem, of as many rows as the search shall see.
+    found : sequence of tuple
+        Origins and standardised parameters of mixtures found without a Gaussian gate.
+    options : FitOptions
+        How many random starts; without iterations what was found is only evaluated.
+    rng : numpy.random.Generator
+        Source of clusters and random starts.
+
+    Returns
+    -------
+    GatedSearch
+        The best run and the record of all.
+    """
+    starts: list[Start] = [(origin, _starter(gated, parameters)) for origin, parameters in found]
+    search = GatedSearch(gated)
+    if options.max_iter == 0:
+        for origin, start in starts:
+            search.run(origin, start, max_steps=0)
+        return search
+    n_random = DEFAULT_RANDOM_STARTS if options.n_starts is None else options.n_starts
+    for rank, own in enumerate(rng.spawn(N_CLUSTERINGS), start=1):
+        starts.append((f"clusters {rank}", _cluster_starter(gated, own)))
+    for rank, own in enumerate(rng.spawn(n_random), start=1):
+        starts.append((f"random {rank}", _random_starter(gated, options, own)))
+    raced = sorted(_raced(search, starts), key=lambda run: -run[1].end.log_likelihood)
+    last, n_finished = np.inf, 0
+    for origin, run in raced:
+        value = run.end.log_likelihood
+        if n_finished < N_FINISHERS and value < last - SAME_OPTIMUM:
+            search.finish(origin, run.at)
+            last, n_finished = value, n_finished + 1
+        else:
+            search.add(origin, run, StartStatus.RACED)
+    return search
+
+
+def finish_gated(
+    gated: GatedProblem, search: GatedSearch, options: FitOptions
+) -> tuple[GatedRun, list[StartRecord]]:
+    """Take the best run of a search to the tolerance on all rows.
+
+    Parameters
+    ----------
+    gated : GatedProblem
+        The problem with all rows.
+    search : GatedSearch
+        A search with a best run, on all rows or a sample of them.
+    options : FitOptions
+        How long the run may be.
+
+    Returns
+    -------
+    run : GatedRun
+        Where it ended.
+    records : list of StartRecord
+        The starts, marked if they saw a sample.
+
+    Raises
+    ------
+    ValueError
+        If the search has no run.
+    """
+    if search.best is None:
+        raise ValueError("`search` must have a best run; got none. Run a start first.")
+    limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
+    run = gated.climb(search.best.at, damping=0.0, **limits)
+    if search.gated is not gated:
+        return run, [replace(record, is_sampled=True) for record in search.records]
+    before, end = search.best.end, run.end
+    history = (*before.history, *end.history[1:])
+    joined = replace(end, history=history, n_iter=before.n_iter + end.n_iter)
+    return replace(run, end=joined), search.records
+
+
+def _raced(search: GatedSearch, starts: Sequence[Start]) -> list[tuple[str, GatedRun]]:
+    """Short runs of all starts that do not break down."""
+    runs = []
+    for origin, start in starts:
+        try:
+            runs.append((origin, search.gated.climb(start(), **RACE)))
+        except BREAKDOWNS as error:
+            search.fail(origin, str(error))
+    return runs
+
+
+def _starter(gated: GatedProblem, parameters: MixtureParameters) -> Callable[[], GatedMixture]:
+    return lambda: gated.start_from(parameters)
+
+
+def _cluster_starter(gated: GatedProblem, rng: np.random.Generator) -> Callable[[], GatedMixture]:
+    def start() -> GatedMixture:
+        shares = _cluster_shares(gated, rng)
+        return gated.with_shares(fit_responsibilities(gated.base, shares), shares)
+
+    return start
+
+
+def _random_starter(
+    gated: GatedProblem, options: FitOptions, rng: np.random.Generator
+) -> Callable[[], GatedMixture]:
+    def start() -> GatedMixture:
+        return gated.start_from(random_parameters(gated.base, options.random_start, rng))
+
+    return start
+
+
+def _cluster_shares(gated: GatedProblem, rng: np.random.Generator) -> FloatArray:
+    """Units softly assigned to the nearest of centres drawn far apart, as k-means++ draws them."""
+    covariates, weight = unit_values(gated.logit.rows)
+    white = solve_triangular(gated.pooled_root, covariates.T, lower=True).T
+    n_units, r = len(white), gated.base.n_components
+    distances = np.empty((n_units, r))
+    chances = weight
+    for component in range(r):
+        centre = white[rng.choice(n_units, p=chances / chances.sum())]
+        distances[:, component] = np.square(white - centre).sum(axis=1)
+        nearest = distances[:, : component + 1].min(axis=1)
+        chances = weight * nearest if nearest.any() else weight  # fewer values than components
+    shares = np.full((n_units, r), OTHER_SHARE)
+    shares[np.arange(n_units), distances.argmin(axis=1)] = ASSIGNED_SHARE
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+def _from_gated_fit(
+    gated: GatedProblem, fit: EMFit, counted: NDArray[np.bool_], feature_names: tuple[str, ...]
+) -> GatedMixture:
+    """Experts, weights and gate of a fit; its gate is left out if it has other covariates."""
+    gate = fit.gaussian_gate
+    mixture = given_starts(gated.base, fit, counted, feature_names)[0][1]
+    if gate is None or gate.n_gate != len(gated.pooled_root):
+        return gated.start_from(mixture)
+    mean, scales = gated.coordinates.mean, gated.coordinates.scales
+    return GatedMixture(mixture, gate.rescale(-mean / scales, 1 / scales))
+
+
+def _climb_at_random(
+    gated: GatedProblem, options: FitOptions, rng: np.random.Generator
+) -> GatedRun:
+    return gated.climb(_random_starter(gated, options, rng)(), **options.run)

@@ -1,0 +1,574 @@
+"""The book of a search: runs so far, the best of them, and the maxima that they have reached.
+
+How long a fit may run, how often it starts, and how that is checked.
+
+Progress of long runs.
+
+Starts that are climbed from as they are: those that a user gives, and random ones.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from moment_init.data.blocks import single_threaded_blas
+from moment_init.em.moves import levelled, tempered
+from moment_init.em.problem import EMProblem
+from moment_init.em.starts import RandomStart, random_parameters
+from moment_init.likelihood.climbing import KnownMaximum, MaximiseResult
+from moment_init.likelihood.parameters import MixtureParameters, parameter_count
+from moment_init.likelihood.splits import improve
+from moment_init.results import BREAKDOWNS, SAME_OPTIMUM, StartRecord, StartStatus
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+Start = tuple[str, MixtureParameters]
+
+RACE = {"max_steps": 10, "em_steps": 3, "max_em_steps": 10}
+"""A short run after which starts of one origin are compared."""
+
+FINISH_TOLERANCE = 1e-4
+MIN_GAIN = 2 * SAME_OPTIMUM
+"""Predicted gain at which a run ends, far below what tells maxima apart; and what a move must gain
+to be taken."""
+
+FINISH: dict[str, Any] = {
+    "max_steps": 300,
+    "em_steps": 8,
+    "max_em_steps": 60,
+    "tolerance": FINISH_TOLERANCE,
+    "damping": 0.1,
+}
+"""A run to its maximum: EM while it is fast, then Newton."""
+
+MAX_TEMPERINGS = 5
+"""Most times that a maximum is left by tempering in one round; two are rare."""
+
+SAME_COMPONENT = 1e-2
+"""Components whose parameters differ by less, relative to their size, are one: far below what any
+number of rows tells apart where a mixture is worth fitting."""
+
+
+@dataclass(slots=True)
+class Portfolio:
+    """Runs so far and the best of them.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        What is fitted.
+    records : list of StartRecord
+        Every start, in the order in which they ran.
+    best : MaximiseResult or None
+        The best run.
+    witnesses : set of str
+        Kinds of starts that reached the best maximum on their own.
+    maxima : list of KnownMaximum
+        Maxima inside all bounds that runs have reached; runs that lead to one of them end early.
+    tried : set of str
+        Ways out of the best maximum that were tried: they would end as they did.
+    """
+
+    problem: EMProblem
+    records: list[StartRecord] = field(default_factory=list)
+    best: MaximiseResult | None = None
+    witnesses: set[str] = field(default_factory=set)
+    maxima: list[KnownMaximum] = field(default_factory=list)
+    tried: set[str] = field(default_factory=set)
+
+    def finish(self, origin: str, start: MixtureParameters) -> None:
+        """Run a start to its maximum, or until it cannot reach the best.
+
+        Parameters
+        ----------
+        origin : str
+            Where the start comes from.
+        start : MixtureParameters
+            The start.
+        """
+        target = None if self.best is None else self.best.log_likelihood - SAME_OPTIMUM
+        self.add(origin, self.climb(start, target=target, **FINISH))
+
+    def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
+        """Climb from a start, as far as a maximum that is known.
+
+        Parameters
+        ----------
+        start : MixtureParameters
+            The start.
+        **options
+            Of `EMProblem.climb`.
+
+        Returns
+        -------
+        MaximiseResult
+            Where the climb ended.
+        """
+        return self.problem.climb(start, known=self.maxima, **options)
+
+    def race(self, starts: list[Start], n_finishers: int = 1) -> None:
+        """Short runs of several starts, the best of them to their ends.
+
+        Parameters
+        ----------
+        starts : list of tuple
+            Origins and starts.
+        n_finishers : int, default 1
+            How many are run to the end.
+        """
+        if len(starts) <= n_finishers:  # nothing to choose from
+            for origin, start in starts:
+                self.finish(origin, start)
+            return
+        runs = [(origin, self.climb(start, **RACE)) for origin, start in starts]
+        runs.sort(key=lambda run: run[1].log_likelihood, reverse=True)
+        for origin, run in runs[:n_finishers]:
+            self.finish(origin, run.parameters)
+        for origin, run in runs[n_finishers:]:
+            self._record(origin, run, StartStatus.RACED)
+
+    def add(self, origin: str, run: MaximiseResult) -> None:
+        """Keep the record of a finished run, and the run if it is the best.
+
+        Parameters
+        ----------
+        origin : str
+            Where its start comes from.
+        run : MaximiseResult
+            The run.
+        """
+        self._record(origin, run, StartStatus(str(run.ending)))
+        if run.recognised is not None:
+            if self._is_best(run.recognised.log_likelihood):
+                self.witnesses.add(origin.split()[0])
+            return
+        is_degenerate = _is_degenerate(run)
+        if run.converged and not is_degenerate:
+            self._keep_maximum(run)
+        # a run that has stalled may have done so short of the maximum
+        witness = {origin.split()[0]} if run.converged and not is_degenerate else set()
+        if self.best is None or run.log_likelihood > self.best.log_likelihood + SAME_OPTIMUM:
+            self.best, self.witnesses, self.tried = run, witness, set()
+        elif self._is_best(run.log_likelihood):
+            self.witnesses |= witness
+            if run.log_likelihood > self.best.log_likelihood:
+                self.best = run
+
+    def fail(self, origin: str, message: str) -> None:
+        """Keep the record of a start that broke down.
+
+        Parameters
+        ----------
+        origin : str
+            Where the start comes from.
+        message : str
+            What went wrong.
+        """
+        self.records.append(
+            StartRecord(origin, float("nan"), 0, StartStatus.FAILED, message=message)
+        )
+
+    def attempt(self, origin: str, route: Callable[["Portfolio"], object]) -> None:
+        """Take a route; one that breaks down is put on record, and others go on.
+
+        Parameters
+        ----------
+        origin : str
+            Where its starts come from.
+        route : callable
+            Runs starts of this portfolio.
+        """
+        try:
+            route(self)
+        except BREAKDOWNS as error:
+            self.fail(origin, str(error))
+
+    def temper(self, temperatures: Sequence[float], *, is_levelled: bool = False) -> None:
+        """Cool the best maximum from softened likelihoods for as long as that finds a better one.
+
+        Parameters
+        ----------
+        temperatures : sequence of float
+            Inverse powers of the likelihood.
+        is_levelled : bool, default False
+            Whether to release it from equal deviations too, where a family has them.
+        """
+        ways: dict[str, Callable[[MixtureParameters], MixtureParameters]] = {
+            f"temperature {temperature:g}": partial(tempered, self.problem, temperature=temperature)
+            for temperature in temperatures
+        }
+        if is_levelled and self.problem.family.deviation_power is not None:
+            ways["equal deviations"] = partial(levelled, self.problem, **FINISH)
+        for _ in range(MAX_TEMPERINGS):
+            before = self.best
+            if before is None:
+                return
+            for way, soften in ways.items():
+                if way in self.tried:
+                    continue
+                self.tried.add(way)
+                start = soften(before.parameters)
+                end = self.climb(start, target=before.log_likelihood, **FINISH)
+                if end.log_likelihood > before.log_likelihood + SAME_OPTIMUM:
+                    self.add("tempering", end)
+                    break
+            if self.best is before:
+                return
+
+    def move(
+        self, origin: str, propose: Callable[[MixtureParameters], list[MixtureParameters]]
+    ) -> bool:
+        """Try to leave the best maximum for a better one.
+
+        Parameters
+        ----------
+        origin : str
+            Name of the moves.
+        propose : callable
+            Maps the best mixture to starts near it.
+
+        Returns
+        -------
+        bool
+            Whether a better maximum was found.
+        """
+        if self.best is None or origin in self.tried:
+            return False
+        self.tried.add(origin)  # should it break down
+        end, n_moves = improve(
+            self.climb, propose, self.best, tolerance=FINISH_TOLERANCE, min_gain=MIN_GAIN
+        )
+        if n_moves:
+            self.add(origin, end)
+        self.tried.add(origin)
+        return n_moves > 0
+
+    def _is_best(self, log_likelihood: float) -> bool:
+        best = self.best
+        return best is not None and log_likelihood > best.log_likelihood - SAME_OPTIMUM
+
+    def _keep_maximum(self, run: MaximiseResult) -> None:
+        """Keep a maximum that nothing holds, for its curvature to be recognised by."""
+        if run.bounds or not self.problem.restrictions.is_empty:
+            return
+        maximum = KnownMaximum.of(run.parameters, run.sums)
+        if maximum is not None:
+            self.maxima.append(maximum)
+
+    def _record(self, origin: str, run: MaximiseResult, status: StartStatus) -> None:
+        ahead = run.recognised
+        value = run.log_likelihood if ahead is None else ahead.log_likelihood
+        value -= self.problem.log_jacobian
+        self.records.append(StartRecord(origin, value, run.n_iter, status, run.bounds))
+
+
+def _is_degenerate(run: MaximiseResult) -> bool:
+    """Whether a component is empty or a copy of another: such a maximum vouches for nothing."""
+    if any(bound.startswith("weight") for bound in run.bounds):
+        return True
+    at = run.parameters
+    vectors = np.concatenate([at.coefficients, at.biases[None]])
+    if at.dispersion is not None:
+        vectors = np.concatenate([vectors, np.log(at.dispersion)[None]])
+    gaps = np.linalg.norm(vectors[:, :, None] - vectors[:, None, :], axis=0)
+    first, second = np.triu_indices(at.n_components, k=1)
+    sizes = 1.0 + np.linalg.norm(vectors, axis=0)
+    return bool(np.any(gaps[first, second] < SAME_COMPONENT * sizes[first]))
+
+
+@dataclass(frozen=True, slots=True)
+class FitOptions:
+    """How long runs may be, how many there are, and how they are run.
+
+    Parameters
+    ----------
+    max_iter : int
+        Most iterations of a run.
+    tolerance : float
+        Predicted gain below which a run has converged.
+    n_starts : int or None
+        Number of random starts; None for the default.
+    random_start : {"assignment", "coefficients"}
+        Kind of random starts.
+    n_jobs : int or None
+        Runs at once.
+    progressbar : bool
+        Whether to show progress.
+    """
+
+    max_iter: int = 1000
+    tolerance: float = 1e-6
+    n_starts: int | None = None
+    random_start: RandomStart = "assignment"
+    n_jobs: int | None = None
+    progressbar: bool = False
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """Arguments of a climb from a start to its maximum."""
+        return {**FINISH, "max_steps": self.max_iter, "tolerance": self.tolerance}
+
+
+def validate_options(
+    *,
+    max_iter: Any,
+    tolerance: Any,
+    n_starts: Any,
+    random_start: Any,
+    n_jobs: Any,
+    progressbar: bool,
+) -> FitOptions:
+    """Check the options of a fit.
+
+    Parameters
+    ----------
+    max_iter, tolerance, n_starts, random_start, n_jobs, progressbar : object
+        As for `fit_em`.
+
+    Returns
+    -------
+    FitOptions
+        The options.
+
+    Raises
+    ------
+    ValueError
+        For numbers out of range and unknown words.
+    """
+    if not _is_whole(max_iter) or max_iter < 0:
+        raise ValueError(f"`max_iter` must be a whole number, 0 or more; got {max_iter!r}.")
+    if not _is_real(tolerance) or not 0.0 < tolerance < np.inf:
+        raise ValueError(f"`tolerance` must be a positive number; got {tolerance!r}.")
+    if n_starts is not None and (not _is_whole(n_starts) or n_starts < 1):
+        raise ValueError(f"`n_starts` must be a whole number, 1 or more; got {n_starts!r}.")
+    if n_jobs is not None and (not _is_whole(n_jobs) or n_jobs == 0):
+        raise ValueError(
+            f"`n_jobs` must be a whole number other than 0, or None; got {n_jobs!r}. Use -1 for "
+            "all cores."
+        )
+    if random_start not in get_args(RandomStart):
+        raise ValueError(
+            f"`random_start` must be 'assignment' or 'coefficients'; got {random_start!r}."
+        )
+    return FitOptions(
+        int(max_iter),
+        float(tolerance),
+        None if n_starts is None else int(n_starts),
+        random_start,
+        None if n_jobs is None else int(n_jobs),
+        bool(progressbar),
+    )
+
+
+def require_rows(problem: EMProblem, n_more: int = 0) -> None:
+    """Raise where there are more parameters than rows.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    n_more : int, default 0
+        Free parameters that the problem does not know of.
+
+    Raises
+    ------
+    ValueError
+        If the rows are fewer than the free parameters.
+    """
+    p, r = problem.rows.n_features, problem.n_components
+    any_parameters = MixtureParameters(
+        np.zeros((p, r)),
+        np.zeros(r),
+        np.full(r, 1 / r),
+        np.ones(r) if problem.family.has_dispersion else None,
+        None if problem.rows.gate is None else np.zeros((problem.rows.n_gate, r)),
+    )
+    constraint = problem.constraint(any_parameters)
+    n_free = parameter_count(any_parameters) if constraint is None else constraint.n_free
+    n_free += n_more
+    if problem.rows.n_obs < n_free:
+        raise ValueError(
+            f"`X` must have at least as many rows of positive weight as {r} components have free "
+            f"parameters ({n_free}); got {problem.rows.n_obs}. Use fewer components or columns, or "
+            "`shared` coefficients."
+        )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def track[Item](
+    items: Iterable[Item], total: int, description: str, *, is_shown: bool
+) -> Iterator[Item]:
+    """Pass items on, and show how many came.
+
+    Parameters
+    ----------
+    items : iterable
+        The items.
+    total : int
+        How many there will be.
+    description : str
+        What they are.
+    is_shown : bool
+        Whether to show anything; a single item never is.
+
+    Yields
+    ------
+    object
+        The items, in order.
+
+    Notes
+    -----
+    A display that cannot be shown, inside another one for instance, is left out: it never stops a
+    run.
+    """
+    display = _started(description, total) if is_shown and total > 1 else None
+    try:
+        for item in items:
+            if display is not None:
+                _quietly(lambda: display.advance(display.task_ids[0]))
+            yield item
+    finally:
+        if display is not None:
+            _quietly(display.stop)
+
+
+def _started(description: str, total: int) -> "Progress | None":
+    """A display on the screen, or None where there cannot be one."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    display = Progress(console=Console(stderr=True), transient=True)
+    display.add_task(description, total=total)
+    return display if _quietly(display.start) else None
+
+
+def _quietly(act: Callable[[], object]) -> bool:
+    """Do something to a display; whether it could be done."""
+    try:
+        act()
+    except Exception:  # whatever a terminal does, the fit goes on
+        return False
+    return True
+
+
+DEFAULT_RANDOM_STARTS = 10
+"""Enough to see whether random starts agree."""
+
+
+def run_given(
+    problem: EMProblem, starts: Sequence[tuple[str, MixtureParameters]], options: FitOptions
+) -> Portfolio:
+    """Climb from each of several starts, until it cannot reach the best one's end.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    starts : sequence of tuple
+        Origins and standardised parameters.
+    options : FitOptions
+        How long runs may be.
+
+    Returns
+    -------
+    Portfolio
+        The best run and the record of all; starts that break down are among them.
+    """
+    portfolio = Portfolio(problem)
+    for origin, start in starts:
+        best = portfolio.best
+        target = None if best is None else best.log_likelihood - SAME_OPTIMUM
+        try:
+            run = problem.climb(start, target=target, **options.run)
+        except BREAKDOWNS as error:
+            portfolio.fail(origin, str(error))
+        else:
+            portfolio.add(origin, run)
+    return portfolio
+
+
+def run_random(problem: EMProblem, options: FitOptions, rng: np.random.Generator) -> Portfolio:
+    """Climb from random starts, each to its own maximum.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    options : FitOptions
+        How many starts, of which kind, how long runs may be, and how many at once.
+    rng : numpy.random.Generator
+        Source of randomness; every start has its own stream of it.
+
+    Returns
+    -------
+    Portfolio
+        The best run and the record of all, in the order of the starts; those that break down are
+        among them.
+    """
+    portfolio = Portfolio(problem)
+    climb = partial(_climb_at_random, problem, options)
+    for origin, run in each_random_start(climb, options, rng):
+        if isinstance(run, str):
+            portfolio.fail(origin, run)
+        else:
+            portfolio.add(origin, run)
+    return portfolio
+
+
+def each_random_start[Run](
+    climb: Callable[[np.random.Generator], Run], options: FitOptions, rng: np.random.Generator
+) -> Iterator[tuple[str, Run | str]]:
+    """Run random starts, several at once through joblib, and show how many are done.
+
+    Parameters
+    ----------
+    climb : callable
+        Draws a start and climbs from it; it must pickle.
+    options : FitOptions
+        How many starts, and how many at once.
+    rng : numpy.random.Generator
+        Source of randomness; every start has its own stream of it.
+
+    Yields
+    ------
+    origin : str
+        Name of the start, in order.
+    run : object or str
+        What the climb returned, or what it said when it broke down.
+    """
+    from joblib import Parallel, delayed  # imported where starts are run in parallel
+
+    n_starts = DEFAULT_RANDOM_STARTS if options.n_starts is None else options.n_starts
+    tasks = (delayed(_guarded)(climb, own) for own in rng.spawn(n_starts))
+    runs: Iterable[Run | str] = Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks)
+    shown = track(runs, n_starts, "random starts", is_shown=options.progressbar)
+    for rank, run in enumerate(shown, start=1):
+        yield f"random {rank}", run
+
+
+def _guarded[Run](
+    climb: Callable[[np.random.Generator], Run], rng: np.random.Generator
+) -> Run | str:
+    """One start; one that breaks down returns what it said."""
+    with single_threaded_blas():
+        try:
+            return climb(rng)
+        except BREAKDOWNS as error:
+            return str(error)
+
+
+def _climb_at_random(
+    problem: EMProblem, options: FitOptions, rng: np.random.Generator
+) -> MaximiseResult:
+    return problem.climb(random_parameters(problem, options.random_start, rng), **options.run)

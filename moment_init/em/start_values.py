@@ -1,0 +1,221 @@
+r"""Values of all parameters to start a sampler from: an estimate itself, and draws about it.
+
+An `EMFit` is spread by its normal approximation about the maximum, in which biases, coefficients
+and weights vary together: independent draws with the same standard errors would leave the mode
+wherever the columns are not centred. A `MomentEstimate` knows the errors of its directions only.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from moment_init.checks import FloatArray
+from moment_init.em.result import EMFit
+from moment_init.moments.judgement import COVERAGE
+from moment_init.moments.result import MomentEstimate
+
+IndexArray = NDArray[np.intp]
+
+DIMS = {
+    "coefficient": ("feature", "component"),
+    "direction": ("feature", "component"),
+    "scale": ("component",),
+    "bias": ("component",),
+    "weight": ("component",),
+    "dispersion": ("component",),
+    "gate": ("component", "gate_feature"),
+    "gate_bias": ("component",),
+    "gate_mean": ("component", "gate_feature"),
+    "gate_covariance": ("component", "gate_feature", "gate_feature_2"),
+}
+"""Variables of the data model with their dims."""
+
+_ATTRIBUTES = {
+    "coefficient": "coefficients",
+    "direction": "directions",
+    "scale": "scales",
+    "bias": "biases",
+    "weight": "weights",
+    "dispersion": "dispersion",
+    "gate": "gate",
+    "gate_bias": "gate_biases",
+    "gate_mean": "gate_means",
+    "gate_covariance": "gate_covariances",
+}
+
+_TRANSPOSED = frozenset({"gate", "gate_mean"})
+"""Results hold these as (gate_feature, component)."""
+
+_LARGEST_ANGLE = 45.0
+"""Twice a direction's standard error is cut here, in degrees: a start that is turned further is
+nearer to other directions than to the estimate."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StartValues:
+    """One value of every parameter, with the names and shapes of an estimate; None if unknown.
+
+    Parameters
+    ----------
+    directions : numpy.ndarray, shape (n_features, n_components)
+        Unit directions.
+    coefficients : numpy.ndarray, shape (n_features, n_components), or None
+        Coefficients.
+    scales, biases, weights : numpy.ndarray, shape (n_components,), or None
+        Lengths of the coefficients, intercepts, probabilities of the components.
+    dispersion : numpy.ndarray, shape (n_components,), or None
+        Dispersion.
+    gate : numpy.ndarray, shape (n_gate, n_components), or None
+        Slopes of a softmax gate's logits; they sum to zero over the components.
+    gate_biases : numpy.ndarray, shape (n_components,), or None
+        Its logits at covariates zero; they sum to zero.
+    gate_means : numpy.ndarray, shape (n_gate, n_components), or None
+        Means of a gaussian gate.
+    gate_covariances : numpy.ndarray, shape (n_components, n_gate, n_gate), or None
+        Its covariances.
+    """
+
+    directions: FloatArray
+    coefficients: FloatArray | None = None
+    scales: FloatArray | None = None
+    biases: FloatArray | None = None
+    weights: FloatArray | None = None
+    dispersion: FloatArray | None = None
+    gate: FloatArray | None = None
+    gate_biases: FloatArray | None = None
+    gate_means: FloatArray | None = None
+    gate_covariances: FloatArray | None = None
+
+    @property
+    def n_components(self) -> int:
+        """Number of components."""
+        return int(self.directions.shape[1])
+
+    def variables(self) -> dict[str, FloatArray]:
+        """Known parameters by the data model's names, with the dims of `DIMS`.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The values.
+        """
+        result = {}
+        for name, attribute in _ATTRIBUTES.items():
+            value = getattr(self, attribute)
+            if value is not None:
+                result[name] = np.array(value.T if name in _TRANSPOSED else value)
+        return result
+
+    def reorder(self, order: IndexArray) -> "StartValues":
+        """Take the components in another order.
+
+        Parameters
+        ----------
+        order : numpy.ndarray of int, shape (n_components,)
+            Which component comes first, second, and so on.
+
+        Returns
+        -------
+        StartValues
+            The same mixture.
+        """
+        changed = {}
+        for name, value in self.variables().items():
+            taken = np.take(value, order, axis=DIMS[name].index("component"))
+            changed[_ATTRIBUTES[name]] = taken.T if name in _TRANSPOSED else taken
+        return StartValues(**changed)
+
+
+def start_values_of(estimate: MomentEstimate | EMFit) -> StartValues:
+    """Read the parameters of an estimate.
+
+    Parameters
+    ----------
+    estimate : MomentEstimate or EMFit
+        The estimate.
+
+    Returns
+    -------
+    StartValues
+        Its parameters in the user's units.
+    """
+    values: dict[str, Any] = {
+        field.name: getattr(estimate, field.name, None) for field in fields(StartValues)
+    }
+    for name in ("gate", "gate_biases"):  # a fit's are relative to its last component
+        if values[name] is not None:
+            values[name] = values[name] - values[name].mean(axis=-1, keepdims=True)
+    return StartValues(**values)
+
+
+def draw_start_values(
+    estimate: MomentEstimate | EMFit, draws: int, rng: np.random.Generator, *, spread: float
+) -> list[StartValues]:
+    """Draw parameters about an estimate, by its own standard errors.
+
+    Parameters
+    ----------
+    estimate : MomentEstimate or EMFit
+        The estimate.
+    draws : int
+        Number of draws.
+    rng : numpy.random.Generator
+        Source of randomness.
+    spread : float
+        Factor of the standard errors.
+
+    Returns
+    -------
+    list of StartValues
+        The draws: of an `EMFit` from its normal approximation about the maximum; of a
+        `MomentEstimate` with its directions turned and all else as it is.
+
+    Raises
+    ------
+    ValueError
+        For a `MomentEstimate` without standard errors.
+    """
+    if isinstance(estimate, EMFit):
+        return _draw_fit(estimate, draws, rng, spread)
+    return _draw_directions(estimate, draws, rng, spread)
+
+
+def _draw_fit(fit: EMFit, draws: int, rng: np.random.Generator, spread: float) -> list[StartValues]:
+    laplace = replace(fit.laplace, root=spread * fit.laplace.root)
+    tree = replace(fit, laplace=laplace).to_datatree(draws=draws, random_seed=rng)
+    arrays = {}
+    for name, variable in tree["posterior"].data_vars.items():
+        values = variable.to_numpy()[0]
+        is_turned = name in _TRANSPOSED
+        arrays[_ATTRIBUTES[str(name)]] = np.swapaxes(values, 1, 2) if is_turned else values
+    return [
+        StartValues(**{attribute: values[draw] for attribute, values in arrays.items()})
+        for draw in range(draws)
+    ]
+
+
+def _draw_directions(
+    estimate: MomentEstimate, draws: int, rng: np.random.Generator, spread: float
+) -> list[StartValues]:
+    """Directions turned by normal steps in their tangent spaces, 95 % within two errors."""
+    if estimate.standard_errors is None:
+        raise ValueError(
+            f"`spread` must be 0 for an estimate without standard errors; got {spread} with "
+            f'method={estimate.method!r}. Use method="stacked", or `fit_em(..., init=estimate)`.'
+        )
+    start, directions = start_values_of(estimate), estimate.directions
+    angles = np.minimum(2.0 * estimate.standard_errors, _LARGEST_ANGLE)
+    steps = spread * np.tan(np.radians(angles))
+    if len(directions) > 1:  # one column has no other direction, and an error of zero
+        steps /= np.sqrt(chi2.ppf(COVERAGE, len(directions) - 1))
+    result = []
+    for noise in rng.standard_normal((draws, *directions.shape)):
+        tangent = noise - directions * (directions * noise).sum(axis=0)
+        turned = directions + steps * tangent
+        turned /= np.linalg.norm(turned, axis=0)
+        coefficients = None if start.scales is None else turned * start.scales
+        result.append(replace(start, directions=turned, coefficients=coefficients))
+    return result

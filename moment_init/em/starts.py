@@ -1,0 +1,722 @@
+"""Parameters from nothing: a single model, and models fitted to given responsibilities.
+
+Starts from moments: the candidates of the stacked estimator, where it applies.
+
+Growth: one component, then two, then three, each split off where the fit is worst.
+
+The splits are moments that need no score function of the input: at a single component and a
+Gaussian input they are the paper's second moment with the best function of the response.
+
+Starts from small subsets of rows, for few columns.
+
+With p columns, p + 1 rows determine a line; all of them come from one component with probability
+w^(p+1), which is worth trying for small p.
+
+Peeling: one component at a time by robust regression, its rows removed, and on.
+
+Mix-IRLS of Zilber and Nadler (2023) finds the largest component of a linear mixture by regression
+with Cauchy weights on the residuals, removes the rows that it explains, and goes on with the rest.
+Here residuals are those of the deviance, so that counts and positive responses can be peeled too:
+excellent under imbalance, lost where components are alike in size.
+
+Random starts: the honest baseline.
+
+Starts that a user gives: an estimate, a fit, arrays, or responsibilities.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.checks import FloatArray, IdentifiabilityError, as_float_array
+from moment_init.data.checking import RegressionData
+from moment_init.data.discrete_columns import find_discrete_columns
+from moment_init.em.problem import EMProblem, Restrictions
+from moment_init.em.result import EMFit
+from moment_init.likelihood.climbing import MaximiseResult, maximise
+from moment_init.likelihood.em_step import fit_assigned
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.splits import split_component, split_statistics
+from moment_init.moments.result import MomentEstimate
+from moment_init.moments.stacked_result import low_order_moments
+from moment_init.scores.choosing import pose_problem
+from moment_init.scores.gaussian import Gaussian
+
+SINGLE_STEPS = 50
+"""Newton steps of a single generalised linear model: it converges in ten, or is separated."""
+
+_EDGE = 0.05
+"""A mean response is moved this share of a row away from zero and one, where links are infinite."""
+
+
+def fit_single(problem: EMProblem) -> MaximiseResult:
+    """Fit a single generalised linear model to all rows.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+
+    Returns
+    -------
+    MaximiseResult
+        Its maximum, in standardised coordinates.
+    """
+    return problem.climb(_flat_start(problem), max_steps=SINGLE_STEPS, em_steps=3, tolerance=1e-6)
+
+
+def fit_responsibilities(problem: EMProblem, responsibilities: FloatArray) -> MixtureParameters:
+    """The M-step from given responsibilities, each component run to its maximum.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    responsibilities : numpy.ndarray, shape (n_units, n_components)
+        Non-negative shares of the components in each unit.
+
+    Returns
+    -------
+    MixtureParameters
+        Parameters that satisfy the restrictions; a gate has slopes zero.
+    """
+    r = problem.n_components
+    flat = replace(_flat_start(problem), gate=None)
+    start = joined([flat] * r, np.full(r, 1 / r))
+    rows = replace(problem.rows, gate=None)
+    shares = np.ascontiguousarray(responsibilities.T)
+    return problem.admit(fit_assigned(problem.family, rows, start, shares))
+
+
+def joined(parts: list[MixtureParameters], weights: FloatArray) -> MixtureParameters:
+    """Put single models together as a mixture without a gate.
+
+    Parameters
+    ----------
+    parts : list of MixtureParameters
+        Models of one component each.
+    weights : numpy.ndarray, shape (n_components,)
+        Their weights.
+
+    Returns
+    -------
+    MixtureParameters
+        The mixture.
+    """
+    dispersions = [part.dispersion for part in parts if part.dispersion is not None]
+    return MixtureParameters(
+        np.concatenate([part.coefficients for part in parts], axis=1),
+        np.concatenate([part.biases for part in parts]),
+        np.asarray(weights, dtype=np.float64),
+        np.concatenate(dispersions) if dispersions else None,
+    )
+
+
+def _flat_start(problem: EMProblem) -> MixtureParameters:
+    """One component without slopes, at the mean response."""
+    rows, family = problem.rows, problem.family
+    total = rows.total_weight
+    exposure = rows.sample_weight if rows.n_trials is None else rows.sample_weight * rows.n_trials
+    mean = (float(rows.sample_weight @ rows.y) + _EDGE) / (float(exposure.sum()) + 2 * _EDGE)
+    bias = float(family.link.link(np.array(mean)))
+    if rows.offset is not None:
+        bias -= float(rows.sample_weight @ rows.offset) / total
+    return MixtureParameters(
+        np.zeros((rows.n_features, 1)),
+        np.array([bias]),
+        np.ones(1),
+        np.ones(1) if family.has_dispersion else None,
+    )
+
+
+MIN_ROWS_PER_FEATURE = 20
+"""With fewer rows the second moments of the input alone take up what the data say."""
+
+
+def has_moments(data: RegressionData, n_components: int) -> bool:
+    """Whether moments can say something about these data.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    n_components : int
+        Number of components.
+
+    Returns
+    -------
+    bool
+        False with fewer columns than components, few rows, or discrete columns.
+    """
+    n_obs, n_features = data.X.shape
+    if n_components > n_features or n_obs < MIN_ROWS_PER_FEATURE * n_features:
+        return False
+    return not find_discrete_columns(data.X).any()
+
+
+def tensor_starts(
+    problem: EMProblem, data: RegressionData, rng: np.random.Generator
+) -> list[tuple[str, MixtureParameters]]:
+    """Candidates of the moments, best first.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem; its coordinates are those of the moments.
+    data : RegressionData
+        The rows that it was posed from.
+    rng : numpy.random.Generator
+        Source of the decomposition's starts.
+
+    Returns
+    -------
+    list of tuple
+        Origins and standardised parameters; empty where moments do not apply.
+    """
+    if problem.restrictions.directions is not None or not has_moments(data, problem.n_components):
+        return []
+    model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
+    try:
+        fit = low_order_moments(pose_problem(data, model)).estimate(problem.n_components, rng)
+    except IdentifiabilityError:
+        return []
+    return [(f"tensor {rank}", start) for rank, start in enumerate(fit.candidates, start=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthOptions:
+    """How growth searches.
+
+    Parameters
+    ----------
+    beam : int
+        How many mixtures of each size are kept.
+    n_splits : int
+        How many splits of each are tried.
+    n_directions : int
+        How many directions of each component are candidates for a split.
+    heat_steps : int
+        EM steps after which the worse half of the splits is dropped.
+    race_steps : int
+        EM steps before the beam is chosen.
+    settle_steps : int
+        EM steps after it.
+    """
+
+    beam: int = 2
+    n_splits: int = 3
+    n_directions: int = 2
+    heat_steps: int = 3
+    race_steps: int = 8
+    settle_steps: int = 12
+
+
+def grow(problem: EMProblem, options: GrowthOptions | None = None) -> list[MaximiseResult]:
+    """Grow mixtures from a single model to all components.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    options : GrowthOptions, optional
+        How to search.
+
+    Returns
+    -------
+    list of MaximiseResult
+        The last beam, best first; short runs, not maxima.
+    """
+    options = options or GrowthOptions()
+    beam = [fit_single(problem)]
+    for _ in range(1, problem.n_components):
+        children = [
+            child for parent in beam for child in _children(problem, parent.parameters, options)
+        ]
+        heats = _ranked(problem, children, options.heat_steps)
+        n_raced = max(options.beam, len(heats) // 2)
+        raced = _continued(problem, heats[:n_raced], options.race_steps - options.heat_steps)
+        beam = _continued(problem, raced[: options.beam], options.settle_steps)
+    return beam
+
+
+def _continued(
+    problem: EMProblem, runs: list[MaximiseResult], n_steps: int
+) -> list[MaximiseResult]:
+    return _ranked(problem, [run.parameters for run in runs], n_steps)
+
+
+def _ranked(
+    problem: EMProblem, starts: list[MixtureParameters], n_steps: int
+) -> list[MaximiseResult]:
+    """Some steps of EM from each of several starts, the best end first."""
+    runs = [problem.climb(start, max_steps=n_steps, em_steps=n_steps) for start in starts]
+    return sorted(runs, key=_by_log_likelihood, reverse=True)
+
+
+def _children(
+    problem: EMProblem, parent: MixtureParameters, options: GrowthOptions
+) -> list[MixtureParameters]:
+    """The most promising splits of a mixture."""
+    n_directions = min(options.n_directions, parent.n_features + 1)
+    statistics = split_statistics(problem.family, problem.rows, parent, n_directions=n_directions)
+    ratios = statistics.eigenvalues / statistics.noise_edges[:, None]
+    ranked = np.argsort(ratios, axis=None)[::-1][: options.n_splits]
+    children = []
+    for flat in ranked:
+        component, direction = divmod(int(flat), n_directions)
+        children.append(
+            split_component(
+                problem.family, parent, component, statistics.directions[component, direction]
+            )
+        )
+    return children
+
+
+def _by_log_likelihood(result: MaximiseResult) -> float:
+    return result.log_likelihood
+
+
+N_SUBSETS = 20
+SUBSET_ROWS = 600
+HEAT_STEPS = 6
+SUBSET_STEPS = 20
+N_KEPT = 6
+"""Starts, rows that they are raced on, EM steps of the race and after how many of them the worse
+half is dropped, and how many go on."""
+
+FIT_STEPS = 3
+"""Newton steps of a component towards its few rows: the fit is exact in one for a real response,
+and would run away for a binary one."""
+
+
+def race_subsets(
+    problem: EMProblem, single: MixtureParameters, rng: np.random.Generator
+) -> list[MaximiseResult]:
+    """Fit every component to a few rows, and race such starts on a sample of the rows.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    single : MixtureParameters
+        The single model, for its dispersion.
+    rng : numpy.random.Generator
+        Draws rows.
+
+    Returns
+    -------
+    list of MaximiseResult
+        The best of the race, best first.
+    """
+    units = np.arange(problem.rows.n_units)
+    if len(units) > SUBSET_ROWS:
+        units = np.sort(rng.choice(len(units), SUBSET_ROWS, replace=False))
+    sample = problem.with_rows(problem.rows.take(units)).prepared()
+    starts = [_subset_start(sample, single, rng) for _ in range(N_SUBSETS)]
+    heats = _ranked_subsets(sample, starts, HEAT_STEPS)[: N_SUBSETS // 2]
+    left = SUBSET_STEPS - HEAT_STEPS
+    return _ranked_subsets(sample, [run.parameters for run in heats], left)[:N_KEPT]
+
+
+def _ranked_subsets(
+    problem: EMProblem, starts: list[MixtureParameters], n_steps: int
+) -> list[MaximiseResult]:
+    """Some steps of EM from each of several starts, the best end first."""
+    runs = [problem.climb(start, max_steps=n_steps, em_steps=n_steps) for start in starts]
+    return sorted(runs, key=lambda run: run.log_likelihood, reverse=True)
+
+
+def _subset_start(
+    problem: EMProblem, single: MixtureParameters, rng: np.random.Generator
+) -> MixtureParameters:
+    """Every component a few steps from the single model towards its own few units."""
+    rows, r = problem.rows, problem.n_components
+    per_unit = rows.n_obs / rows.n_units
+    n_units = min(rows.n_units, max(1, int(np.ceil((rows.n_features + 1) / per_unit))))
+    parts = []
+    for _ in range(r):
+        own = rows.take(np.sort(rng.choice(rows.n_units, n_units, replace=False)))
+        own = replace(own, group_starts=None, gate=None)
+        end = maximise(
+            problem.family, own, replace(single, gate=None), max_steps=FIT_STEPS, em_steps=FIT_STEPS
+        )
+        # an exact fit says nothing about the dispersion
+        parts.append(replace(end.parameters, dispersion=single.dispersion))
+    return joined(parts, np.full(r, 1 / r))
+
+
+ROBUST_STEPS = 12
+"""Rounds of reweighting; the weights settle within a few."""
+
+_EXPLAINED = 13.2
+"""A row is explained whose squared deviance residual is below so many times a typical one's: six
+variances, 98.6 % of a normal component's own rows, whose typical one is the median, .455 variances.
+With fewer, rows of a large component are left that outnumber those of a small one."""
+
+_SMALLEST = 1e-10
+"""A mean response is held this far from the edge of its range, and a typical residual from zero."""
+
+
+def peel(problem: EMProblem, single: MixtureParameters) -> MixtureParameters:
+    """Fit components one after the other to the rows that are left.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    single : MixtureParameters
+        The single model, from which each robust regression starts.
+
+    Returns
+    -------
+    MixtureParameters
+        A start that satisfies the restrictions.
+    """
+    rows = replace(problem.rows, group_starts=None, gate=None)
+    start = replace(single, gate=None)
+    saturated = _saturated(problem, rows)
+    left = np.ones(rows.n_obs)
+    parts, counts = [], []
+    for _ in range(problem.n_components):
+        part, is_explained = _robust_fit(problem, rows, start, left, saturated)
+        parts.append(part)
+        counts.append(float(rows.sample_weight @ (left * is_explained)) + 1.0)
+        rest = left * ~is_explained
+        # nothing left to explain: the next component starts from what this one had
+        left = rest if np.count_nonzero(rest) > 2 * (rows.n_features + 1) else left
+    weights = np.array(counts)
+    return problem.admit(joined(parts, weights / weights.sum()))
+
+
+def _robust_fit(
+    problem: EMProblem,
+    rows: LikelihoodRows,
+    start: MixtureParameters,
+    left: FloatArray,
+    saturated: FloatArray,
+) -> tuple[MixtureParameters, NDArray[np.bool_]]:
+    """Regression with Cauchy weights on the rows that are left, and which rows it explains."""
+    parameters, shares = start, left
+    is_left = left > 0.0
+    for _ in range(ROBUST_STEPS):
+        weighted = replace(rows, sample_weight=rows.sample_weight * shares)
+        parameters = maximise(
+            problem.family, weighted, parameters, max_steps=1, em_steps=1, constant=0.0
+        ).parameters
+        deviance = saturated - _log_density(problem, rows, parameters)
+        typical = max(float(np.median(deviance[is_left])), _SMALLEST)
+        shares = left / (1.0 + deviance / typical)
+    own = deviance[is_left & (deviance < 2.0 * typical)]
+    typical = max(float(np.median(own)) if len(own) else typical, _SMALLEST)
+    return parameters, deviance < _EXPLAINED * typical
+
+
+def _saturated(problem: EMProblem, rows: LikelihoodRows) -> FloatArray:
+    """Log density of each row at its own response, up to the dispersion's part."""
+    family = problem.family
+    trials = np.ones(rows.n_obs) if rows.n_trials is None else rows.n_trials
+    mean = rows.y / trials
+    if not family.response_power:
+        mean = np.maximum(mean, _SMALLEST)
+        if family.has_trials:
+            mean = np.minimum(mean, 1.0 - _SMALLEST)
+    eta = family.link.link(mean)[None]
+    return _kernel(problem, rows, eta, np.ones(1) if family.has_dispersion else None)
+
+
+def _log_density(
+    problem: EMProblem, rows: LikelihoodRows, parameters: MixtureParameters
+) -> FloatArray:
+    eta = (np.asarray(rows.Z) @ parameters.coefficients + parameters.biases).T
+    if rows.offset is not None:
+        eta = eta + rows.offset
+    return _kernel(problem, rows, eta, None if parameters.dispersion is None else np.ones(1))
+
+
+def _kernel(
+    problem: EMProblem, rows: LikelihoodRows, eta: FloatArray, dispersion: FloatArray | None
+) -> FloatArray:
+    """Log density of every row with dispersion one: deviances need no dispersion of their own."""
+    derivatives = problem.family.kernel_derivatives(
+        rows.y, eta, dispersion=dispersion, n_trials=rows.n_trials
+    )
+    return np.asarray(derivatives.value[0])
+
+
+RandomStart = Literal["assignment", "coefficients"]
+
+ASSIGNED_SHARE = 0.9
+OTHER_SHARE = 0.1
+"""Shares before they are normalised of the component that a unit is assigned to, and of each other:
+flexmix's soft assignment."""
+
+
+def random_parameters(
+    problem: EMProblem, kind: RandomStart, rng: np.random.Generator
+) -> MixtureParameters:
+    """Draw a start.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    kind : {"assignment", "coefficients"}
+        How to draw it.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    MixtureParameters
+        Standardised parameters that satisfy the restrictions.
+    """
+    if kind == "assignment":
+        return random_assignment(problem, rng)
+    return random_coefficients(problem, rng)
+
+
+def random_assignment(problem: EMProblem, rng: np.random.Generator) -> MixtureParameters:
+    """Fit components to units assigned at random, softly.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    MixtureParameters
+        Parameters after the M-step.
+    """
+    n_units, r = problem.rows.n_units, problem.n_components
+    shares = np.full((n_units, r), OTHER_SHARE)
+    shares[np.arange(n_units), rng.integers(r, size=n_units)] = ASSIGNED_SHARE
+    return fit_responsibilities(problem, shares / shares.sum(axis=1, keepdims=True))
+
+
+def random_coefficients(problem: EMProblem, rng: np.random.Generator) -> MixtureParameters:
+    """Draw coefficients of the size that is typical of the family about a single model's bias.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    MixtureParameters
+        Parameters with equal weights.
+    """
+    single = fit_single(problem).parameters
+    r, p = problem.n_components, single.n_features
+    spread = problem.family.typical_scale / np.sqrt(p)
+    return problem.admit(
+        MixtureParameters(
+            spread * rng.standard_normal((p, r)),
+            single.biases + spread * rng.standard_normal(r),
+            np.full(r, 1 / r),
+            None if single.dispersion is None else np.repeat(single.dispersion, r),
+        )
+    )
+
+
+Start = tuple[str, MixtureParameters]
+
+_EXPECTED = (
+    "`init` must be 'tensor', 'random', a MomentEstimate, an EMFit, a tuple (coefficients, biases, "
+    "weights[, dispersion]) or responsibilities of shape (n_obs, n_components)"
+)
+
+
+def given_starts(
+    problem: EMProblem,
+    init: Any,
+    counted: NDArray[np.bool_] | None = None,
+    feature_names: tuple[str, ...] | None = None,
+) -> list[Start]:
+    """Turn what was given into starts.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The problem.
+    init : MomentEstimate, EMFit, tuple of arrays, or array
+        What was given.
+    counted : numpy.ndarray of bool, shape (n_obs,), optional
+        Which of the user's rows the problem has, for responsibilities; all of them by default.
+    feature_names : tuple of str, optional
+        Names of the columns: a fit to the same ones in another order is matched by name.
+
+    Returns
+    -------
+    list of tuple
+        Origins and standardised parameters, the given one first.
+
+    Raises
+    ------
+    TypeError
+        If it is nothing from which to start.
+    ValueError
+        If it is of another number of features or components, or not finite.
+    """
+    if isinstance(init, MomentEstimate):
+        return _from_estimate(problem, init)
+    if isinstance(init, EMFit):
+        own = _from_fit(problem, init, feature_names)
+        return [("given", _standardised(problem, own, has_labels=False))]
+    if isinstance(init, tuple | list) and len(init) in (3, 4):
+        return [("given", _standardised(problem, _from_arrays(init)))]
+    if hasattr(init, "__array__"):
+        shares = np.asarray(init)
+        return [("given", _from_responsibilities(problem, shares, counted))]
+    raise TypeError(f"{_EXPECTED}; got {type(init).__name__}.")
+
+
+def _from_estimate(problem: EMProblem, estimate: MomentEstimate) -> list[Start]:
+    """The estimate and its candidates."""
+    starts = []
+    coefficients, biases, weights = estimate.coefficients, estimate.biases, estimate.weights
+    if coefficients is not None and biases is not None and weights is not None:
+        own = MixtureParameters(coefficients, biases, weights, estimate.dispersion)
+        starts.append(("estimate", _standardised(problem, own)))
+    starts += [
+        (f"tensor {rank}", _standardised(problem, candidate))
+        for rank, candidate in enumerate(estimate.candidates, start=1)
+    ]
+    if not starts:
+        raise ValueError(
+            "`init` must be an estimate with scales, biases and weights; got one with directions "
+            "only. Use method='stacked', or give its directions as `fixed_directions`."
+        )
+    return starts
+
+
+def _from_fit(
+    problem: EMProblem, fit: EMFit, feature_names: tuple[str, ...] | None
+) -> MixtureParameters:
+    """Parameters of a fit for these columns; without its gate where the problem has none."""
+    parameters = fit.parameters
+    if problem.rows.gate is None:
+        parameters = replace(fit.centred_parameters, gate=None)
+    own = fit.feature_names
+    if feature_names is not None and sorted(own) == sorted(feature_names):
+        order = [own.index(name) for name in feature_names]
+        parameters = replace(parameters, coefficients=parameters.coefficients[order])
+    return parameters
+
+
+def _from_arrays(arrays: tuple[Any, ...] | list[Any]) -> MixtureParameters:
+    try:
+        parts = [None if part is None else as_float_array(part, "init") for part in arrays]
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{_EXPECTED}; got a tuple of what are no arrays ({error}).") from error
+    coefficients, biases, weights = parts[:3]
+    if coefficients is None or biases is None or weights is None:
+        raise TypeError(f"{_EXPECTED}; got None for one of the first three.")
+    if weights.size and np.all(weights > 0):
+        weights = weights / weights.sum()
+    return MixtureParameters(coefficients, biases, weights, parts[3] if len(parts) == 4 else None)
+
+
+def _from_responsibilities(
+    problem: EMProblem, shares: NDArray[np.generic], counted: NDArray[np.bool_] | None
+) -> MixtureParameters:
+    shares = _checked_shares(problem, shares, counted)
+    ordered = shares[slice(None) if problem.order is None else problem.order]
+    starts = problem.rows.group_starts
+    if starts is not None:  # a group has one component: the mean over its rows
+        sizes = np.diff(np.append(starts, len(ordered)))
+        ordered = np.add.reduceat(ordered, starts, axis=0) / sizes[:, None]
+    # components have the labels that were given: restrictions come after
+    free = fit_responsibilities(replace(problem, restrictions=Restrictions()), ordered)
+    if problem.restrictions.directions is not None:
+        free = replace(free, coefficients=np.diag(np.diag(free.coefficients)))
+    return problem.admit(_with_held_weights(problem, free))
+
+
+def _checked_shares(
+    problem: EMProblem, shares: NDArray[np.generic], counted: NDArray[np.bool_] | None
+) -> FloatArray:
+    """Responsibilities of the rows that count, each row's sum one."""
+    n_obs, r = problem.rows.n_obs if counted is None else len(counted), problem.n_components
+    is_numeric = shares.dtype.kind in "biuf"
+    if shares.shape != (n_obs, r) or not is_numeric or not np.all(np.isfinite(shares)):
+        raise ValueError(
+            f"{_EXPECTED}; got an array of shape {shares.shape} and type {shares.dtype} where "
+            f"({n_obs}, {r}) with finite entries is needed."
+        )
+    values = shares.astype(np.float64)[slice(None) if counted is None else counted]
+    totals = values.sum(axis=1, keepdims=True)
+    if values.min() < 0.0 or totals.min() <= 0.0 or values.sum(axis=0).min() <= 0.0:
+        raise ValueError(
+            "`init` as responsibilities must not be negative, and must give every row a component "
+            "and every component a row; got negative entries, or a row or column of zeros."
+        )
+    return np.asarray(values / totals)
+
+
+def _with_held_weights(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
+    """The weights that are held, if any: given components keep their labels."""
+    held = problem.restrictions.weights
+    return parameters if held is None else replace(parameters, weights=held)
+
+
+def _standardised(
+    problem: EMProblem, parameters: MixtureParameters, *, has_labels: bool = True
+) -> MixtureParameters:
+    """Check the sizes and map from the user's units; a dispersion that is missing is filled in.
+
+    Components that have no labels, as those of a fit, which are in order of weight, are matched to
+    what is held.
+    """
+    parameters = _checked(problem, parameters)
+    standardised = problem.to_standardised(_projected(problem, parameters))
+    if problem.family.has_dispersion and parameters.dispersion is None:
+        single = fit_single(problem).parameters.dispersion
+        dispersion = np.repeat(np.asarray(single), problem.n_components)
+        standardised = replace(standardised, dispersion=dispersion)
+    return problem.admit(_with_held_weights(problem, standardised) if has_labels else standardised)
+
+
+def _projected(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
+    """With held directions, coefficients of the projected columns: lengths along the directions."""
+    directions = problem.restrictions.directions
+    if directions is None:
+        return parameters
+    lengths = np.einsum("dj,dj->j", directions, parameters.coefficients)
+    return replace(parameters, coefficients=np.diag(lengths))
+
+
+def _checked(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
+    directions = problem.restrictions.directions
+    p = problem.rows.n_features if directions is None else directions.shape[0]
+    r = problem.n_components
+    wanted = {"coefficients": (p, r), "biases": (r,), "weights": (r,)}
+    if parameters.dispersion is not None:
+        wanted["dispersion"] = (r,)
+    if parameters.gate is not None:
+        wanted["gate"] = (problem.rows.n_gate, r)
+    for name, shape in wanted.items():
+        values = getattr(parameters, name)
+        if values.shape != shape or not np.all(np.isfinite(values)):
+            raise ValueError(
+                f"`init` must have finite {name} of shape {shape}; got shape {values.shape}. "
+                "Give a start for the same columns and number of components."
+            )
+    is_positive = bool(np.all(parameters.weights > 0.0))
+    if parameters.dispersion is not None:
+        is_positive = is_positive and bool(np.all(parameters.dispersion > 0.0))
+    if not is_positive:
+        raise ValueError("`init` must have positive weights and dispersion; got zero or less.")
+    if not problem.family.has_dispersion and parameters.dispersion is not None:
+        raise ValueError(
+            f"`init` must not have a dispersion for family {problem.family.name!r}, which has none."
+        )
+    return parameters

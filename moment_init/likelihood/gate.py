@@ -1,0 +1,733 @@
+r"""A gate made of Gaussian densities of the gating covariates.
+
+In the alternative mixture of experts of Xu, Jordan and Hinton (1995) a component has a density of
+the gating covariates beside that of the response,
+
+.. math:: \pi_j(g) = \frac{\alpha_j N(g; m_j, S_j)}{\sum_k \alpha_k N(g; m_k, S_k)}.
+
+The log density is linear in the statistics T(g) = (1, g, products of g), so that this gate is a
+multinomial logit of T(g) whose slopes are those of the log densities.
+
+Where a vector of a gate's parameters appears, a component has its means and then the lower triangle
+of the root L_j of S_j = L_j L_j', row by row, with logarithms on the diagonal; any vector is a gate
+then.
+
+The joint likelihood of gating covariates and response, for a gate of Gaussian densities.
+
+.. math:: \sum_i \log \sum_j \alpha_j N(g_i; m_j, S_j) f(y_i \mid x_i, j)
+
+Given the gating covariates this is a mixture with a multinomial logit of their statistics, so that
+responsibilities and the missing information come from the same sums over rows as for a logit; the
+M-step of the gate has a closed form. The vector of parameters is that of
+`moment_init.likelihood.parameters` without a gate, with the logits of alpha, followed by that of
+`moment_init.likelihood.gate`.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag, cho_solve, solve_triangular
+from scipy.special import logsumexp
+
+from moment_init.checks import FloatArray
+from moment_init.data.blocks import sum_over_blocks
+from moment_init.families.base import Family
+from moment_init.likelihood.climbing import free_step
+from moment_init.likelihood.em_step import em_step
+from moment_init.likelihood.parameters import (
+    LARGEST_LOG_DISPERSION_STEP,
+    ActiveBound,
+    LinearConstraint,
+    MixtureParameters,
+    ParameterBounds,
+    active_bounds,
+    component_size,
+    enforce,
+    move,
+    parameter_count,
+)
+from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
+
+_CLOSE = 1e-8
+"""An eigenvalue is on its floor when it is this close, relative: `raise_to_floor` leaves it within
+a rounding error of about 1e-16 over the floor."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GaussianGate:
+    """Gaussian densities of the gating covariates, one for each component.
+
+    Parameters
+    ----------
+    means : numpy.ndarray, shape (n_gate, n_components)
+        Their means, one column for each component.
+    roots : numpy.ndarray, shape (n_components, n_gate, n_gate)
+        Lower triangular roots of their covariances, with a positive diagonal.
+    """
+
+    means: FloatArray
+    roots: FloatArray
+
+    @property
+    def n_gate(self) -> int:
+        """Number of gating covariates."""
+        return int(self.means.shape[0])
+
+    @property
+    def n_components(self) -> int:
+        """Number of components."""
+        return int(self.means.shape[1])
+
+    @property
+    def covariances(self) -> FloatArray:
+        """Covariances of the densities, (n_components, n_gate, n_gate)."""
+        return self.roots @ self.roots.transpose(0, 2, 1)
+
+    @property
+    def slopes(self) -> FloatArray:
+        """Coefficients of the statistics in the log densities, (1 + n_statistics, n_components)."""
+        below = np.tril_indices(self.n_gate)
+        factor = np.where(below[0] == below[1], 0.5, 1.0)
+        columns = []
+        for mean, root in zip(self.means.T, self.roots, strict=True):
+            precision = _precision(root)
+            linear = precision @ mean
+            log_volume = np.log(np.diag(root)).sum() + 0.5 * self.n_gate * np.log(2 * np.pi)
+            constant = -0.5 * mean @ linear - log_volume
+            columns.append(np.concatenate([[constant], linear, -factor * precision[below]]))
+        return np.stack(columns, axis=1)
+
+    def reorder(self, order: NDArray[np.intp]) -> "GaussianGate":
+        """Take the components in another order.
+
+        Parameters
+        ----------
+        order : numpy.ndarray of int, shape (n_components,)
+            Which component comes first, second, and so on.
+
+        Returns
+        -------
+        GaussianGate
+            The densities in that order.
+        """
+        return GaussianGate(self.means[:, order], self.roots[order])
+
+    def rescale(self, shift: FloatArray, scales: FloatArray) -> "GaussianGate":
+        """Densities of covariates that are scaled and then shifted.
+
+        Parameters
+        ----------
+        shift, scales : numpy.ndarray, shape (n_gate,)
+            The covariates become ``shift + scales * g``.
+
+        Returns
+        -------
+        GaussianGate
+            Their densities.
+        """
+        means = shift[:, None] + scales[:, None] * self.means
+        return GaussianGate(means, scales[:, None] * self.roots)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GateDerivatives:
+    """Derivatives of a gate in its vector, component by component.
+
+    Parameters
+    ----------
+    mean_statistics : numpy.ndarray, shape (n_components, size)
+        Expected statistics (g, products) of each component.
+    of_slopes : numpy.ndarray, shape (n_components, size, size)
+        Derivatives of the natural parameters (rows) in the component's own parameters (columns).
+    of_means : numpy.ndarray, shape (n_components, size, size)
+        Derivatives of the expected statistics.
+    of_covariances : numpy.ndarray, shape (n_components, n_gate, n_gate, size)
+        Derivatives of the covariances.
+    """
+
+    mean_statistics: FloatArray
+    of_slopes: FloatArray
+    of_means: FloatArray
+    of_covariances: FloatArray
+
+    @property
+    def information(self) -> FloatArray:
+        """Information of one draw from each component's density, (n_components, size, size)."""
+        return self.of_slopes.transpose(0, 2, 1) @ self.of_means
+
+
+def gate_size(n_gate: int) -> int:
+    """Number of parameters of one Gaussian density.
+
+    Parameters
+    ----------
+    n_gate : int
+        Number of gating covariates, g.
+
+    Returns
+    -------
+    int
+        g + g (g + 1) / 2.
+    """
+    return n_gate + n_gate * (n_gate + 1) // 2
+
+
+def gate_statistics(covariates: FloatArray) -> FloatArray:
+    """Sufficient statistics of Gaussian densities: a one, the covariates and their products.
+
+    Parameters
+    ----------
+    covariates : numpy.ndarray, shape (n, n_gate)
+        Gating covariates.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n, 1 + n_statistics)
+        The statistics; products in the order of `numpy.tril_indices`.
+    """
+    first, second = np.tril_indices(covariates.shape[1])
+    ones = np.ones((len(covariates), 1))
+    return np.concatenate([ones, covariates, covariates[:, first] * covariates[:, second]], axis=1)
+
+
+def log_gate_density(parameters: MixtureParameters, statistics: FloatArray) -> FloatArray:
+    r"""Log density of the gating covariates, :math:`\log \sum_j \alpha_j N(g; m_j, S_j)`.
+
+    Parameters
+    ----------
+    parameters : MixtureParameters
+        A mixture whose gate holds the slopes of a `GaussianGate`.
+    statistics : numpy.ndarray, shape (n, 1 + n_statistics)
+        Statistics of the covariates.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n,)
+        The log densities.
+
+    Raises
+    ------
+    ValueError
+        If the mixture has no gate.
+    """
+    if parameters.gate is None:
+        raise ValueError("`parameters` must have a gate; got None. Give it a gate's `slopes`.")
+    return np.asarray(logsumexp(statistics @ parameters.gate + np.log(parameters.weights), axis=1))
+
+
+def gate_derivatives(gate: GaussianGate) -> GateDerivatives:
+    """Differentiate a gate in its vector.
+
+    Parameters
+    ----------
+    gate : GaussianGate
+        The gate.
+
+    Returns
+    -------
+    GateDerivatives
+        The derivatives.
+    """
+    parts = [
+        _differentiate(mean, root) for mean, root in zip(gate.means.T, gate.roots, strict=True)
+    ]
+    return GateDerivatives(*(np.stack(part) for part in zip(*parts, strict=True)))
+
+
+def pack_gate(gate: GaussianGate) -> FloatArray:
+    """Write a gate as a vector without constraints.
+
+    Parameters
+    ----------
+    gate : GaussianGate
+        The gate.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components * size,)
+        The vector, in the order given at the head of the module.
+    """
+    logged = gate.roots.copy()
+    own = np.arange(gate.n_gate)
+    logged[:, own, own] = np.log(gate.roots[:, own, own])
+    first, second = np.tril_indices(gate.n_gate)
+    return np.concatenate([gate.means.T, logged[:, first, second]], axis=1).ravel()
+
+
+def unpack_gate(vector: FloatArray, like: GaussianGate) -> GaussianGate:
+    """Read a gate from a vector; the inverse of `pack_gate`.
+
+    Parameters
+    ----------
+    vector : numpy.ndarray, shape (n_components * size,)
+        The vector.
+    like : GaussianGate
+        A gate of the same sizes.
+
+    Returns
+    -------
+    GaussianGate
+        The gate.
+    """
+    blocks = vector.reshape(like.n_components, gate_size(like.n_gate))
+    roots = np.zeros_like(like.roots)
+    first, second = np.tril_indices(like.n_gate)
+    roots[:, first, second] = blocks[:, like.n_gate :]
+    own = np.arange(like.n_gate)
+    roots[:, own, own] = np.exp(roots[:, own, own])
+    return GaussianGate(np.ascontiguousarray(blocks[:, : like.n_gate].T), roots)
+
+
+def move_gate(gate: GaussianGate, step: FloatArray) -> GaussianGate:
+    """Take a step in the coordinates of `pack_gate`.
+
+    Parameters
+    ----------
+    gate : GaussianGate
+        Where the step starts.
+    step : numpy.ndarray, shape (n_components * size,)
+        The step; changes of the logarithms are cut as those of a log dispersion are.
+
+    Returns
+    -------
+    GaussianGate
+        Where it ends.
+    """
+    limited = step.reshape(gate.n_components, -1).copy()
+    first, second = np.tril_indices(gate.n_gate)
+    logs = gate.n_gate + np.flatnonzero(first == second)
+    limit = LARGEST_LOG_DISPERSION_STEP
+    limited[:, logs] = np.clip(limited[:, logs], -limit, limit)
+    return unpack_gate(pack_gate(gate) + limited.ravel(), gate)
+
+
+def raise_to_floor(covariance: FloatArray, pooled_root: FloatArray, floor: float) -> FloatArray:
+    """Root of the nearest covariance that is nowhere smaller than a share of the pooled one.
+
+    Among all that satisfy the floor it is the one of the highest Gaussian likelihood for rows with
+    the given covariance, so that EM still climbs.
+
+    Parameters
+    ----------
+    covariance : numpy.ndarray, shape (n_gate, n_gate)
+        Symmetric, possibly singular.
+    pooled_root : numpy.ndarray, shape (n_gate, n_gate)
+        Lower triangular root of the pooled covariance.
+    floor : float
+        Smallest ratio of a component's variance to the pooled one, in any direction.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_gate, n_gate)
+        Lower triangular root, with a positive diagonal.
+    """
+    values, vectors = np.linalg.eigh(_whitened(covariance, pooled_root))
+    if values[0] >= floor:
+        return np.linalg.cholesky(covariance)
+    axes = pooled_root @ vectors
+    return np.linalg.cholesky((axes * np.maximum(values, floor)) @ axes.T)
+
+
+def shrunken_directions(root: FloatArray, pooled_root: FloatArray, floor: float) -> FloatArray:
+    """Directions in which a covariance lies on its floor.
+
+    Parameters
+    ----------
+    root, pooled_root : numpy.ndarray, shape (n_gate, n_gate)
+        Roots of a component's covariance and of the pooled one.
+    floor : float
+        Smallest ratio of variances.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_gate, n_directions)
+        Columns v with v'Sv the floor itself, where v'(pooled)v is one.
+    """
+    values, vectors = np.linalg.eigh(_whitened(root @ root.T, pooled_root))
+    is_low = values <= floor * (1 + _CLOSE)
+    return np.asarray(solve_triangular(pooled_root, vectors[:, is_low], lower=True, trans="T"))
+
+
+def _whitened(covariance: FloatArray, pooled_root: FloatArray) -> FloatArray:
+    half = solve_triangular(pooled_root, covariance, lower=True)
+    return np.asarray(solve_triangular(pooled_root, half.T, lower=True))
+
+
+def _precision(root: FloatArray) -> FloatArray:
+    return np.asarray(cho_solve((root, True), np.eye(len(root))))
+
+
+def _differentiate(
+    mean: FloatArray, root: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Of one density: mean statistics, and what `GateDerivatives` has of each parameter."""
+    n_gate, precision = len(mean), _precision(root)
+    below = np.tril_indices(n_gate)
+    factor = np.where(below[0] == below[1], 0.5, 1.0)
+    size = gate_size(n_gate)
+    of_slopes, of_means = np.empty((size, size)), np.empty((size, size))
+    of_covariance = np.zeros((n_gate, n_gate, size))
+    for column in range(size):
+        shift, turned = np.zeros(n_gate), np.zeros((n_gate, n_gate))
+        if column < n_gate:
+            shift[column] = 1.0
+        else:
+            row, other = (int(index[column - n_gate]) for index in below)
+            turned[row, other] = root[row, row] if row == other else 1.0
+        half = turned @ root.T
+        changed = half + half.T
+        tightened = precision @ changed @ precision
+        of_slopes[:, column] = np.concatenate(
+            [precision @ shift - tightened @ mean, factor * tightened[below]]
+        )
+        moved = np.outer(shift, mean)
+        of_means[:, column] = np.concatenate([shift, (changed + moved + moved.T)[below]])
+        of_covariance[:, :, column] = changed
+    second = root @ root.T + np.outer(mean, mean)
+    return np.concatenate([mean, second[below]]), of_slopes, of_means, of_covariance
+
+
+SMALLEST_COUNT = 1e-6
+"""Expected number of units below which a component keeps its density of the gating covariates: its
+moments are differences of sums over all units, and rounding errors there."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatedMixture:
+    """A mixture of experts with a Gaussian gate.
+
+    Parameters
+    ----------
+    mixture : MixtureParameters
+        The experts and the weights alpha; without a gate.
+    gate : GaussianGate
+        The densities of the gating covariates.
+    """
+
+    mixture: MixtureParameters
+    gate: GaussianGate
+
+    @property
+    def as_logit(self) -> MixtureParameters:
+        """The same mixture given the gating covariates: a multinomial logit of their statistics."""
+        return replace(self.mixture, gate=self.gate.slopes)
+
+    def reorder(self, order: NDArray[np.intp]) -> "GatedMixture":
+        """Take the components in another order.
+
+        Parameters
+        ----------
+        order : numpy.ndarray of int, shape (n_components,)
+            Which component comes first, second, and so on.
+
+        Returns
+        -------
+        GatedMixture
+            The same mixture with its components in that order.
+        """
+        return GatedMixture(self.mixture.reorder(order), self.gate.reorder(order))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatedLikelihood:
+    """The joint likelihood of gating covariates and response, to be climbed.
+
+    Parameters
+    ----------
+    family : Family
+        The response family.
+    rows : LikelihoodRows
+        Rows whose gate holds the statistics of the gating covariates.
+    bounds : ParameterBounds
+        Bounds of experts and weights.
+    mixture_constraint : LinearConstraint or None
+        What holds the vector of experts and weights.
+    constraint : LinearConstraint or None
+        The same for the whole vector of parameters.
+    constant : float or None
+        Part of the rows' log-likelihood that no parameter enters.
+    pooled_root : numpy.ndarray, shape (n_gate, n_gate)
+        Root of the covariance of the gating covariates.
+    floor : float
+        Smallest ratio of a component's variance to the pooled one, in any direction.
+    """
+
+    family: Family
+    rows: LikelihoodRows
+    bounds: ParameterBounds
+    mixture_constraint: LinearConstraint | None
+    constraint: LinearConstraint | None
+    constant: float | None
+    pooled_root: FloatArray
+    floor: float
+
+    def sums(self, parameters: GatedMixture, *, missing: bool) -> LikelihoodSums:
+        """Log-likelihood, score and information of all parameters.
+
+        Parameters
+        ----------
+        parameters : GatedMixture
+            Where to evaluate.
+        missing : bool
+            Whether to sum the missing information too.
+
+        Returns
+        -------
+        LikelihoodSums
+            The sums; the complete-data information of a density is its mean one, which at the
+            maximum is the observed one.
+        """
+        logit, mixture = parameters.as_logit, parameters.mixture
+        given = likelihood_sums(
+            self.family, self.rows, logit, missing=missing, constant=self.constant
+        )
+        log_density, prior_totals = _gate_sums(self.rows, logit)
+        slopes = gate_derivatives(parameters.gate)
+        r, q = mixture.n_components, component_size(mixture)
+        logit_scores = given.score[r * q :].reshape(r - 1, 1 + logit.n_gate)
+        totals = _posterior_totals(logit_scores, prior_totals)
+        counts, weights = given.unit_counts, mixture.weights
+        excess = totals - counts[:, None] * slopes.mean_statistics
+        gate_score = np.einsum("jts,jt->js", slopes.of_slopes, excess)
+        logit_score = counts - counts.sum() * weights
+        logit_information = counts.sum() * (np.diag(weights) - np.outer(weights, weights))
+        own = counts[:, None, None] * slopes.information
+        lost = given.missing_information
+        if lost is not None:
+            lift = _missing_map(mixture, slopes)
+            lost = lift @ lost @ lift.T
+        return replace(
+            given,
+            log_likelihood=given.log_likelihood + log_density,
+            score=np.concatenate([given.score[: r * q], logit_score[:-1], gate_score.ravel()]),
+            gate_information=np.asarray(block_diag(logit_information[:-1, :-1], *own)),
+            missing_information=lost,
+        )
+
+    def moved(self, parameters: GatedMixture, step: FloatArray) -> GatedMixture:
+        """Take a step that ends inside the bounds, and on the constraint.
+
+        Parameters
+        ----------
+        parameters : GatedMixture
+            Where the step starts.
+        step : numpy.ndarray, shape (n_parameters,)
+            The step.
+
+        Returns
+        -------
+        GatedMixture
+            Where it ends.
+        """
+        size = parameter_count(parameters.mixture)
+        gate = move_gate(parameters.gate, step[size:])
+        return GatedMixture(
+            self._moved_mixture(parameters.mixture, step[:size]),
+            self.floored(gate.means, gate.covariances),
+        )
+
+    def em_moved(
+        self, parameters: GatedMixture, sums: LikelihoodSums, share: float
+    ) -> GatedMixture:
+        """Take an iteration of EM.
+
+        Parameters
+        ----------
+        parameters : GatedMixture
+            Where it starts.
+        sums : LikelihoodSums
+            Sums there.
+        share : float
+            Share of the step of the experts; the gate takes its whole step, which never fails.
+
+        Returns
+        -------
+        GatedMixture
+            Where it ends.
+        """
+        mixture, held = parameters.mixture, self.mixture_constraint
+        own = _mixture_sums(sums, mixture)
+        step = em_step(self.family, own, mixture) if held is None else None
+        if step is None:
+            step = free_step(own, None if held is None else held.basis, 1.0)[0]
+        return GatedMixture(
+            self._moved_mixture(mixture, share * step), self._fitted_gate(parameters, sums)
+        )
+
+    def active(self, parameters: GatedMixture) -> list[ActiveBound]:
+        """Find the bounds on which parameters lie.
+
+        Parameters
+        ----------
+        parameters : GatedMixture
+            Parameters inside the bounds.
+
+        Returns
+        -------
+        list of ActiveBound
+            Empty at an interior point.
+        """
+        size = gate_size(parameters.gate.n_gate) * parameters.gate.n_components
+        found = [
+            replace(bound, inward=np.append(bound.inward, np.zeros(size)))
+            for bound in active_bounds(parameters.mixture, self.bounds)
+        ]
+        return found + self._active_covariances(parameters)
+
+    def floored(self, means: FloatArray, covariances: FloatArray) -> GaussianGate:
+        """Densities with covariances raised to their floor.
+
+        Parameters
+        ----------
+        means : numpy.ndarray, shape (n_gate, n_components)
+            Means.
+        covariances : numpy.ndarray, shape (n_components, n_gate, n_gate)
+            Covariances, possibly singular.
+
+        Returns
+        -------
+        GaussianGate
+            The densities.
+        """
+        roots = [raise_to_floor(own, self.pooled_root, self.floor) for own in covariances]
+        return GaussianGate(means, np.stack(roots))
+
+    def gate_of(self, counts: FloatArray, totals: FloatArray) -> GaussianGate:
+        """M-step of the gate: means and covariances of the units, by their responsibilities.
+
+        Parameters
+        ----------
+        counts : numpy.ndarray, shape (n_components,)
+            Expected numbers of units.
+        totals : numpy.ndarray, shape (n_components, n_statistics)
+            Sums of the statistics (g, products), weighted with the responsibilities.
+
+        Returns
+        -------
+        GaussianGate
+            The densities.
+        """
+        n_gate = len(self.pooled_root)
+        first, second = np.tril_indices(n_gate)
+        averages = totals / counts[:, None]
+        means = averages[:, :n_gate]
+        squares = np.empty((len(counts), n_gate, n_gate))
+        squares[:, first, second] = squares[:, second, first] = averages[:, n_gate:]
+        covariances = squares - means[:, :, None] * means[:, None, :]
+        return self.floored(np.ascontiguousarray(means.T), covariances)
+
+    def _moved_mixture(self, mixture: MixtureParameters, step: FloatArray) -> MixtureParameters:
+        inside = enforce(move(mixture, step), self.bounds)
+        held = self.mixture_constraint
+        return inside if held is None else held.project(inside, mixture)
+
+    def _fitted_gate(self, parameters: GatedMixture, sums: LikelihoodSums) -> GaussianGate:
+        """The M-step from the gate's score, J'(sum of R T - count * mean of T)."""
+        gate, slopes = parameters.gate, gate_derivatives(parameters.gate)
+        size = gate_size(gate.n_gate)
+        score = sums.score[-size * gate.n_components :].reshape(-1, size, 1)
+        excess = np.linalg.solve(slopes.of_slopes.transpose(0, 2, 1), score)[:, :, 0]
+        counts = np.maximum(sums.unit_counts, SMALLEST_COUNT)
+        is_seen = (sums.unit_counts > SMALLEST_COUNT)[:, None]
+        averages = slopes.mean_statistics + np.where(is_seen, excess / counts[:, None], 0.0)
+        return self.gate_of(np.ones(gate.n_components), averages)
+
+    def _active_covariances(self, parameters: GatedMixture) -> list[ActiveBound]:
+        """Bounds v'Sv of the shrunken directions v; v'Sw between two of them is held both ways."""
+        gate, slopes = parameters.gate, gate_derivatives(parameters.gate)
+        size, first = gate_size(gate.n_gate), parameter_count(parameters.mixture)
+        found = []
+        for j, root in enumerate(gate.roots):
+            directions = shrunken_directions(root, self.pooled_root, self.floor)
+            changes = np.einsum("av,bw,abs->vws", directions, directions, slopes.of_covariances[j])
+            label = f"gate covariance of component {j}"
+            for v, w in zip(*np.tril_indices(directions.shape[1]), strict=True):
+                inward = np.zeros(first + size * gate.n_components)
+                inward[first + j * size : first + (j + 1) * size] = changes[v, w]
+                found.append(ActiveBound(label, inward))
+                if v != w:
+                    found.append(ActiveBound(label, -inward))
+        return found
+
+
+def unit_values(rows: LikelihoodRows) -> tuple[FloatArray, FloatArray]:
+    """Gating covariates, or their statistics, and weights of the units.
+
+    Parameters
+    ----------
+    rows : LikelihoodRows
+        The rows.
+
+    Returns
+    -------
+    values : numpy.ndarray, shape (n_units, n_columns)
+        What the rows' gate holds.
+    weights : numpy.ndarray, shape (n_units,)
+        How many draws of a component each unit stands for.
+    """
+    covariates = np.empty((rows.n_obs, 0)) if rows.gate is None else rows.gate
+    if rows.group_starts is None:
+        return covariates, rows.sample_weight
+    return covariates[rows.group_starts], np.ones(rows.n_units)
+
+
+def _gate_sums(rows: LikelihoodRows, logit: MixtureParameters) -> tuple[float, FloatArray]:
+    """Log-likelihood of the gating covariates, and totals of T weighted with the gate, (r, t)."""
+    statistics, weight = unit_values(rows)
+
+    def sum_block(block: slice) -> tuple[FloatArray, ...]:
+        log_density = log_gate_density(logit, statistics[block])
+        joint = statistics[block] @ np.asarray(logit.gate) + np.log(logit.weights)
+        prior = np.exp(joint - log_density[:, None]) * weight[block, None]
+        return np.array(weight[block] @ log_density), prior.T @ statistics[block, 1:]
+
+    width = statistics.shape[1] + 4 * logit.n_components
+    log_likelihood, totals = sum_over_blocks(sum_block, len(weight), width)
+    return float(log_likelihood), np.asarray(totals)
+
+
+def _posterior_totals(logit_scores: FloatArray, prior_totals: FloatArray) -> FloatArray:
+    """Totals of T weighted with the responsibilities, from the scores of a logit of (1, 1, T).
+
+    The score is that of the responsibilities less that of the gate; over the components both add up
+    to the total of T.
+    """
+    excess = logit_scores[:, 2:]
+    return np.asarray(prior_totals + np.concatenate([excess, -excess.sum(axis=0)[None]]))
+
+
+def _mixture_sums(sums: LikelihoodSums, mixture: MixtureParameters) -> LikelihoodSums:
+    """The part of the sums that belongs to experts and weights."""
+    size, n_logits = parameter_count(mixture), mixture.n_components - 1
+    information = sums.gate_information
+    return replace(
+        sums,
+        score=sums.score[:size],
+        gate_information=None if information is None else information[:n_logits, :n_logits],
+        missing_information=None,
+    )
+
+
+def _missing_map(mixture: MixtureParameters, slopes: GateDerivatives) -> FloatArray:
+    """From complete-data scores of a logit of (1, 1, T) to those of the densities.
+
+    With e_j the indicator of component j, those of the logit are e_j (1, 1, T) for all components
+    but the last; those of the densities are J_j' (e_j T - e_j E_j T), and the last indicator is one
+    less the others. What is constant given the unit has no variance.
+    """
+    r, q = mixture.n_components, component_size(mixture)
+    size = slopes.mean_statistics.shape[1]
+    width, first = size + 2, r * q + r - 1
+    result = np.zeros((first + r * size, r * q + (r - 1) * width))
+    result[: r * q, : r * q] = np.eye(r * q)
+    for k in range(r - 1):
+        at = r * q + k * width
+        result[r * q + k, at] = 1.0
+        for j, sign in ((k, 1.0), (r - 1, -1.0)):
+            own = slice(first + j * size, first + (j + 1) * size)
+            turned = sign * slopes.of_slopes[j].T
+            result[own, at] = -turned @ slopes.mean_statistics[j]
+            result[own, at + 2 : at + width] = turned
+    return result

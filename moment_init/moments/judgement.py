@@ -1,0 +1,323 @@
+"""Standard errors of directions, in degrees.
+
+How far a stacked estimate can be trusted: what its status means and what to do.
+
+What an estimate says of its input: assumptions that fail, columns that were set apart.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from scipy.stats import chi2
+
+from moment_init.checks import FloatArray
+from moment_init.data.discrete_columns import describe_discrete_columns, name_discrete
+from moment_init.data.standardising import Coordinates
+from moment_init.likelihood.parameters import MixtureParameters, component_size
+from moment_init.moments.paper.third_moment import dependence_warning
+from moment_init.moments.polish import LARGEST_MISFIT, PolishedFit
+from moment_init.moments.result import MomentEstimate, Status
+from moment_init.moments.stacked import StackedFit
+from moment_init.moments.subspace import COUNTED_EIGENVALUE
+from moment_init.scores.choosing import EstimationProblem
+from moment_init.scores.stein import SteinStatus
+
+# Twice the error covers this share of the angles, as twice a normal standard error does.
+COVERAGE = 0.95
+
+
+def angle_error(
+    covariance: FloatArray, coefficients: FloatArray, *, n_degrees: int | None = None
+) -> float:
+    """Standard error of a direction in degrees.
+
+    The angle to the truth is a length in n_features - 1 dimensions, not a signed number: twice its
+    root mean square would cover far more than 95 %. The error is therefore half the 95 % quantile
+    of the angle, by Satterthwaite's chi-square with the mean and variance of its square.
+
+    Parameters
+    ----------
+    covariance : numpy.ndarray, shape (n_features, n_features)
+        Covariance of the coefficients.
+    coefficients : numpy.ndarray, shape (n_features,)
+        The coefficients.
+    n_degrees : int, optional
+        Degrees of freedom of an estimated covariance, whose square is otherwise too large.
+
+    Returns
+    -------
+    float
+        Degrees; twice this covers the true direction in 95 % of cases.
+    """
+    scale = float(np.linalg.norm(coefficients))
+    direction = coefficients / scale
+    if len(direction) == 1:
+        return 0.0
+    projector = np.eye(len(direction)) - np.outer(direction, direction)
+    tangent = projector @ covariance @ projector / scale**2
+    trace = float(np.trace(tangent))
+    if trace <= 0.0:
+        return 0.0
+    # As a share of the squared trace, which itself leaves the range of doubles in extreme units.
+    squares = float(np.square(tangent / trace).sum())
+    if n_degrees is not None:
+        # Unbiased for a Wishart matrix; never below that of a sphere in n_features - 1 dimensions.
+        unbiased = n_degrees**2 * (squares - 1.0 / n_degrees)
+        unbiased /= (n_degrees - 1) * (n_degrees + 2)
+        squares = max(unbiased, 1.0 / (len(direction) - 1))
+    quantile = squares * trace * float(chi2.ppf(COVERAGE, 1.0 / squares))
+    return float(np.degrees(np.arctan(np.sqrt(quantile))) / 2.0)
+
+
+def errors_from_information(
+    information: FloatArray, parameters: MixtureParameters, coordinates: Coordinates
+) -> tuple[FloatArray, FloatArray]:
+    """Errors of directions, and covariance, from the information of a likelihood fit.
+
+    Parameters
+    ----------
+    information : numpy.ndarray, shape (n_parameters, n_parameters)
+        Information in standardised coordinates, positive definite.
+    parameters : MixtureParameters
+        The fit in standardised coordinates.
+    coordinates : Coordinates
+        The way to the user's units, in which the angles are measured.
+
+    Returns
+    -------
+    errors : numpy.ndarray, shape (n_components,)
+        Standard errors of the directions in degrees.
+    covariance : numpy.ndarray, shape (n_parameters, n_parameters)
+        Covariance of the standardised parameters.
+    """
+    covariance = np.linalg.pinv(information, hermitian=True)
+    p, size = parameters.n_features, component_size(parameters)
+    zero = np.zeros(p)
+    basis, _ = coordinates.coefficients_to_user(np.eye(p), zero)
+    slopes = basis @ parameters.coefficients
+    errors = [
+        angle_error(basis @ covariance[first : first + p, first : first + p] @ basis.T, column)
+        for first, column in zip(range(0, size * len(slopes.T), size), slopes.T, strict=True)
+    ]
+    return np.array(errors), covariance
+
+
+def errors_from_replicates(replicates: FloatArray, coordinates: Coordinates) -> FloatArray:
+    """Errors of directions from a jackknife over parts of the rows.
+
+    Parameters
+    ----------
+    replicates : numpy.ndarray, shape (n_parts, n_features, n_components)
+        Coefficients in standardised coordinates with one part left out each.
+    coordinates : Coordinates
+        The way to the user's units.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components,)
+        Standard errors of the directions in degrees.
+    """
+    n_parts, n_features, n_components = replicates.shape
+    basis, _ = coordinates.coefficients_to_user(np.eye(n_features), np.zeros(n_features))
+    slopes = basis @ replicates
+    mean = slopes.mean(axis=0)
+    deviations = slopes - mean
+    errors = []
+    for component in range(n_components):
+        spread = deviations[:, :, component]
+        covariance = (n_parts - 1) / n_parts * spread.T @ spread
+        errors.append(angle_error(covariance, mean[:, component], n_degrees=n_parts - 1))
+    return np.array(errors)
+
+
+# A direction that is known to within this many degrees only is a guess.
+LARGEST_ERROR = 20.0
+
+# Two components are one cut in two if their difference is what noise makes in all but one of a
+# hundred cases.
+SAME_COMPONENT = 0.99
+
+# What a bound means for the user, by the first word of its name.
+REMEDIES = {
+    "weight": "a component is empty: use fewer components",
+    "dispersion": "a response without noise, or counts without overdispersion: use another family",
+    "length": "the classes are separated: use more rows, or a prior that bounds the coefficients",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackedSolution:
+    """Moments and polish of one problem, in standardised coordinates.
+
+    Parameters
+    ----------
+    fit : StackedFit
+        The estimate from moments alone.
+    polished : PolishedFit or None
+        The polished fit, where it was asked for.
+    """
+
+    fit: StackedFit
+    polished: PolishedFit | None
+
+    @property
+    def parameters(self) -> MixtureParameters:
+        """The final parameters."""
+        return self.fit.candidates[0] if self.polished is None else self.polished.parameters
+
+
+def judge_stacked(
+    problem: EstimationProblem, solution: StackedSolution, errors: FloatArray
+) -> tuple[Status, tuple[str, ...]]:
+    """Say how far the estimate can be trusted.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows, input model and coordinates.
+    solution : StackedSolution
+        The estimate.
+    errors : numpy.ndarray, shape (n_components,)
+        Standard errors of the directions in degrees.
+
+    Returns
+    -------
+    status : Status
+        The verdict; the first of the findings decides.
+    warnings : tuple of str
+        All findings, each with what to do.
+    """
+    findings = [*_signal_findings(solution.fit, errors)]
+    if solution.polished is None:
+        dependence = dependence_warning(problem.data, problem.input_model)
+        findings += [(Status.WEAK_SIGNAL, message) for message in dependence]
+    else:
+        findings += _likelihood_findings(solution.polished)
+    status = findings[0][0] if findings else Status.OK
+    messages = [message for _, message in findings]
+    if solution.polished is not None and problem.data.groups is not None:
+        messages.append(
+            "`groups` is not used by the polish: the estimate is consistent, but its standard "
+            "errors and its log-likelihood are those of independent rows."
+        )
+    return status, tuple(messages)
+
+
+def _signal_findings(fit: StackedFit, errors: FloatArray) -> list[tuple[Status, str]]:
+    """Whether the directions stand out from noise and are known well enough."""
+    findings = []
+    n_components = fit.candidates[0].n_components
+    n_visible = int(np.sum(fit.spectrum > COUNTED_EIGENVALUE))
+    if n_visible < min(n_components, len(fit.spectrum)):
+        message = (
+            f"Only {n_visible} of {n_components} directions stand out from noise in the spectrum "
+            "of the moments: components may be parallel, too small or too many. Use more rows or "
+            "fewer components, and compare starts."
+        )
+        findings.append((Status.WEAK_SIGNAL, message))
+    if not errors.max() <= LARGEST_ERROR:  # also where an error is not a number
+        message = (
+            f"A direction has a standard error of {errors.max():.0f} degrees: treat it as a guess. "
+            "Use more rows or fewer components."
+        )
+        findings.append((Status.WEAK_SIGNAL, message))
+    return findings
+
+
+def _likelihood_findings(polished: PolishedFit) -> list[tuple[Status, str]]:
+    """Whether the polished fit is an interior maximum of distinct components that fits."""
+    findings = []
+    n_components = polished.parameters.n_components
+    pair = _same_components(polished)
+    if pair is not None:
+        message = (
+            f"Components {pair[0]} and {pair[1]} (by falling weight) are the same to within their "
+            "standard errors: one may be cut in two. Use fewer components."
+        )
+        findings.append((Status.NOT_IDENTIFIED, message))
+    if polished.misfit > LARGEST_MISFIT:
+        message = (
+            f"The information-matrix test finds more than {n_components} components, another "
+            f"family or a wrong optimum (statistic {polished.misfit:.1f}, right fits stay below "
+            f"{LARGEST_MISFIT}). Try more components or another family."
+        )
+        findings.append((Status.MISFIT, message))
+    for bound in polished.bounds:
+        message = (
+            f"The likelihood rises towards the edge of the parameters ({bound}); "
+            f"{REMEDIES[bound.split()[0]]}."
+        )
+        findings.append((Status.WEAK_SIGNAL, message))
+    if not polished.has_converged:
+        message = "The polish stopped before it converged. Use the estimate as a start only."
+        findings.append((Status.NOT_CONVERGED, message))
+    return findings
+
+
+def _same_components(polished: PolishedFit) -> tuple[int, int] | None:
+    """Two components whose parameters differ by no more than noise, numbered by falling weight."""
+    parameters = polished.parameters
+    covariance = np.linalg.pinv(polished.information, hermitian=True)
+    size, p = component_size(parameters), parameters.n_features
+    columns = np.vstack([parameters.coefficients, parameters.biases])
+    order = np.argsort(-parameters.weights, kind="stable")
+    limit = float(chi2.ppf(SAME_COMPONENT, p + 1))
+    for first, second in combinations(range(len(order)), 2):
+        a, b = int(order[first]), int(order[second])
+        rows_a, rows_b = (np.arange(k * size, k * size + p + 1) for k in (a, b))
+        spread = covariance[np.ix_(rows_a, rows_a)] + covariance[np.ix_(rows_b, rows_b)]
+        cross = covariance[np.ix_(rows_a, rows_b)]
+        difference = columns[:, a] - columns[:, b]
+        inverse = np.linalg.pinv(spread - cross - cross.T, hermitian=True)
+        if difference @ inverse @ difference < limit:
+            return first, second
+    return None
+
+
+def with_input_findings(problem: EstimationProblem, result: MomentEstimate) -> MomentEstimate:
+    """Add to an estimate what was found about its input.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows, densities and coordinates.
+    result : MomentEstimate
+        The estimate.
+
+    Returns
+    -------
+    MomentEstimate
+        With the choice of the density; with a warning where columns are discrete; and with status
+        `INPUT_ASSUMPTION` where no density has the scores that moments need, or where moments alone
+        rest on a density that fails Stein's identities.
+    """
+    warnings = list(result.warnings)
+    status = result.status
+    if problem.block is not None:
+        discrete = name_discrete(problem.data.feature_names, problem.block.kinds)
+        kept = problem.block.problem.data.feature_names
+        warnings.append(
+            f"Discrete columns have no score: {discrete}. Moments are those of the "
+            f"continuous columns ({', '.join(kept)}) given them; the likelihood of all columns "
+            "followed."
+        )
+    choice = problem.choice
+    if choice is not None and result.method != "stacked":
+        kinds = describe_discrete_columns(problem.data.X)
+        discrete = name_discrete(problem.data.feature_names, kinds)
+        if discrete:
+            warnings.append(
+                f"Discrete columns have no score, and the third moment takes them for continuous: "
+                f"{discrete}. Use method='stacked', which sets them apart."
+            )
+            status = Status.INPUT_ASSUMPTION if status is Status.OK else status
+    if choice is not None:
+        check = choice.chosen.check
+        # An edge that leaves all identities intact does no harm: clusters can look like one.
+        has_failed = not all(identity.passed for identity in check.identities)
+        is_alone = result.log_likelihood is None
+        if has_failed and (is_alone or check.status is SteinStatus.BOUNDARY):
+            warnings.append(f"Moments assume more of the input than holds: {check.message}")
+            status = Status.INPUT_ASSUMPTION if status is Status.OK else status
+    return replace(result, warnings=tuple(warnings), status=status, input_choice=choice)

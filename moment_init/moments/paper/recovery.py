@@ -1,0 +1,510 @@
+"""What is recovered once the directions are known: signs, and weights from known scales and biases.
+
+All arguments are in standardised coordinates.
+
+The paper's estimator of the directions: one third-order moment (Algorithm 1, lines 1 and 2).
+
+The components in standardised coordinates: directions, and their coefficients in the moments.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from moment_init.checks import FloatArray
+from moment_init.data.checking import RegressionData
+from moment_init.data.standardising import Coordinates
+from moment_init.families.base import Family
+from moment_init.families.quadrature import moment_coefficient
+from moment_init.moments.paper.cross_moments import CrossMoments
+from moment_init.moments.paper.decomposition import (
+    Decomposition,
+    DecompositionMethod,
+    decompose_tensor,
+)
+from moment_init.moments.paper.whitening import leading_subspace
+from moment_init.scores.base import InputModel
+from moment_init.scores.choosing import EstimationProblem
+
+
+def power_coefficients(moment: FloatArray, directions: FloatArray) -> FloatArray:
+    """Least-squares coefficients of the powers of given directions in a moment of any order.
+
+    Parameters
+    ----------
+    moment : numpy.ndarray, shape (n_features, ..., n_features)
+        M_m, with m modes.
+    directions : numpy.ndarray, shape (n_features, n_components)
+        Unit directions.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components,)
+        The c_j of M_m = sum_j c_j u_j^m.
+    """
+    order = moment.ndim
+    along = np.empty(directions.shape[1])
+    for index, direction in enumerate(directions.T):
+        contracted = moment
+        for _ in range(order):
+            contracted = contracted @ direction
+        along[index] = contracted
+    return coefficients_from_values(along, directions, order)
+
+
+def coefficients_from_values(along: FloatArray, directions: FloatArray, order: int) -> FloatArray:
+    """Least-squares coefficients from the values of a moment along the directions.
+
+    Parameters
+    ----------
+    along : numpy.ndarray, shape (n_components,)
+        The values M_m(u_j, ..., u_j).
+    directions : numpy.ndarray, shape (n_features, n_components)
+        Unit directions.
+    order : int
+        Order m of the moment.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components,)
+        The c_j of M_m = sum_j c_j u_j^m.
+    """
+    # <u_i^m, u_j^m> = <u_i, u_j>^m: the Gram matrix of the least-squares problem.
+    return np.linalg.pinv((directions.T @ directions) ** order, hermitian=True) @ along
+
+
+def settle_signs(family: Family, first_order: FloatArray, third_order: FloatArray) -> FloatArray:
+    """Signs that turn the directions towards growing responses.
+
+    Every link is increasing, so that a_j = w_j s_j E[g'] is positive. Where g''' has one sign
+    (log link), or the moment of y^3 is used (identity), lambda_j is positive as well, and it is the
+    more direct evidence: it belongs to one component, whereas M_1 is split among all.
+
+    Parameters
+    ----------
+    family : Family
+        Family of the response.
+    first_order : numpy.ndarray, shape (n_components,)
+        Coefficients a_j of the directions in M_1.
+    third_order : numpy.ndarray, shape (n_components,)
+        Coefficients lambda_j of their cubes in M_3.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components,)
+        Plus or minus one.
+    """
+    has_positive_third = family.response_power or family.link.third_derivative_sign == 1
+    evidence = third_order if has_positive_third else first_order
+    return np.where(evidence < 0.0, -1.0, 1.0)
+
+
+def coefficient_errors(directions: FloatArray, covariance: FloatArray, order: int) -> FloatArray:
+    """Standard errors of the least-squares coefficients of given directions in a moment.
+
+    Parameters
+    ----------
+    directions : numpy.ndarray, shape (n_features, n_components)
+        Unit directions.
+    covariance : numpy.ndarray, shape (n_components, n_components)
+        Sampling covariance of the moment along the directions (`CrossMoments.covariance_along`).
+    order : {1, 2, 3}
+        Order m of the moment.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components,)
+        The standard errors.
+    """
+    inverse = np.linalg.pinv((directions.T @ directions) ** order, hermitian=True)
+    return np.sqrt(np.maximum(np.diag(inverse @ covariance @ inverse), np.finfo(float).tiny))
+
+
+def match_known_parameters(
+    family: Family,
+    coefficients: FloatArray,
+    errors: FloatArray,
+    scales: FloatArray,
+    biases: FloatArray,
+) -> NDArray[np.intp]:
+    """Assign known pairs of scale and bias to estimated components.
+
+    For the right pair one weight explains the coefficients in M_1, M_2 and M_3 alike; the cost of a
+    pair is the chi-square of what its best weight leaves.
+
+    Parameters
+    ----------
+    family : Family
+        Family of the response.
+    coefficients, errors : numpy.ndarray, shape (3, n_components)
+        Coefficients of the components in M_1, M_2, M_3, and their standard errors.
+    scales, biases : numpy.ndarray, shape (n_components, n_components)
+        Standardised scale and bias of component i if it had the known pair k, at [i, k].
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n_components,)
+        The estimated component of each known pair.
+    """
+    observed = coefficients[:, :, None] / errors[:, :, None]
+    expected = _coefficients_of_unit_weight(family, scales, biases) / errors[:, :, None]
+    projection = np.maximum(np.sum(observed * expected, axis=0), 0.0)
+    cost = np.sum(observed**2, axis=0) - projection**2 / np.sum(expected**2, axis=0)
+    _, components = linear_sum_assignment(cost.T)
+    return np.asarray(components)
+
+
+def weights_from_known(
+    family: Family,
+    coefficients: FloatArray,
+    errors: FloatArray,
+    scales: FloatArray,
+    biases: FloatArray,
+) -> FloatArray:
+    r"""Mixture weights when scales and biases are known.
+
+    Implements the remark after Theorem 5 of the paper, :math:`w_j = \lambda_j / \rho_j`, with
+    :math:`\lambda_j = w_j s_j^3 \rho_j^{(3)}`. The moments of order 1 and 2 are used beside it,
+    each with the weight of its precision, as :math:`\rho_j^{(3)}` may be near zero.
+
+    Parameters
+    ----------
+    family : Family
+        Family of the response.
+    coefficients, errors : numpy.ndarray, shape (3, n_components)
+        Coefficients of the components in M_1, M_2, M_3, and their standard errors.
+    scales, biases : numpy.ndarray, shape (n_components,)
+        Known scales and biases in standardised coordinates.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components,)
+        The weights as the moments give them; their sum need not be one.
+    """
+    observed = coefficients / errors
+    expected = _coefficients_of_unit_weight(family, scales, biases) / errors
+    return np.asarray(np.sum(observed * expected, axis=0) / np.sum(expected**2, axis=0))
+
+
+def _coefficients_of_unit_weight(
+    family: Family, scales: FloatArray, biases: FloatArray
+) -> FloatArray:
+    """The products s^m rho^(m) of orders 1 to 3, stacked along a first axis."""
+    return np.stack(
+        [scales**order * moment_coefficient(family, order, scales, biases) for order in (1, 2, 3)]
+    )
+
+
+# Random slices per component that find the subspace where the tensor is too large to be formed. One
+# per component would do for exact moments; the others average noise.
+SLICES_PER_COMPONENT = 3
+MIN_SLICES = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThirdMomentFit:
+    """Components of M_3 in standardised coordinates.
+
+    Parameters
+    ----------
+    decomposition : Decomposition
+        Directions, coefficients and the account of how they were found.
+    errors : numpy.ndarray, shape (n_components,)
+        Standard errors of the coefficients.
+    noise_variance : float
+        Sampling variance of an entry of M_3 whose three indices differ.
+    first_moment : numpy.ndarray, shape (n_features,)
+        The moment M_1 of the same response.
+    """
+
+    decomposition: Decomposition
+    errors: FloatArray
+    noise_variance: float
+    first_moment: FloatArray
+
+
+def fit_third_moment(
+    moments: CrossMoments,
+    n_components: int,
+    rng: np.random.Generator,
+    *,
+    method: DecompositionMethod = "power",
+) -> ThirdMomentFit:
+    """Estimate directions from the third-order moment of one response.
+
+    Implements lines 1 and 2 of Algorithm 1 of the paper for r >= 2. Departures: the quadratic part
+    of the response is taken out first (control variates, `CrossMoments.without_quadratic`), and the
+    span of the components comes from many slices and not from one.
+
+    Parameters
+    ----------
+    moments : CrossMoments
+        Moments of the response in the standardising basis.
+    n_components : int
+        Number of components r, at least 2 and at most the number of features.
+    rng : numpy.random.Generator
+        Source of slices and starts.
+    method : {"power", "tensorly"}
+        Which power method decomposes the whitened tensor.
+
+    Returns
+    -------
+    ThirdMomentFit
+        The components.
+
+    Notes
+    -----
+    The tensor is formed explicitly, O(n d^3 / 2), while that is cheaper than the slices that find
+    its subspace, O(n d^2) each. Beyond that no array of d^3 is made.
+    """
+    residual_moments, first_moment = moments.without_quadratic()
+    n_features = moments.basis.shape[1]
+    n_slices = max(MIN_SLICES, SLICES_PER_COMPONENT * n_components)
+    if n_features <= 2 * n_slices:
+        tensor = residual_moments.moment(3)
+        decomposition = decompose_tensor(tensor, n_components, rng, method=method)
+    else:
+        subspace = _sliced_subspace(residual_moments, n_components, n_slices, rng)
+        core = residual_moments.restrict(subspace).moment(3)
+        core_fit = decompose_tensor(core, n_components, rng, method=method)
+        decomposition = core_fit.lift(subspace)
+    directions = decomposition.directions
+    covariance = residual_moments.covariance_along(directions, 3)
+    errors = coefficient_errors(directions, covariance, 3)
+    # The Hermite polynomial of order 3 has variance 6, the product of three different ones 1.
+    noise_variance = float(np.diag(covariance).mean()) / 6.0
+    return ThirdMomentFit(decomposition, errors, noise_variance, first_moment)
+
+
+def _sliced_subspace(
+    moments: CrossMoments, n_components: int, n_slices: int, rng: np.random.Generator
+) -> FloatArray:
+    """Span of the components from random slices, then from the fibres inside that span.
+
+    The second step sees only the noise that falls on the subspace in two of the three modes.
+    """
+    thetas = rng.standard_normal((moments.basis.shape[1], n_slices))
+    rough, _ = leading_subspace(moments.slices(thetas), n_components)
+    first, second = np.triu_indices(n_components)
+    fibres = moments.fibres((rough[:, first] + rough[:, second]) / 2.0)
+    subspace, _ = leading_subspace(fibres[None], n_components)
+    return subspace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Components:
+    """Components in standardised coordinates, with signs settled.
+
+    Parameters
+    ----------
+    directions : numpy.ndarray, shape (n_features, n_components)
+        Unit directions.
+    coefficients : numpy.ndarray, shape (n_components,)
+        Coefficients in M_3; in M_1 for a single component.
+    errors : numpy.ndarray, shape (n_components,)
+        Their standard errors.
+    noise_variance : float
+        Sampling variance of an entry of M_3 whose three indices differ; zero without M_3.
+    decomposition : Decomposition or None
+        How M_3 was decomposed; None for a single component, which M_1 gives.
+    """
+
+    directions: FloatArray
+    coefficients: FloatArray
+    errors: FloatArray
+    noise_variance: float
+    decomposition: Decomposition | None
+
+    def reorder(self, order: NDArray[np.intp]) -> "Components":
+        """Put the components in another order.
+
+        Parameters
+        ----------
+        order : numpy.ndarray of int, shape (n_components,)
+            Present index of each component in the new order.
+
+        Returns
+        -------
+        Components
+            The same components.
+        """
+        return replace(
+            self,
+            directions=self.directions[:, order],
+            coefficients=self.coefficients[order],
+            errors=self.errors[order],
+        )
+
+
+def find_components(
+    data: RegressionData,
+    input_model: InputModel,
+    response: FloatArray,
+    n_components: int,
+    rng: np.random.Generator,
+    method: DecompositionMethod,
+) -> Components:
+    """Find the directions by the paper's moments, with their coefficients.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    input_model : InputModel
+        Fitted density of the input.
+    response : numpy.ndarray, shape (n_obs,)
+        Standardised response.
+    n_components : int
+        Number of components.
+    rng : numpy.random.Generator
+        Source of slices and starts.
+    method : {"power", "tensorly"}
+        Which power method decomposes M_3.
+
+    Returns
+    -------
+    Components
+        From M_1 alone for one component (Lemma 2 of the paper), else from M_3 (Lemmas 3 and 6).
+    """
+    if n_components == 1:
+        moments = _moments(data, input_model, response, 1)
+        first_moment = moments.moment(1)
+        length = np.linalg.norm(first_moment, keepdims=True)
+        directions = first_moment[:, None] / np.maximum(length, np.finfo(float).tiny)
+        covariance = moments.covariance_along(directions, 1)
+        errors = coefficient_errors(directions, covariance, 1)
+        return Components(directions, length, errors, 0.0, decomposition=None)
+    fit = fit_third_moment(
+        _moments(data, input_model, response, 3), n_components, rng, method=method
+    )
+    directions, third_order = fit.decomposition.directions, fit.decomposition.coefficients
+    first_order = power_coefficients(fit.first_moment, directions)
+    signs = settle_signs(data.family, first_order, third_order)
+    return Components(
+        directions=directions * signs,
+        coefficients=third_order * signs,
+        errors=fit.errors,
+        noise_variance=fit.noise_variance,
+        decomposition=fit.decomposition,
+    )
+
+
+def components_along(problem: EstimationProblem, directions: FloatArray) -> Components:
+    """Coefficients of given directions in the third moment.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows, input model and coordinates.
+    directions : numpy.ndarray, shape (n_features, n_components)
+        Unit directions in standardised coordinates, signs settled.
+
+    Returns
+    -------
+    Components
+        The components; a single one has its coefficient in M_1.
+    """
+    order = 1 if directions.shape[1] == 1 else 3
+    coefficients, errors = _coefficients(
+        problem.data, problem.input_model, problem.response, directions, order
+    )
+    return Components(directions, coefficients, errors, 0.0, decomposition=None)
+
+
+def _moments(
+    data: RegressionData, input_model: InputModel, response: FloatArray, order: int
+) -> CrossMoments:
+    """Moments of the response that an order uses (Lemma 6: its power for the identity link)."""
+    values = response**order if data.family.response_power else response
+    weights = data.sample_weight
+    # E[S_m] = 0: a constant may be taken out of the response, and its noise with it.
+    centred = values - weights @ values / weights.sum()
+    return CrossMoments(data.X, centred, weights, input_model, input_model.standardising_basis)
+
+
+def _coefficients(
+    data: RegressionData,
+    input_model: InputModel,
+    response: FloatArray,
+    directions: FloatArray,
+    order: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Coefficients of the powers of the directions in M_m, and their standard errors."""
+    moments = _moments(data, input_model, response, order)
+    covariance = moments.covariance_along(directions, order)
+    errors = coefficient_errors(directions, covariance, order)
+    # Restricted to the directions first: no array of d^m is made.
+    values = np.einsum("j" * order + "->j", moments.restrict(directions).moment(order))
+    return coefficients_from_values(values, directions, order), errors
+
+
+def weigh_components(
+    data: RegressionData,
+    input_model: InputModel,
+    response: FloatArray,
+    coordinates: Coordinates,
+    components: Components,
+    scales: FloatArray,
+    biases: FloatArray,
+) -> tuple[NDArray[np.intp], FloatArray, float]:
+    """Compute the weights of components whose scales and biases are known.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    input_model : InputModel
+        Fitted density of the input.
+    response : numpy.ndarray, shape (n_obs,)
+        Standardised response.
+    coordinates : Coordinates
+        The way to the user's units.
+    components : Components
+        The components, in any order.
+    scales, biases : numpy.ndarray, shape (n_components,)
+        Known scales and biases in the user's units.
+
+    Returns
+    -------
+    order : numpy.ndarray of int, shape (n_components,)
+        The component that belongs to each known pair.
+    weights : numpy.ndarray, shape (n_components,)
+        Their weights, normalised.
+    weight_sum : float
+        Sum of the weights before that.
+    """
+    if len(scales) == 1:
+        return np.zeros(1, dtype=np.intp), np.ones(1), 1.0
+    user_directions, _ = coordinates.directions_to_user(components.directions)
+    n_components = len(scales)
+    standard_scales = np.empty((n_components, n_components))
+    standard_biases = np.empty((n_components, n_components))
+    for pair in range(n_components):
+        slopes, levels = coordinates.coefficients_to_standardised(
+            user_directions * scales[pair], np.full(n_components, biases[pair])
+        )
+        standard_scales[:, pair] = np.linalg.norm(slopes, axis=0)
+        standard_biases[:, pair] = levels
+    low_orders = [
+        _coefficients(data, input_model, response, components.directions, order) for order in (1, 2)
+    ]
+    coefficients = np.stack([*(values for values, _ in low_orders), components.coefficients])
+    errors = np.stack([*(values for _, values in low_orders), components.errors])
+    order = match_known_parameters(
+        data.family, coefficients, errors, standard_scales, standard_biases
+    )
+    known = np.arange(n_components)
+    raw = weights_from_known(
+        data.family,
+        coefficients[:, order],
+        errors[:, order],
+        standard_scales[order, known],
+        standard_biases[order, known],
+    )
+    positive = np.maximum(raw, 0.0)
+    total = positive.sum()
+    if total <= 0.0:  # the known parameters contradict the data: nothing to prefer
+        return order, np.full(n_components, 1.0 / n_components), float(raw.sum())
+    return order, positive / total, float(raw.sum())

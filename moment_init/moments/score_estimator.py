@@ -1,0 +1,254 @@
+"""Scales, biases, weights and dispersion along given directions: by likelihood, directions held.
+
+Section 5 of the paper proposes EM for what moments leave open once directions are known. Only the
+projections of the rows on the directions enter, and the climb is over 2 r + (r - 1) parameters (and
+r of dispersion). No density of the input is assumed.
+
+The stacked estimate under any density of the input: wires moments, tensor and likelihood.
+
+Under a density other than the Gaussian moments give directions in the same way, but their
+coefficients are expectations under that density, not known functions of scales and biases. These
+are settled by the likelihood of the projected rows instead.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from moment_init.checks import FloatArray
+from moment_init.data.blocks import N_PARTS
+from moment_init.families.base import Family
+from moment_init.likelihood.climbing import MaximiseResult, maximise
+from moment_init.likelihood.matching import match_components
+from moment_init.likelihood.parameters import LinearConstraint, MixtureParameters, component_size
+from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.moments.expectations import start_grid
+from moment_init.moments.polish import all_rows
+from moment_init.moments.score_sums import ScoreMoments, ScoreRows, score_moments, score_pieces
+from moment_init.moments.stacked import StackedFit
+from moment_init.moments.sums import LowOrders
+from moment_init.moments.tensor import Candidate, alternating_least_squares, cp_candidates
+from moment_init.scores.base import InputModel
+from moment_init.scores.choosing import EstimationProblem
+
+START_QUANTILES = (0.35, 0.7)
+"""Places in the family's grid of scales from which scales start: a weak and a strong signal."""
+
+SETTLING_STEPS = 25
+SETTLING_EM_STEPS = 3
+
+
+def settle(
+    family: Family,
+    rows: LikelihoodRows,
+    directions: FloatArray,
+    mean_response: float,
+) -> MaximiseResult:
+    """Maximise the likelihood of rows with the directions held.
+
+    Parameters
+    ----------
+    family : Family
+        Family of the response.
+    rows : LikelihoodRows
+        Rows in the coordinates of the directions.
+    directions : numpy.ndarray, shape (k, n_components)
+        Unit directions, oriented so that scales are positive; one that was oriented wrongly is
+        turned on the way, or comes out with the opposite sign.
+    mean_response : float
+        Mean of the response, as `start_grid` takes it.
+
+    Returns
+    -------
+    MaximiseResult
+        The best end from starts with weak and strong signals.
+    """
+    grid, prior = start_grid(family, mean_response)
+    n_components = directions.shape[1]
+    dispersion = None
+    if family.has_dispersion:
+        dispersion = np.full(n_components, np.exp(prior.log_dispersion_mean))
+    ends = []
+    for quantile in START_QUANTILES:
+        scale = float(np.quantile(np.unique(grid.scales), quantile))
+        start = MixtureParameters(
+            coefficients=scale * directions,
+            biases=np.full(n_components, prior.bias_mean),
+            weights=np.full(n_components, 1.0 / n_components),
+            dispersion=dispersion,
+        )
+        ends.append(
+            maximise(
+                family,
+                rows,
+                start,
+                max_steps=SETTLING_STEPS,
+                em_steps=SETTLING_EM_STEPS,
+                constraint=_held_directions(start),
+            )
+        )
+    return max(ends, key=lambda end: end.log_likelihood)
+
+
+def _held_directions(parameters: MixtureParameters) -> LinearConstraint:
+    """Coefficients move along their own direction; everything else is free."""
+    n_features, n_components = parameters.coefficients.shape
+    size = component_size(parameters)
+    n_parameters = size * n_components + n_components - 1
+    columns = []
+    for component in range(n_components):
+        along = np.zeros(n_parameters)
+        place = component * size
+        along[place : place + n_features] = parameters.coefficients[:, component]
+        columns.append(along)
+        columns += list(np.eye(n_parameters)[place + n_features : place + size])
+    columns += list(np.eye(n_parameters)[size * n_components :])
+    return LinearConstraint.spanned_by(np.column_stack(columns))
+
+
+SETTLING_ROWS = 5_000
+"""Rows whose likelihood settles scales, biases and weights: some hundreds for each of these few
+parameters, so that errors of directions remain the larger ones."""
+
+
+def score_estimate(
+    problem: EstimationProblem,
+    density: InputModel,
+    low_orders: LowOrders,
+    n_components: int,
+    rng: np.random.Generator,
+) -> StackedFit:
+    """Estimate all parameters of a mixture whose input has a given density.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Rows in the frame of their mean and covariance.
+    density : InputModel
+        Density of the input, fitted.
+    low_orders : LowOrders
+        Functions of the response of these rows, those with most signal first.
+    n_components : int
+        Number of components r.
+    rng : numpy.random.Generator
+        Source of starts and of the sample of rows.
+
+    Returns
+    -------
+    StackedFit
+        The estimate; its candidates come by falling likelihood.
+
+    Notes
+    -----
+    Six or seven passes over the rows, in each of which the density's scores are evaluated.
+    """
+    pieces = score_pieces(low_orders.rows, density, low_orders.part_weights)
+    moments = score_moments(pieces, n_components)
+    stack = moments.stack()
+    found = cp_candidates(stack, n_components, rng)
+    view = _View(*np.linalg.qr(pieces[0].to_whitened(moments.subspace)))
+    candidates = _settled(problem, view, _orient(moments, found), rng)
+    # The two triangles of a symmetric slice are one set of moments.
+    size = moments.subspace.shape[1]
+    n_moments = stack.shape[2] * size * (size + 1) // 2
+    misfits = [np.square(each.residual) * np.square(stack).sum() for each in found]
+    return StackedFit(
+        candidates=candidates,
+        misfits=np.array(misfits) * n_moments / stack.size,
+        n_moments=n_moments,
+        subspace=view.subspace,
+        spectrum=moments.spectrum,
+        uses_third_order=True,
+        max_order=3,
+        cp_directions=view.subspace @ view.turn(found[0].directions),
+        cp_residual=found[0].residual,
+        replicates=_replicates(pieces, moments, view, candidates[0]),
+        low_orders=low_orders,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _View:
+    """The subspace in whitened coordinates.
+
+    Parameters
+    ----------
+    subspace : numpy.ndarray, shape (d, k)
+        Orthonormal basis.
+    triangle : numpy.ndarray, shape (k, k)
+        Takes coordinates of moments, in which noise is even, to those of the basis.
+    """
+
+    subspace: FloatArray
+    triangle: FloatArray
+
+    def turn(self, directions: FloatArray) -> FloatArray:
+        """Unit directions in coordinates of the basis."""
+        turned = self.triangle @ directions
+        return np.asarray(turned / np.linalg.norm(turned, axis=0))
+
+    def turn_back(self, directions: FloatArray) -> FloatArray:
+        """Unit directions in coordinates of moments."""
+        turned = np.linalg.solve(self.triangle, directions)
+        lengths = np.linalg.norm(turned, axis=0)
+        return np.asarray(turned / np.maximum(lengths, np.finfo(float).tiny))
+
+
+def _orient(moments: ScoreMoments, candidates: tuple[Candidate, ...]) -> list[FloatArray]:
+    r"""Turn directions so that the response rises along them.
+
+    The mean of a rising function of the response rises with every linear predictor: in
+    :math:`E[T S_1] = \sum_j a_j u_j` all :math:`a_j` are then positive. T is the rank, which is
+    bounded.
+    """
+    slope = moments.subspace.T @ moments.slope
+    oriented = []
+    for candidate in candidates:
+        loads = np.linalg.lstsq(candidate.directions, slope, rcond=None)[0]
+        oriented.append(candidate.directions * np.where(loads < 0.0, -1.0, 1.0))
+    return oriented
+
+
+def _settled(
+    problem: EstimationProblem,
+    view: _View,
+    directions: list[FloatArray],
+    rng: np.random.Generator,
+) -> tuple[MixtureParameters, ...]:
+    """Complete mixtures along the directions, best likelihood first."""
+    family, data = problem.data.family, problem.data
+    rows = all_rows(problem).sample(SETTLING_ROWS, rng)
+    projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ view.subspace))
+    mean = float(data.sample_weight @ problem.response / data.sample_weight.sum())
+    ends = [settle(family, projected, view.turn(each), mean) for each in directions]
+    ends.sort(key=lambda end: -end.log_likelihood)
+    return tuple(end.parameters.lift(view.subspace) for end in ends)
+
+
+def _replicates(
+    pieces: Sequence[ScoreRows], moments: ScoreMoments, view: _View, best: MixtureParameters
+) -> FloatArray:
+    """Coefficients with each part of the rows left out, (n_parts, d, r).
+
+    The span and the directions inside it move; scales, on which directions do not depend, stay.
+    """
+    scales = np.linalg.norm(best.coefficients, axis=0)
+    start = view.turn_back(view.subspace.T @ best.coefficients)
+    replicates = []
+    for part in range(N_PARTS):
+        span = moments.span(left_out=part)
+        left, _, right = np.linalg.svd(span.T @ moments.subspace)
+        aligned = span @ (left @ right)  # the basis of the span that is nearest to ours
+        stack = moments.stack(left_out=part)
+        found = alternating_least_squares(stack, start) if len(start) > 1 else None
+        turned = start if found is None else _matched(found.directions, start)
+        whitened = pieces[0].to_whitened(aligned @ turned)
+        replicates.append(whitened * scales / np.linalg.norm(whitened, axis=0))
+    return np.stack(replicates)
+
+
+def _matched(directions: FloatArray, reference: FloatArray) -> FloatArray:
+    """Directions in the order and with the signs of others."""
+    ordered = directions[:, match_components(directions, reference)]
+    return np.asarray(ordered * np.where((ordered * reference).sum(axis=0) < 0.0, -1.0, 1.0))

@@ -1,0 +1,424 @@
+r"""What lies outside the subspace, and how far all of it can be trusted.
+
+To first order the part of a direction outside the subspace enters only the moments with one place
+outside, and linearly: :math:`E[T_k z_\perp H_t(V'z)] = \sum_j \sqrt{m}\, w_j h_{m,k}(s_j, b_j)\,
+u_j^{t}\, u_{j\perp}` with m = |t| + 1. Weighted least squares gives it from all functions and
+orders at once.
+
+The stacked estimate: wires sums, subspace, tensor, moment model and refinement together.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from moment_init.checks import FloatArray
+from moment_init.data.blocks import N_PARTS
+from moment_init.data.checking import RegressionData
+from moment_init.likelihood.matching import match_components
+from moment_init.likelihood.parameters import MixtureParameters, pack, unpack
+from moment_init.moments.expectations import expected_functions, start_grid
+from moment_init.moments.moment_model import (
+    SMALLEST_SCALE,
+    MomentFit,
+    MomentModel,
+    MomentNoise,
+    estimate_noise,
+)
+from moment_init.moments.subspace import ProjectedMoments, Subspace, find_subspace, project
+from moment_init.moments.sums import LowOrders, sum_low_orders
+from moment_init.moments.tensor import (
+    KEPT_CANDIDATES,
+    Candidate,
+    cp_candidates,
+    decompose_symmetric,
+    required_order,
+    stack_slices,
+)
+from moment_init.scores.base import InputModel
+
+
+def lift_parameters(
+    projected: ProjectedMoments,
+    model: MomentModel,
+    parameters: MixtureParameters,
+    noise: MomentNoise,
+    *,
+    left_out: int | None = None,
+) -> MixtureParameters:
+    """Carry a mixture from the subspace to all dimensions, with the part outside of it.
+
+    Parameters
+    ----------
+    projected : ProjectedMoments
+        Moments about the subspace.
+    model : MomentModel
+        The model of the moments.
+    parameters : MixtureParameters
+        The mixture inside the subspace, coefficients (k, r).
+    noise : MomentNoise
+        Covariance that weighs the moments.
+    left_out : int, optional
+        A part of the rows to leave out.
+
+    Returns
+    -------
+    MixtureParameters
+        The mixture with coefficients (n_features, r); inside the subspace they are unchanged.
+
+    Notes
+    -----
+    A prior of unit variance on the part outside, against unit directions, is one row's worth of
+    information: it decides only where the moments say nothing.
+    """
+    if projected.contraction_sums is None:
+        return parameters.lift(projected.subspace)
+    observed = projected.contraction(left_out=left_out)
+    _, moments = model.component_moments(parameters)
+    return _lift(projected, model, parameters, noise, moments, observed)
+
+
+def _lift(
+    projected: ProjectedMoments,
+    model: MomentModel,
+    parameters: MixtureParameters,
+    noise: MomentNoise,
+    moments: FloatArray,
+    observed: FloatArray,
+) -> MixtureParameters:
+    """`lift_parameters` from moments of the components, and those with one place outside."""
+    directions = parameters.directions
+    weighted = moments * parameters.weights[:, None, None]
+    design = np.concatenate(
+        [
+            np.sqrt(order + 1.0)
+            * np.einsum(
+                "qj,jf->fqj", model.basis.monomials(directions, order), weighted[:, order + 1]
+            )
+            for order in range(model.basis.max_order)
+        ],
+        axis=1,
+    )  # (m, q2, r)
+    n_components = design.shape[2]
+    flat = design.reshape(-1, n_components)
+    solved = noise.solve_lower(design).reshape(-1, n_components)
+    by_moment = observed.reshape(len(flat), -1)  # (m q2, d)
+    information = model.effective_n * (flat.T @ solved) + np.eye(n_components)
+    outside = np.linalg.solve(information, model.effective_n * (solved.T @ by_moment)).T
+    coefficients = (projected.subspace @ directions + outside) * parameters.scales
+    return MixtureParameters(
+        coefficients, parameters.biases, parameters.weights, parameters.dispersion
+    )
+
+
+def jackknife_coefficients(
+    projected: ProjectedMoments, model: MomentModel, fit: MomentFit, noise: MomentNoise
+) -> FloatArray:
+    """Coefficients with each part of the rows left out in turn.
+
+    Inside the subspace the parameters move along the linearised fit; outside they are solved for
+    again. Nothing but sums that are there already is used.
+
+    Parameters
+    ----------
+    projected : ProjectedMoments
+        Moments about the subspace.
+    model : MomentModel
+        The model of the moments.
+    fit : MomentFit
+        The weighted fit.
+    noise : MomentNoise
+        Covariance that weighed it.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_parts, n_features, n_components)
+        The replicates; (n_parts - 1) / n_parts times the sum of squared deviations from their mean
+        estimates the variance.
+    """
+    moments = projected.moments()
+    inverse = np.linalg.pinv(fit.jacobian)
+    vector = pack(fit.parameters)
+    n_prior = fit.jacobian.shape[0] - moments.size
+    parts = range(len(projected.gram_sums))
+    moved = []
+    for part in parts:
+        difference = projected.moments(left_out=part) - moments
+        change = np.sqrt(model.effective_n) * noise.whiten(difference)
+        step = inverse @ np.append(change, np.zeros(n_prior))
+        moved.append(unpack(vector + step, fit.parameters))
+    if projected.contraction_sums is None:
+        return np.stack([each.lift(projected.subspace).coefficients for each in moved])
+    of_parts = np.split(model.moments_of_all(moved), len(moved))
+    return np.stack(
+        [
+            _lift(
+                projected, model, moved[part], noise, of_parts[part],
+                projected.contraction(left_out=part),
+            ).coefficients
+            for part in parts
+        ]
+    )  # fmt: skip
+
+
+# Steps of the fit with equal weights, which comes near from the grid, and of the weighted fit.
+ROUGH_STEPS = 8
+WEIGHTED_STEPS = 30
+
+# The moments are formed again about the refined subspace if it has turned by more than 5 degrees:
+# what is left is of second order in the angle, below one per cent.
+SMALL_TURN = float(np.cos(np.radians(5.0)))
+
+# Fits whose parameters (coefficients in units of the input, logarithms of weights and dispersions)
+# differ by less than this have ended at the same optimum: far more than the tolerance of a fit, and
+# less than the standard errors of moments.
+SAME_PARAMETERS = 0.02
+
+# Random combinations of grid points to start from where all directions are the same.
+GRID_DRAWS = 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackedFit:
+    """The stacked estimate in standardised coordinates.
+
+    Parameters
+    ----------
+    candidates : tuple of MixtureParameters
+        Complete mixtures with signs settled, coefficients (n_features, n_components), best first.
+    misfits : numpy.ndarray, shape (n_candidates,)
+        Weighted sum of squared residuals of the moments of each; chi-squared with `n_moments`
+        less the number of parameters if the model is right.
+    n_moments : int
+        Number of moments that were fitted.
+    subspace : numpy.ndarray, shape (n_features, min(n_components, n_features))
+        Orthonormal basis of the subspace about which the moments were formed.
+    spectrum : numpy.ndarray, shape (n_features,)
+        Eigenvalues of the Gram matrix of all moments over the edge of their noise, largest first.
+    uses_third_order : bool
+        Whether the first two orders did not show the subspace clearly.
+    max_order : int
+        Highest order of the moments, 3 or 4.
+    cp_directions : numpy.ndarray, shape (n_features, n_components)
+        Directions of the best decomposition of the stacked tensor, before anything else; without
+        signs.
+    cp_residual : float
+        What that decomposition leaves of the tensor, relative to it.
+    replicates : numpy.ndarray, shape (n_parts, n_features, n_components)
+        Coefficients of the best candidate with each part of the rows left out.
+    low_orders : LowOrders
+        Moments of the first two orders; they serve other numbers of components too.
+    """
+
+    candidates: tuple[MixtureParameters, ...]
+    misfits: FloatArray
+    n_moments: int
+    subspace: FloatArray
+    spectrum: FloatArray
+    uses_third_order: bool
+    max_order: int
+    cp_directions: FloatArray
+    cp_residual: float
+    replicates: FloatArray
+    low_orders: LowOrders
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Problem:
+    """Moments about one subspace with what is needed to fit them."""
+
+    projected: ProjectedMoments
+    moments: FloatArray
+    model: MomentModel
+    noise: MomentNoise
+
+    def fit(self, start: MixtureParameters) -> MomentFit:
+        return self.model.fit(start, self.moments, self.noise, max_steps=WEIGHTED_STEPS)
+
+    def lift(self, parameters: MixtureParameters) -> MixtureParameters:
+        return lift_parameters(self.projected, self.model, parameters, self.noise)
+
+
+def stacked_estimate(
+    data: RegressionData,
+    input_model: InputModel,
+    response: FloatArray,
+    n_components: int,
+    rng: np.random.Generator,
+    *,
+    low_orders: LowOrders | None = None,
+    subspace: Subspace | None = None,
+    may_turn: bool = True,
+) -> StackedFit:
+    """Estimate all parameters of a mixture from stacked moments.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    input_model : InputModel
+        Fitted density of the input.
+    response : numpy.ndarray, shape (n_obs,)
+        Response without offset and trials, standardised for the identity link.
+    n_components : int
+        Number of components r, also above the number of features.
+    rng : numpy.random.Generator
+        Source of starts and of the sample of rows that weighs the moments.
+    low_orders : LowOrders, optional
+        From an earlier call with the same rows; saves two passes.
+    subspace : Subspace, optional
+        What `find_subspace` makes of them for this number of components, if it is known already.
+    may_turn : bool
+        Whether the moments are formed again about refined directions if these have left the
+        subspace.
+
+    Returns
+    -------
+    StackedFit
+        The estimate.
+
+    Raises
+    ------
+    IdentifiabilityError
+        If moments up to the fourth order cannot identify so many components.
+    ValueError
+        If there are fewer rows than parts of the rows.
+
+    Notes
+    -----
+    Four passes over the rows, two of them independent of r, and one more where the first two
+    orders do not show the subspace, and one where it turns: O(n d^2 m + n r^3 m) for m functions.
+    """
+    if data.n_obs < N_PARTS:
+        raise ValueError(
+            f"`X` must have at least {N_PARTS} rows for the stacked estimate; got {data.n_obs}. "
+            "Add rows."
+        )
+    low_orders = low_orders or sum_low_orders(data, input_model, response)
+    max_order = required_order(
+        data.n_features,
+        n_components,
+        low_orders.rows.n_functions,
+        has_dispersion=data.family.has_dispersion,
+    )
+    subspace = subspace or find_subspace(low_orders, n_components)
+    problem = _pose(data, project(low_orders, subspace.basis, max_order), rng)
+    found = _decompose(problem, n_components, rng)
+    starts = [problem.model.start(each.directions, problem.moments) for each in found]
+    if data.n_features == 1 < n_components:
+        starts += _grid_starts(problem.model, n_components, rng)
+    fits = _fit_all(problem, starts)
+    if may_turn:
+        problem, fits = _turn_subspace(data, problem, fits, rng)
+    return _assemble(problem, fits, subspace, found[0])
+
+
+def _pose(data: RegressionData, projected: ProjectedMoments, rng: np.random.Generator) -> _Problem:
+    """Model and noise of projected moments."""
+    rows = projected.low_orders.rows
+    mean_response = float(rows.weights @ rows.response / rows.weights.sum())
+    grid, prior = start_grid(data.family, mean_response)
+    model = MomentModel(
+        expected_functions(data, rows), projected.basis, rows.effective_n, grid, prior
+    )
+    return _Problem(projected, projected.moments(), model, estimate_noise(projected, rng))
+
+
+def _decompose(
+    problem: _Problem, n_components: int, rng: np.random.Generator
+) -> tuple[Candidate, ...]:
+    """Candidates for the directions inside the subspace."""
+    basis = problem.projected.basis
+    if n_components > basis.n_variables > 1:
+        orders = tuple(range(2, basis.max_order + 1))
+        found = decompose_symmetric(problem.moments, basis, orders, n_components, rng)
+        if found:
+            return found[:KEPT_CANDIDATES]
+    return cp_candidates(stack_slices(problem.moments, basis), n_components, rng)
+
+
+def _grid_starts(
+    model: MomentModel, n_components: int, rng: np.random.Generator
+) -> list[MixtureParameters]:
+    """Random points of the grid: in one dimension all directions are one, starts must differ."""
+    starts = []
+    for _ in range(GRID_DRAWS):
+        point = rng.integers(len(model.grid.scales), size=n_components)
+        signs = rng.choice([-1.0, 1.0], size=n_components)
+        dispersion = model.grid.dispersion
+        starts.append(
+            MixtureParameters(
+                coefficients=(signs * model.grid.scales[point])[None],
+                biases=model.grid.biases[point],
+                weights=np.full(n_components, 1.0 / n_components),
+                dispersion=None if dispersion is None else dispersion[point],
+            )
+        )
+    return starts
+
+
+def _fit_all(problem: _Problem, starts: list[MixtureParameters]) -> list[MomentFit]:
+    """Fit all parameters from every start, first roughly, and keep the best few."""
+    rough = [
+        problem.model.fit(start, problem.moments, None, max_steps=ROUGH_STEPS) for start in starts
+    ]
+    fits = [problem.fit(fit.parameters) for fit in _distinct(rough)[:KEPT_CANDIDATES]]
+    return _distinct(fits)
+
+
+def _distinct(fits: list[MomentFit]) -> list[MomentFit]:
+    """Best first, without those that ended where a better one did."""
+    kept: list[MomentFit] = []
+    for fit in sorted(fits, key=lambda fit: fit.misfit):
+        if not any(_is_same(fit.parameters, other.parameters) for other in kept):
+            kept.append(fit)
+    return kept
+
+
+def _is_same(first: MixtureParameters, second: MixtureParameters) -> bool:
+    """Whether two mixtures are one but for the order of the components."""
+    if min(first.scales.min(), second.scales.min()) < SMALLEST_SCALE:
+        return False  # without directions there is nothing to match
+    order = match_components(first.coefficients, second.coefficients, signed=True)
+    difference = pack(first.reorder(order)) - pack(second)
+    return bool(np.abs(difference).max() < SAME_PARAMETERS)
+
+
+def _turn_subspace(
+    data: RegressionData, problem: _Problem, fits: list[MomentFit], rng: np.random.Generator
+) -> tuple[_Problem, list[MomentFit]]:
+    """Form the moments again about the refined directions if these have left the subspace."""
+    old = problem.projected.subspace
+    if old.shape[0] == old.shape[1]:
+        return problem, fits
+    refined = problem.lift(fits[0].parameters)
+    new, _ = np.linalg.qr(refined.coefficients)
+    if np.linalg.svd(new.T @ old, compute_uv=False).min() > SMALL_TURN:
+        return problem, fits
+    max_order = problem.projected.basis.max_order
+    turned = _pose(data, project(problem.projected.low_orders, new, max_order), rng)
+    best = turned.fit(refined.lift(new.T))
+    others = [
+        MomentFit(fit.parameters.lift(new.T @ old), fit.misfit, fit.jacobian) for fit in fits[1:]
+    ]
+    return turned, [best, *others]
+
+
+def _assemble(
+    problem: _Problem, fits: list[MomentFit], subspace: Subspace, best: Candidate
+) -> StackedFit:
+    """Lift everything to all dimensions and say how it was found."""
+    projected = problem.projected
+    return StackedFit(
+        candidates=tuple(problem.lift(fit.parameters) for fit in fits),
+        misfits=np.array([fit.misfit for fit in fits]),
+        n_moments=problem.moments.size,
+        subspace=projected.subspace,
+        spectrum=subspace.spectrum,
+        uses_third_order=subspace.uses_third_order,
+        max_order=projected.basis.max_order,
+        cp_directions=subspace.basis @ best.directions,
+        cp_residual=best.residual,
+        replicates=jackknife_coefficients(projected, problem.model, fits[0], problem.noise),
+        low_orders=projected.low_orders,
+    )

@@ -1,0 +1,461 @@
+r"""Rows as the stacked sums read them: centred inputs and whitened functions of the response.
+
+Sums over rows that the stacked estimator is made of, for a Gaussian input.
+
+All moments are in whitened coordinates :math:`z = L^{-1}(x - \mu)`, but rows are never whitened:
+sums of products of x are, once, at the end. Sums are kept for each of 16 parts of the rows where
+a jackknife needs them.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from moment_init.checks import FloatArray
+from moment_init.data.blocks import (
+    N_PARTS,
+    RowSource,
+    read_block,
+    source_of,
+    spread_order,
+    sums_by_part,
+)
+from moment_init.data.checking import RegressionData
+from moment_init.families.response_functions import ResponseFunctions
+from moment_init.scores.base import InputModel
+
+RowIndex = slice | NDArray[np.intp]
+
+# Eigenvalues of the correlation matrix of the T_k below this share of the largest are directions in
+# which the functions are nearly constant: whitened they would be blown up by more than ten, and a
+# single row of the tails would then stand out of the noise of all others as a direction does.
+SMALLEST_FUNCTION_SHARE = 1e-2
+
+# Share of its mean square below which the variance of a function, a difference of sums over rows,
+# is their rounding.
+CONSTANT_SHARE = 1e-12
+
+# So many rows are copied in an order that spreads them evenly over the parts of a jackknife, which
+# are then single runs of rows; with more rows the several runs of each part are long enough.
+FEW_ROWS = 2**15
+
+# Inputs of so many doubles (16 MiB), if every so manieth row of a larger array, are copied too; as
+# many values of the functions are kept between passes.
+FEW_DOUBLES = 2**21
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackedRows:
+    """Rows with their input model and the functions of their response.
+
+    Parameters
+    ----------
+    X : numpy.ndarray, shape (n_obs, n_features)
+        Inputs as they are stored.
+    response : numpy.ndarray, shape (n_obs,)
+        Response without offset and trials, standardised for the identity link.
+    weights : numpy.ndarray, shape (n_obs,)
+        Weight of each row.
+    mean : numpy.ndarray, shape (n_features,)
+        Mean of the input.
+    factor : numpy.ndarray, shape (n_features, n_features)
+        Lower triangular L with L L' the covariance of the input.
+    functions : ResponseFunctions
+        The functions T_k before whitening.
+    function_mean : numpy.ndarray, shape (n_raw_functions,)
+        Their means.
+    function_map : numpy.ndarray, shape (n_raw_functions, n_functions)
+        Turns centred functions into whitened ones, those with most signal first.
+    raw_values : numpy.ndarray, shape (n_raw_functions, n_obs), or None
+        Values of the functions before whitening, where they are few enough to keep.
+    is_shuffled : bool
+        Whether the rows are in an order in which every run is a fair sample of all.
+    """
+
+    X: NDArray[np.generic]
+    response: FloatArray
+    weights: FloatArray
+    mean: FloatArray
+    factor: FloatArray
+    functions: ResponseFunctions
+    function_mean: FloatArray
+    function_map: FloatArray
+    raw_values: FloatArray | None = None
+    is_shuffled: bool = False
+
+    @property
+    def n_obs(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def source(self) -> RowSource | None:
+        """Where the rows are, if not in memory."""
+        return source_of(self.X)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, d."""
+        return int(self.X.shape[1])
+
+    @property
+    def n_functions(self) -> int:
+        """Number of whitened functions of the response, m."""
+        return int(self.function_map.shape[1])
+
+    @property
+    def effective_n(self) -> float:
+        """Number of equally weighted rows whose mean has the same variance (Kish)."""
+        return float(self.weights.sum() ** 2 / np.square(self.weights).sum())
+
+    def inputs(self, rows: RowIndex) -> FloatArray:
+        """Centred inputs of some rows.
+
+        Parameters
+        ----------
+        rows : slice or numpy.ndarray of int
+            The rows.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_rows, n_features)
+            x - mean, in the units of X.
+        """
+        return read_block(self.X, rows) - self.mean
+
+    def function_values(self, rows: RowIndex) -> FloatArray:
+        """Whitened functions of the response of some rows.
+
+        Parameters
+        ----------
+        rows : slice or numpy.ndarray of int
+            The rows.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_rows, n_functions)
+            Values with mean zero and identity covariance over all rows.
+        """
+        values = self.raw_function_values(rows) - self.function_mean
+        return np.asarray(values @ self.function_map)
+
+    def raw_function_values(self, rows: RowIndex) -> FloatArray:
+        """Functions of the response of some rows before whitening.
+
+        Parameters
+        ----------
+        rows : slice or numpy.ndarray of int
+            The rows.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_rows, n_raw_functions)
+            The values; not to be written to.
+        """
+        if self.raw_values is None:
+            return self.functions(self.response[rows])
+        return self.raw_values[:, rows].T
+
+    def to_input_units(self, columns: FloatArray) -> FloatArray:
+        """Turn vectors v of whitened coordinates into w with <w, x - mean> = <v, z>.
+
+        Parameters
+        ----------
+        columns : numpy.ndarray, shape (n_features, k)
+            The vectors v.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_features, k)
+            The vectors w.
+        """
+        return np.asarray(solve_triangular(self.factor, columns, lower=True, trans="T"))
+
+    def whiten(self, columns: FloatArray) -> FloatArray:
+        """Turn sums of centred inputs into sums of whitened ones.
+
+        Parameters
+        ----------
+        columns : numpy.ndarray, shape (n_features, k)
+            Sums of x - mean, weighted in any way.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_features, k)
+            The same sums of z.
+        """
+        return np.asarray(solve_triangular(self.factor, columns, lower=True))
+
+
+def fit_stacked_rows(
+    data: RegressionData,
+    input_model: InputModel,
+    response: FloatArray,
+    functions: ResponseFunctions | None = None,
+) -> tuple[StackedRows, FloatArray, FloatArray]:
+    """Choose and whiten the functions of the response; the first pass over the rows.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    input_model : InputModel
+        Fitted density of the input.
+    response : numpy.ndarray, shape (n_obs,) or (n_obs, n_responses)
+        Response without offset and trials, standardised for the identity link.
+    functions : ResponseFunctions, optional
+        Functions of the response; the family's by default.
+
+    Returns
+    -------
+    rows : StackedRows
+        The rows.
+    part_weights : numpy.ndarray, shape (n_parts,)
+        Sum of the weights in each part.
+    first_sums : numpy.ndarray, shape (n_parts, n_functions, n_features)
+        Sums of the whitened functions times z.
+    """
+    functions = functions or data.family.fit_response_functions(response)
+    raw = _raw_rows(data, input_model, response, functions)
+    n_raw, n_features = len(raw.functions.columns), data.n_features
+
+    def sums(rows: slice) -> tuple[FloatArray, ...]:
+        x, values, weights = raw.inputs(rows), raw.raw_function_values(rows), raw.weights[rows]
+        weighted = values * weights[:, None]
+        total, x_sums = np.asarray(weights.sum()), np.dot(weights, x)
+        products = np.dot(weighted.T, values), np.dot(weighted.T, x)
+        return total, x_sums, weighted.sum(axis=0), *products
+
+    totals, x_sums, value_sums, products, cross = sums_by_part(
+        sums,
+        raw.n_obs,
+        2 * n_features + 2 * n_raw,
+        is_shuffled=raw.is_shuffled,
+        source=raw.source,
+    )
+    mean = value_sums.sum(axis=0) / totals.sum()
+    covariance = products.sum(axis=0) / totals.sum() - np.outer(mean, mean)
+    function_map = _whitening_map(covariance, mean)
+    centred = cross - mean[:, None] * x_sums[:, None, :]
+    whitened = np.einsum("kfd,fm->kmd", centred, function_map)
+    first = raw.whiten(whitened.reshape(-1, n_features).T).T.reshape(whitened.shape)
+    rows = replace(raw, function_mean=mean, function_map=function_map)
+    return rows, totals, first
+
+
+def _raw_rows(
+    data: RegressionData,
+    input_model: InputModel,
+    response: FloatArray,
+    functions: ResponseFunctions,
+) -> StackedRows:
+    """Rows with functions that are not whitened yet; few rows are spread evenly."""
+    n_raw = len(functions.columns)
+    X, weights = data.X, data.sample_weight
+    is_shuffled = data.n_obs <= FEW_ROWS and X.size <= FEW_DOUBLES
+    if is_shuffled:
+        order = spread_order(data.n_obs)
+        X, weights, response = read_block(X, order), weights[order], response[order]
+    elif X.size <= FEW_DOUBLES and source_of(X) is None:
+        X = np.ascontiguousarray(X)
+        weights, response = np.ascontiguousarray(weights), np.ascontiguousarray(response)
+    is_kept = n_raw * data.n_obs <= FEW_DOUBLES and source_of(X) is None
+    return StackedRows(
+        X=X,
+        response=response,
+        weights=weights,
+        mean=input_model.mean_,
+        factor=input_model.standardising_basis,
+        functions=functions,
+        function_mean=np.zeros(n_raw),
+        function_map=np.eye(n_raw),
+        raw_values=np.ascontiguousarray(functions(response).T) if is_kept else None,
+        is_shuffled=is_shuffled,
+    )
+
+
+def _whitening_map(covariance: FloatArray, mean: FloatArray) -> FloatArray:
+    """Matrix W with W' C W = I on all but the nearly constant directions of the functions."""
+    variances = np.diag(covariance)
+    # of a constant function the variance is rounding of its square, of either sign: left out
+    varies = variances > CONSTANT_SHARE * (np.maximum(variances, 0.0) + mean**2)
+    deviations = np.sqrt(np.where(varies, variances, 1.0))
+    shared = np.where(np.outer(varies, varies), covariance, 0.0)
+    correlation = shared / np.outer(deviations, deviations)
+    values, vectors = np.linalg.eigh(correlation)
+    is_kept = values > SMALLEST_FUNCTION_SHARE * values[-1]
+    return np.asarray(vectors[:, is_kept] / np.sqrt(values[is_kept]) / deviations[:, None])
+
+
+BlockSums = tuple[FloatArray, ...]
+
+# Sums of d x d matrices, one for each part of the rows and each function, held at a time: 2**22
+# doubles are 32 MiB. Beyond that functions go over the rows in groups.
+GRAM_DOUBLES = 2**22
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LowOrders:
+    r"""Moments of the first two orders in all dimensions; they serve any number of components.
+
+    Parameters
+    ----------
+    rows : StackedRows
+        The rows, with functions ordered by their signal.
+    part_weights : numpy.ndarray, shape (n_parts,)
+        Sum of the weights in each part of the rows.
+    first_sums : numpy.ndarray, shape (n_parts, n_functions, n_features)
+        Sums of :math:`T_k z`.
+    second : numpy.ndarray, shape (n_functions, n_features, n_features)
+        :math:`E[T_k S_2]`, the linear part of :math:`T_k` taken out first.
+    noise : numpy.ndarray, shape (n_features, n_features)
+        Sampling noise of :math:`\sum_k M_1 M_1' + M_2 M_2'/2`, from the spread between parts.
+    """
+
+    rows: StackedRows
+    part_weights: FloatArray
+    first_sums: FloatArray
+    second: FloatArray
+    noise: FloatArray
+
+    @property
+    def first(self) -> FloatArray:
+        """The moments E[T_k z], shape (n_functions, n_features)."""
+        return np.asarray(self.first_sums.sum(axis=0) / self.part_weights.sum())
+
+    @property
+    def linear_map(self) -> FloatArray:
+        """Linear part of each function as a function of x - mean, (n_features, n_functions)."""
+        return self.rows.to_input_units(self.first.T)
+
+
+def sum_low_orders(
+    data: RegressionData,
+    input_model: InputModel,
+    response: FloatArray,
+    functions: ResponseFunctions | None = None,
+) -> LowOrders:
+    r"""Moments of the first and second order of every function; two passes over the rows.
+
+    The linear part of a function is taken out before its second moment is formed: E[q S_2] = 0 for
+    every linear q, so that the expectation stays and much of the noise goes. The functions are
+    then rotated so that those with most signal come first.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    input_model : InputModel
+        Fitted density of the input.
+    response : numpy.ndarray, shape (n_obs,) or (n_obs, n_responses)
+        Response without offset and trials, standardised for the identity link.
+    functions : ResponseFunctions, optional
+        Functions of the response; the family's by default.
+
+    Returns
+    -------
+    LowOrders
+        The moments.
+    """
+    rows, part_weights, first_sums = fit_stacked_rows(data, input_model, response, functions)
+    total = part_weights.sum()
+    first = first_sums.sum(axis=0) / total
+    linear_map = rows.to_input_units(first.T)
+
+    def residuals(block: slice, x: FloatArray) -> tuple[FloatArray, BlockSums]:
+        return rows.function_values(block) - x @ linear_map, ()
+
+    n_functions, n_features = rows.n_functions, rows.n_features
+    second = np.empty((n_functions, n_features, n_features))
+    spread = first_sums / part_weights[:, None, None] - first
+    noise = np.einsum("kma,kmb->ab", spread, spread)
+    for part in score_sums(rows, residuals, n_functions, n_functions):
+        second[part.columns] = part.sums.sum(axis=0) / total
+        spread = part.sums / part_weights[:, None, None, None] - second[part.columns]
+        unfolded = spread.reshape(-1, n_features)  # M M' = M' M: every part is symmetric
+        noise += unfolded.T @ unfolded / 2.0
+    noise /= N_PARTS * (N_PARTS - 1)
+    signal = first @ first.T + np.einsum("kab,lab->kl", second, second) / 2.0
+    rotation = np.linalg.eigh(signal)[1][:, ::-1]
+    return LowOrders(
+        rows=replace(rows, function_map=rows.function_map @ rotation),
+        part_weights=part_weights,
+        first_sums=np.einsum("kmd,mf->kfd", first_sums, rotation),
+        second=np.einsum("mab,mf->fab", second, rotation),
+        noise=noise,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreSums:
+    """Sums of some columns times S_2(z).
+
+    Parameters
+    ----------
+    columns : slice
+        Which of the columns.
+    sums : numpy.ndarray, shape (n_parts, n_columns, n_features, n_features)
+        The sums over each part of the rows.
+    others : tuple of numpy.ndarray
+        Other sums over all rows that were formed on the way.
+    """
+
+    columns: slice
+    sums: FloatArray
+    others: BlockSums
+
+
+def score_sums(
+    rows: StackedRows,
+    columns: Callable[[slice, FloatArray], tuple[FloatArray, BlockSums]],
+    n_columns: int,
+    doubles_per_row: int,
+) -> Iterator[ScoreSums]:
+    """Sum columns times S_2(z), as many columns in a pass as memory allows.
+
+    Parameters
+    ----------
+    rows : StackedRows
+        The rows.
+    columns : callable
+        Maps a slice of rows and their centred inputs to the columns, (n_rows, n_columns), and to
+        other sums over these rows.
+    n_columns : int
+        Number of columns.
+    doubles_per_row : int
+        How many doubles the callable derives from one row.
+
+    Yields
+    ------
+    ScoreSums
+        The sums of a group of columns.
+    """
+    n_features = rows.n_features
+    inverse_factor = rows.whiten(np.eye(n_features))
+    group_size = max(1, GRAM_DOUBLES // (N_PARTS * n_features**2))
+    for start in range(0, n_columns, group_size):
+        group = slice(start, min(start + group_size, n_columns))
+
+        def sums(block: slice, group: slice = group) -> BlockSums:
+            x = rows.inputs(block)
+            values, others = columns(block, x)
+            weighted = np.ascontiguousarray(values[:, group].T) * rows.weights[block]
+            # One product for all columns: BLAS is slow on matrices of few rows.
+            products = weighted[:, None, :] * np.ascontiguousarray(x.T)
+            grams = np.dot(products.reshape(-1, len(x)), x)
+            return grams.reshape(-1, n_features, n_features), weighted.sum(axis=1), *others
+
+        width = group.stop - group.start
+        doubles = (3 + width) * n_features + n_columns + doubles_per_row
+        grams, totals, *others = sums_by_part(
+            sums, rows.n_obs, doubles, is_shuffled=rows.is_shuffled, source=rows.source
+        )
+        whitened = inverse_factor @ grams @ inverse_factor.T
+        yield ScoreSums(
+            columns=group,
+            sums=whitened - totals[:, :, None, None] * np.eye(n_features),
+            others=tuple(other.sum(axis=0) for other in others),
+        )

@@ -1,0 +1,1 @@
+"""Posteriors: sampling, initial values, alignment of components, stores of draws."""

@@ -1,0 +1,719 @@
+"""What the draws of a posterior say of each row: log-likelihoods and replicated responses.
+
+Draws of a mixture's parameters, read from a DataTree for evaluation on rows.
+
+Rows that a DataTree holds beside its draws, and their log-likelihoods.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax, logsumexp
+
+from moment_init.checks import FloatArray
+from moment_init.data.checking import RegressionData, group_codes, group_order, validate_data
+from moment_init.families.base import Family
+from moment_init.families.registry import get_family
+from moment_init.likelihood.gate import GaussianGate
+
+if TYPE_CHECKING:
+    import xarray
+
+    from moment_init.em.result import EMFit
+
+_BLOCK = 2_000_000
+"""Predictors that are held at once: 16 MB, a few of which fit into a cache of the last level."""
+
+LARGEST_DRAWN_MEAN = 1e12
+"""Counts are drawn with means up to it. NumPy refuses Poisson rates above 9.2e18, and a negative
+binomial's rate exceeds its mean by a factor of up to about 40 / alpha, 4e5 at alpha = 1e-4."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PosteriorDraws:
+    """Draws of the parameters, in the user's units, chains one after another.
+
+    Parameters
+    ----------
+    coefficients : numpy.ndarray, shape (n_draws, n_features, n_components)
+        Coefficients.
+    biases, weights : numpy.ndarray, shape (n_draws, n_components)
+        Intercepts and probabilities of the components.
+    dispersion : numpy.ndarray, shape (n_draws, n_components), or None
+        Dispersion.
+    gate : numpy.ndarray, shape (n_draws, n_gate, n_components), or None
+        Slopes of the gate's logits.
+    gate_biases : numpy.ndarray, shape (n_draws, n_components), or None
+        Its logits at covariates zero.
+    """
+
+    coefficients: FloatArray
+    biases: FloatArray
+    weights: FloatArray
+    dispersion: FloatArray | None = None
+    gate: FloatArray | None = None
+    gate_biases: FloatArray | None = None
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws."""
+        return int(self.biases.shape[0])
+
+    @classmethod
+    def of(cls, posterior: "xarray.Dataset") -> "PosteriorDraws":
+        """Read them from a posterior.
+
+        Parameters
+        ----------
+        posterior : xarray.Dataset
+            Group `posterior` of a DataTree.
+
+        Returns
+        -------
+        PosteriorDraws
+            The draws.
+        """
+
+        def read(name: str, *dims: str) -> FloatArray | None:
+            if name not in posterior:
+                return None
+            values = posterior[name].transpose("chain", "draw", *dims).to_numpy()
+            return np.asarray(values.reshape(-1, *values.shape[2:]), dtype=np.float64)
+
+        coefficients = read("coefficient", "feature", "component")
+        biases, weights = read("bias", "component"), read("weight", "component")
+        if coefficients is None or biases is None or weights is None:
+            raise ValueError(
+                "`tree` must have coefficient, bias and weight in its posterior; got "
+                f"{sorted(map(str, posterior.data_vars))}."
+            )
+        return cls(
+            coefficients,
+            biases,
+            weights,
+            read("dispersion", "component"),
+            read("gate", "gate_feature", "component"),
+            read("gate_bias", "component"),
+        )
+
+    def blocks(self, n_obs: int) -> Iterator[slice]:
+        """Slices of draws whose predictors fit into memory.
+
+        Parameters
+        ----------
+        n_obs : int
+            Number of rows.
+
+        Yields
+        ------
+        slice
+            Draws to treat at once.
+        """
+        step = max(1, _BLOCK // (n_obs * self.biases.shape[1]))
+        for first in range(0, self.n_draws, step):
+            yield slice(first, min(first + step, self.n_draws))
+
+    def predictors(self, data: RegressionData, draws: slice) -> FloatArray:
+        """Linear predictors of rows.
+
+        Parameters
+        ----------
+        data : RegressionData
+            The rows.
+        draws : slice
+            Which draws.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_draws, n_obs, n_components)
+            The predictors, offset included.
+        """
+        inputs = np.asarray(data.X, dtype=np.float64)
+        eta: FloatArray = np.matmul(inputs, self.coefficients[draws]) + self.biases[draws, None, :]
+        return eta if data.offset is None else eta + data.offset[None, :, None]
+
+    def log_weights(self, gating: FloatArray | None, draws: slice) -> FloatArray:
+        """Log probabilities of the components before the response is seen.
+
+        Parameters
+        ----------
+        gating : numpy.ndarray, shape (n_obs, n_gate), or None
+            Gating covariates.
+        draws : slice
+            Which draws.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n_draws, 1 or n_obs, n_components)
+            The logarithms.
+        """
+        if self.gate is None or self.gate_biases is None or gating is None:
+            with np.errstate(divide="ignore"):  # a weight may have underflowed to zero
+                return np.log(self.weights[draws, None, :])
+        logits = np.matmul(gating, self.gate[draws]) + self.gate_biases[draws, None, :]
+        return np.asarray(log_softmax(logits, axis=-1))
+
+
+def draw_log_likelihoods(
+    draws: PosteriorDraws, data: RegressionData, gating: FloatArray | None = None
+) -> FloatArray:
+    r"""Return the log-likelihood of every row, or group, under every draw.
+
+    .. math:: \log \sum_j w_j \prod_{i \in g} p(y_i \mid \eta_{ij})^{c_i}
+
+    with c the sample weights. Without groups that is the log density of each row, whatever its
+    weight: the same as in `EMFit.to_datatree`.
+
+    Parameters
+    ----------
+    draws : PosteriorDraws
+        The draws.
+    data : RegressionData
+        The rows.
+    gating : numpy.ndarray, shape (n_obs, n_gate), optional
+        Gating covariates.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_draws, n_obs) or (n_draws, n_groups)
+        The logarithms; groups in the order of their first rows.
+    """
+    order, starts = group_order(data.groups)
+    n_units = data.n_obs if starts is None else len(starts)
+    result = np.empty((draws.n_draws, n_units))
+    for block in draws.blocks(data.n_obs):
+        result[block] = _unit_log_likelihood(draws, data, gating, block, order, starts)
+    return result
+
+
+def _unit_log_likelihood(
+    draws: PosteriorDraws,
+    data: RegressionData,
+    gating: FloatArray | None,
+    block: slice,
+    order: NDArray[np.intp] | None,
+    starts: NDArray[np.intp] | None,
+) -> FloatArray:
+    joint = _row_log_densities(draws, data, block)
+    log_weights = draws.log_weights(gating, block)
+    if order is None or starts is None:
+        return np.asarray(logsumexp(joint + log_weights, axis=-1))
+    joint *= data.sample_weight[:, None]
+    sums = np.add.reduceat(joint[:, order], starts, axis=1)
+    if log_weights.shape[1] > 1:
+        log_weights = log_weights[:, order[starts]]
+    return np.asarray(logsumexp(sums + log_weights, axis=-1))
+
+
+def _row_log_densities(draws: PosteriorDraws, data: RegressionData, block: slice) -> FloatArray:
+    """Log densities of the rows in each component, (n_draws, n_obs, n_components)."""
+    with np.errstate(over="ignore"):  # a wild draw has a density of zero
+        return np.array(
+            data.family.log_density_eta(
+                data.y[:, None], draws.predictors(data, block), **_parameters(draws, data, block)
+            )
+        )
+
+
+def _parameters(draws: PosteriorDraws, data: RegressionData, block: slice) -> dict[str, Any]:
+    return {
+        "dispersion": None if draws.dispersion is None else draws.dispersion[block, None, :],
+        "n_trials": None if data.n_trials is None else data.n_trials[:, None],
+    }
+
+
+def draw_responses(
+    draws: PosteriorDraws,
+    data: RegressionData,
+    rng: np.random.Generator,
+    gating: FloatArray | None = None,
+) -> NDArray[Any]:
+    """Draw a response for every row from every draw of the parameters.
+
+    Parameters
+    ----------
+    draws : PosteriorDraws
+        The draws.
+    data : RegressionData
+        The rows; their responses are not read.
+    rng : numpy.random.Generator
+        Source of randomness.
+    gating : numpy.ndarray, shape (n_obs, n_gate), optional
+        Gating covariates.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_draws, n_obs)
+        Responses; rows of a group come from one component.
+    """
+    result: NDArray[Any] = np.empty((draws.n_draws, data.n_obs), dtype=response_dtype(data))
+    group = group_codes(data.groups)
+    for block in draws.blocks(data.n_obs):
+        eta = draws.predictors(data, block)
+        chosen = _draw_components(draws.log_weights(gating, block), eta.shape, group, rng)
+        own = np.take_along_axis(eta, chosen[:, :, None], axis=2)[:, :, 0]
+        dispersion = None
+        if draws.dispersion is not None:
+            dispersion = np.take_along_axis(draws.dispersion[block], chosen, axis=1)
+        mean = data.family.link.mean(own)
+        if data.family.has_unlimited_counts:
+            mean = np.minimum(mean, LARGEST_DRAWN_MEAN)
+        result[block] = data.family.sample(
+            mean, dispersion=dispersion, n_trials=data.n_trials, rng=rng
+        )
+    return result
+
+
+def response_dtype(data: RegressionData) -> type:
+    """The smallest type that holds responses, of which there may be draws times rows.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Of a family.
+
+    Returns
+    -------
+    type
+        An integer type for whole numbers.
+    """
+    if data.family.has_binary_rows:
+        return np.int8
+    return np.int64 if data.family.has_unlimited_counts or data.family.has_trials else np.float64
+
+
+def _draw_components(
+    log_weights: FloatArray,
+    shape: tuple[int, ...],
+    group: NDArray[np.intp] | None,
+    rng: np.random.Generator,
+) -> NDArray[np.intp]:
+    """A component for every draw and row, (n_draws, n_obs), the same within a group."""
+    n_draws, n_obs, _ = shape
+    uniform = rng.random((n_draws, n_obs if group is None else int(group.max()) + 1))
+    if group is not None:
+        uniform = uniform[:, group]
+    cumulative = np.cumsum(np.exp(log_weights), axis=-1)
+    # The last sum is one up to rounding: a uniform above it must not fall outside.
+    return np.asarray((uniform[:, :, None] > cumulative[..., :-1]).sum(axis=-1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertDraws:
+    """Draws of what the response depends on, those of all chains in a row.
+
+    Parameters
+    ----------
+    family : Family
+        Family of the response, with its link.
+    coefficients : numpy.ndarray, shape (n_components, n_draws, n_features)
+        Coefficients.
+    biases : numpy.ndarray, shape (n_components, n_draws)
+        Intercepts.
+    dispersion : numpy.ndarray, shape (n_components, n_draws), or None
+        Dispersion, for a family that has one.
+    """
+
+    family: Family
+    coefficients: FloatArray
+    biases: FloatArray
+    dispersion: FloatArray | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixtureDraws:
+    """Draws of a mixture's parameters, those of all chains in a row.
+
+    Parameters
+    ----------
+    logits : numpy.ndarray, shape (n_components, n_draws)
+        Logarithms of weights, or a gate's logits at covariates zero.
+    slopes : numpy.ndarray, shape (n_components, n_draws, n_gate), or None
+        Slopes of the logits in the gating covariates, or their statistics.
+    experts : ExpertDraws or None
+        The components; None if there is no response.
+    """
+
+    logits: FloatArray
+    slopes: FloatArray | None
+    experts: ExpertDraws | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowLayout:
+    """What `moment_init.em.prediction.rows_for` reads of a fit, without the fit.
+
+    Parameters
+    ----------
+    family : Family
+        Family of the response, with its link.
+    feature_names, gate_names : tuple of str
+        Columns of the inputs and of the gating covariates.
+    gate_centre : numpy.ndarray, shape (n_gate,), or None
+        What is subtracted from gating covariates; None without a gate.
+    gate_means : numpy.ndarray or None
+        Not None for a gaussian gate, which reads statistics of the covariates.
+    link : None
+        A fit names its link here; the family has it.
+    """
+
+    family: Family
+    feature_names: tuple[str, ...]
+    gate_names: tuple[str, ...]
+    gate_centre: FloatArray | None
+    gate_means: FloatArray | None
+    link: None = None
+
+    def as_fit(self) -> "EMFit":
+        """The layout in the place of a fit, for `rows_for`.
+
+        Returns
+        -------
+        EMFit
+            The same object; it has no other attributes than its own.
+        """
+        return cast("EMFit", self)
+
+
+def posterior_of(tree: Any, draws: Any) -> "xarray.Dataset":
+    """Draws of a tree.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        The tree.
+    draws : int or None
+        How many draws of every chain to take at most, evenly spaced; all by default.
+
+    Returns
+    -------
+    xarray.Dataset
+        Its group ``posterior``.
+
+    Raises
+    ------
+    TypeError
+        If `tree` is not a DataTree.
+    ValueError
+        If it has no draws of components, or `draws` is not a positive whole number.
+    """
+    import xarray
+
+    if not isinstance(tree, xarray.DataTree):
+        raise TypeError(
+            f"`tree` must be an xarray.DataTree; got an object of type {type(tree).__name__}. Pass "
+            "what `sample` or `EMFit.to_datatree` returned."
+        )
+    found = tree.children.get("posterior")
+    if found is None or not {"chain", "draw", "component"} <= set(found.sizes):
+        raise ValueError(
+            "`tree` must have a group 'posterior' with the dims chain, draw and component; got "
+            f"{'the dims ' + str(tuple(found.sizes)) if found is not None else tuple(tree)}. Pass "
+            "the tree of a mixture's draws."
+        )
+    return _thinned(found.to_dataset(), draws)
+
+
+def _thinned(posterior: "xarray.Dataset", draws: Any) -> "xarray.Dataset":
+    """At most so many draws of every chain, evenly spaced."""
+    if draws is None:
+        return posterior
+    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
+        raise ValueError(f"`draws` must be a positive integer; got {draws!r}. Ask for 1 or more.")
+    size = posterior.sizes["draw"]
+    kept = min(int(draws), size)
+    return posterior.isel(draw=np.arange(kept) * size // max(kept, 1))
+
+
+def family_of(tree: "xarray.DataTree", family: str | Family | None, link: str | None) -> Family:
+    """Family of the response.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Tree whose group ``moment_init`` may have the attributes ``family`` and ``link``.
+    family : str, Family or None
+        The family; that of the tree by default.
+    link : str or None
+        The link; that of the tree by default, if the family is that of the tree.
+
+    Returns
+    -------
+    Family
+        The family with its link.
+
+    Raises
+    ------
+    ValueError
+        If the family is neither given nor in the tree, or there is no such family or link.
+    """
+    own = tree.children.get("moment_init")
+    attrs = {} if own is None else own.attrs
+    if family is None:
+        if "family" not in attrs:
+            raise ValueError(
+                "`family` must be given for a tree whose group 'moment_init' has no attribute of "
+                "that name; got None. Name the family of the response."
+            )
+        family = attrs["family"]
+    if link is None and family == attrs.get("family"):
+        link = attrs.get("link")
+    return get_family(family, link)
+
+
+def read_draws(
+    posterior: "xarray.Dataset", family: Family | None
+) -> tuple[MixtureDraws, RowLayout]:
+    """Read the parameters of all draws.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        The draws.
+    family : Family or None
+        Family of the response; None if only what comes before it is asked for.
+
+    Returns
+    -------
+    draws : MixtureDraws
+        The parameters.
+    layout : RowLayout
+        What rows must look like.
+
+    Raises
+    ------
+    ValueError
+        If a variable is missing, has other dims or is not finite.
+    """
+    slopes, centre, means = None, None, None
+    if "gate_mean" in posterior:
+        means = draw_values(posterior, "gate_mean", "gate_feature")
+        centre = means.mean(axis=(0, 1))
+        slopes = _gaussian_slopes(posterior, means, centre)
+    elif "gate" in posterior:
+        slopes = draw_values(posterior, "gate", "gate_feature")
+        centre = np.zeros(slopes.shape[-1])
+    is_softmax = slopes is not None and means is None
+    logits = draw_values(posterior, "gate_bias") if is_softmax else _log_weights(posterior)
+    experts = None if family is None else _read_experts(posterior, family)
+    # Any response is possible under a gaussian family.
+    response = get_family("gaussian") if family is None else family
+    gate_names = () if centre is None else labels_of(posterior, "gate_feature")
+    layout = RowLayout(response, labels_of(posterior, "feature"), gate_names, centre, means)
+    return MixtureDraws(logits, slopes, experts), layout
+
+
+def _read_experts(posterior: "xarray.Dataset", family: Family) -> ExpertDraws:
+    return ExpertDraws(
+        family,
+        draw_values(posterior, "coefficient", "feature"),
+        draw_values(posterior, "bias"),
+        draw_values(posterior, "dispersion") if family.has_dispersion else None,
+    )
+
+
+def draw_values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArray:
+    """Draws of a variable, those of all chains in a row.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        The draws.
+    name : str
+        Name of the variable.
+    *dims : str
+        Its dims after component, chain and draw.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_components, n_draws, ...)
+        The draws.
+
+    Raises
+    ------
+    ValueError
+        If the variable is missing, has other dims or is not finite.
+    """
+    wanted = ("component", "chain", "draw", *dims)
+    if name not in posterior or set(posterior[name].dims) != set(wanted):
+        got = posterior[name].dims if name in posterior else "no such variable"
+        raise ValueError(
+            f"`tree` must have {name!r} with the dims {', '.join(wanted)} in its posterior; got "
+            f"{got}, and the posterior has {', '.join(map(repr, posterior.data_vars))}. Rename "
+            "what stands for it, or pass the draws of another model."
+        )
+    array = posterior[name].transpose(*wanted)
+    shape = (array.shape[0], array.shape[1] * array.shape[2], *array.shape[3:])
+    result = np.asarray(array.values, dtype=np.float64).reshape(shape)
+    finite = np.isfinite(result).all(axis=(0, *range(2, result.ndim)))
+    if not finite.size or not finite.all():
+        raise ValueError(
+            f"`tree` must have finite draws; got {int((~finite).sum())} of {finite.size} with NaN "
+            f"or infinite values of {name!r}. Drop these draws, or sample first."
+        )
+    return result
+
+
+def _log_weights(posterior: "xarray.Dataset") -> FloatArray:
+    with np.errstate(divide="ignore"):  # a weight of zero is a probability of zero
+        return np.asarray(np.log(draw_values(posterior, "weight")))
+
+
+def _gaussian_slopes(
+    posterior: "xarray.Dataset", means: FloatArray, centre: FloatArray
+) -> FloatArray:
+    """Slopes of a gaussian gate's log densities in the statistics of centred covariates."""
+    covariances = draw_values(posterior, "gate_covariance", "gate_feature", "gate_feature_2")
+    roots = np.linalg.cholesky(covariances).swapaxes(0, 1)
+    centred = (means - centre).transpose(1, 2, 0)
+    slopes = [GaussianGate(*gate).slopes for gate in zip(centred, roots, strict=True)]
+    return np.stack(slopes).transpose(2, 0, 1)
+
+
+def labels_of(posterior: "xarray.Dataset", dim: str, letter: str = "x") -> tuple[str, ...]:
+    """Labels of columns; those of an array without names if there are none.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        The draws.
+    dim : str
+        The dim whose labels are asked for.
+    letter : str, default "x"
+        With which the names of columns of an array begin.
+
+    Returns
+    -------
+    tuple of str
+        A label a column.
+    """
+    if dim in posterior.coords:
+        return tuple(map(str, posterior.coords[dim].values.tolist()))
+    return tuple(f"{letter}{index}" for index in range(posterior.sizes.get(dim, 0)))
+
+
+_NAMES = ("offset", "n_trials", "gating", "groups", "sample_weight")
+"""What may belong to rows beside inputs and response."""
+
+
+def stored_rows(
+    tree: "xarray.DataTree",
+) -> tuple[Any, Any, dict[str, Any], NDArray[Any] | None]:
+    """Read the rows of a tree.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        With ``X`` in constant_data and ``y`` in observed_data.
+
+    Returns
+    -------
+    X : DataFrame or numpy.ndarray
+        Inputs, with the names of columns if the tree has them.
+    y : numpy.ndarray
+        Response.
+    data : dict
+        Offset, trials, gating covariates, groups and weights; None for what is not there.
+    labels : numpy.ndarray or None
+        Labels of the rows, if they have any.
+
+    Raises
+    ------
+    ValueError
+        If inputs or response are missing.
+    """
+    nodes = [tree.children.get(name) for name in ("constant_data", "observed_data")]
+    constant, observed = ({} if node is None else node.to_dataset() for node in nodes)
+    if "X" not in constant or "y" not in observed:
+        raise ValueError(
+            "`X` and `y` must be given for a tree without 'X' in constant_data or 'y' in "
+            f"observed_data; got neither, and a tree with the groups {', '.join(tree.children)}. "
+            "Pass the rows."
+        )
+    data = {name: _plain(constant[name]) if name in constant else None for name in _NAMES}
+    response = observed["y"]
+    rows = response.dims[:1]  # the next are responses
+    labels = [response.coords[name].values for name in rows if name in response.coords]
+    return _plain(constant["X"]), response.values, data, (*labels, None)[0]
+
+
+def stored_log_likelihood(tree: "xarray.DataTree") -> "xarray.Dataset":
+    """Log-likelihoods of the rows of a tree under its draws.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Draws with their rows, family and link, as `moment_init.sample` makes it.
+
+    Returns
+    -------
+    xarray.Dataset
+        The group ``log_likelihood``.
+
+    Raises
+    ------
+    ValueError
+        If the tree has no rows, no family, or lacks a parameter.
+    """
+    X, y, data, _ = stored_rows(tree)
+    gating = data.pop("gating")
+    rows = validate_data(X, y, family=family_of(tree, None, None), **data)
+    covariates = None if gating is None else np.asarray(gating, dtype=np.float64)
+    return log_likelihood_group(tree["posterior"].to_dataset(), rows, covariates)
+
+
+def log_likelihood_group(
+    posterior: "xarray.Dataset", data: RegressionData, gating: FloatArray | None
+) -> "xarray.Dataset":
+    """Log-likelihoods of rows, or groups of rows, as a group of a DataTree.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        The draws.
+    data : RegressionData
+        The rows.
+    gating : numpy.ndarray, shape (n_obs, n_gate), or None
+        Gating covariates.
+
+    Returns
+    -------
+    xarray.Dataset
+        Variable ``y`` with dims (chain, draw, obs), or (chain, draw, group).
+    """
+    import xarray
+
+    values = draw_log_likelihoods(PosteriorDraws.of(posterior), data, gating)
+    unit, labels = _unit(data)
+    shape = (posterior.sizes["chain"], posterior.sizes["draw"], -1)
+    coords = {name: posterior.coords[name] for name in ("chain", "draw")}
+    attrs = {
+        "inference_library": "moment_init",
+        "inference_library_version": version("moment-init"),
+    }
+    return xarray.Dataset(
+        {"y": (("chain", "draw", unit), values.reshape(shape))}, {**coords, unit: labels}, attrs
+    )
+
+
+def _unit(data: RegressionData) -> tuple[str, NDArray[Any]]:
+    """Dim of the log-likelihood and its labels: rows, or groups in the order of their first."""
+    if data.groups is None:
+        return "obs", np.arange(data.n_obs)
+    labels = np.asarray(data.groups)
+    _, first = np.unique(labels, return_index=True)
+    labels = labels[np.sort(first)]
+    return "group", labels if labels.dtype.kind in "iuf" else labels.astype(str)
+
+
+def _plain(array: "xarray.DataArray") -> Any:
+    """Values of a stored variable; with the names of columns if it has any."""
+    dims = [name for name in ("feature", "gate_feature") if name in array.dims]
+    if array.ndim != 2 or not dims:
+        return array.values
+    array = array.transpose(..., dims[0])
+    return array.to_pandas() if dims[0] in array.coords else array.values

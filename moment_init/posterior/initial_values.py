@@ -1,0 +1,554 @@
+"""What a start is for: a model in PyMC, NumPyro or Stan, or names alone.
+
+The start of a sampler for a model that the user wrote.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
+
+import numpy as np
+
+from moment_init.checks import FloatArray, RandomSeed, as_float_array, make_generator
+from moment_init.em.result import EMFit
+from moment_init.em.start_values import StartValues, draw_start_values, start_values_of
+from moment_init.moments.result import MomentEstimate
+from moment_init.posterior.model_variables import (
+    ModelVariable,
+    ParameterCheck,
+    SiteCheck,
+    StartCheck,
+    free_variables,
+    pick_at_random,
+    place_variable,
+    read_parameters,
+    read_sites,
+)
+from moment_init.responses.assembly import JointEstimate
+from moment_init.responses.result import JointFit
+
+if TYPE_CHECKING:
+    import pymc
+
+Backend = Literal["pymc", "numpyro", "stan"]
+Sources = Mapping[str, str | Callable[[Any], Any] | None]
+
+
+class SupportCheck(Protocol):
+    """Whether values lie inside of the support of a model's variables."""
+
+    def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
+        """Say what is wrong with values.
+
+        Parameters
+        ----------
+        values : mapping of str to numpy.ndarray
+            Values of the variables, on their constrained scales.
+
+        Returns
+        -------
+        str or None
+            The first complaint; None if there is none.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StartTarget:
+    """A model that is to be started, or names alone.
+
+    Parameters
+    ----------
+    backend : {"pymc", "numpyro", "stan"}
+        Whose model it is.
+    model : object or None
+        The model; None if only names are known.
+    """
+
+    backend: Backend
+    model: Any
+
+    def variables(self, start: StartValues, mapping: Sources) -> dict[str, ModelVariable]:
+        """Read the free variables of the model.
+
+        Parameters
+        ----------
+        start : StartValues
+            The estimate, which says how long the axes of a Stan program are.
+        mapping : mapping of str to str, callable or None
+            What the variables are.
+
+        Returns
+        -------
+        dict of str to ModelVariable
+            Variables by name, in the model's order; none without a model.
+        """
+        if self.model is None:
+            return {}
+        if self.backend == "pymc":
+            return free_variables(self.model)
+        if self.backend == "numpyro":
+            return read_sites(self.model)[0]
+        return read_parameters(self.model, start, mapping)[0]
+
+    def why_not_free(self, name: str) -> str:
+        """Say why a name is not that of a free variable.
+
+        Parameters
+        ----------
+        name : str
+            The name.
+
+        Returns
+        -------
+        str
+            The reason, to follow the name.
+        """
+        if self.backend == "pymc":
+            others = _other_variables(self.model)
+        elif self.backend == "numpyro":
+            others = read_sites(self.model)[1]
+        else:
+            others = read_parameters(self.model, None, {})[1]
+        return others.get(name, "is not in the model")
+
+    def check(self, used: Mapping[str, ModelVariable]) -> SupportCheck | None:
+        """Make the check of values.
+
+        Parameters
+        ----------
+        used : mapping of str to ModelVariable
+            The variables that get values.
+
+        Returns
+        -------
+        SupportCheck or None
+            The check; None without a model.
+        """
+        if self.model is None:
+            return None
+        if self.backend == "pymc":
+            return StartCheck(self.model, used)
+        if self.backend == "numpyro":
+            return SiteCheck(self.model)
+        return ParameterCheck(self.model)
+
+    def deliver(self, values: Mapping[str, FloatArray]) -> dict[str, Any]:
+        """Bring values into the form that the backend takes.
+
+        Parameters
+        ----------
+        values : mapping of str to numpy.ndarray
+            Values of the variables.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray, float or list
+            Arrays; for Stan numbers and nested lists, which JSON can hold.
+        """
+        if self.backend == "stan":
+            return {name: np.asarray(value).tolist() for name, value in values.items()}
+        return dict(values)
+
+
+def validate_target(model: Any, backend: Any) -> StartTarget:
+    """Check the model and its backend.
+
+    Parameters
+    ----------
+    model : object or None
+        What the user gave as the model.
+    backend : str
+        What the user gave as the backend.
+
+    Returns
+    -------
+    StartTarget
+        The target.
+
+    Raises
+    ------
+    TypeError
+        If the model is not one of the backend.
+    ValueError
+        If there is no such backend.
+    """
+    backends = get_args(Backend)
+    if backend not in backends:
+        raise ValueError(
+            f"`backend` must be one of {', '.join(map(repr, backends))}; got {backend!r}."
+        )
+    if model is None:
+        return StartTarget(backend, None)
+    got = type(model).__name__
+    if backend == "pymc" and not hasattr(model, "free_RVs"):
+        raise TypeError(
+            f"`model` must be a pymc.Model or None; got {got}. Say backend='numpyro' or 'stan' for "
+            "a model of these."
+        )
+    if backend == "numpyro" and not callable(model):
+        raise TypeError(
+            f"`model` must be a NumPyro model as a function without arguments; got {got}. Bind the "
+            "data: functools.partial(model, X, y)."
+        )
+    is_program = isinstance(model, str) or hasattr(model, "code") or hasattr(model, "read_text")
+    if backend == "stan" and not is_program:
+        raise TypeError(
+            f"`model` must be a Stan program: its text, its path or a CmdStanModel; got {got}."
+        )
+    return StartTarget(backend, model)
+
+
+def _other_variables(model: "pymc.Model") -> dict[str, str]:
+    """Variables of a PyMC model that have no initial value, and why."""
+    kinds = {
+        "is data": model.data_vars,
+        "is deterministic, computed from others": model.deterministics,
+        "is observed": model.observed_RVs,
+    }
+    return {item.name: reason for reason, group in kinds.items() for item in group}
+
+
+Reader = Callable[[StartValues], FloatArray]
+Source = str | Callable[[Any], Any] | None
+
+_POOL = 400
+"""Draws among which each chain picks its start. Any two of four chains pick the same one once in 67
+runs, and then part with their first momentum; each draw takes a millisecond to check."""
+
+_TRIES = 10
+"""At least one in so many draws must lie inside of the model's support; where fewer do, the
+estimate contradicts the model's bounds."""
+
+
+@overload
+def initial_values(
+    estimate: MomentEstimate | EMFit,
+    model: Any = None,
+    *,
+    mapping: Mapping[str, Source] | None = None,
+    backend: Backend = "pymc",
+    spread: float = 0.0,
+    chains: None = None,
+    random_seed: RandomSeed = None,
+) -> dict[str, Any]: ...
+
+
+@overload
+def initial_values(
+    estimate: MomentEstimate | EMFit,
+    model: Any = None,
+    *,
+    mapping: Mapping[str, Source] | None = None,
+    backend: Backend = "pymc",
+    spread: float = 0.0,
+    chains: int,
+    random_seed: RandomSeed = None,
+) -> list[dict[str, Any]]: ...
+
+
+def initial_values(
+    estimate: MomentEstimate | EMFit,
+    model: Any = None,
+    *,
+    mapping: Mapping[str, Source] | None = None,
+    backend: Backend = "pymc",
+    spread: float = 0.0,
+    chains: int | None = None,
+    random_seed: RandomSeed = None,
+) -> dict[str, Any] | list[dict[str, Any]]:
+    r"""Start a model of your own at an estimate.
+
+    Parameters
+    ----------
+    estimate : MomentEstimate or EMFit
+        What `estimate` or `fit_em` returned.
+    model : pymc.Model, callable, str, path or CmdStanModel, optional
+        The model to start: of PyMC; of NumPyro, a function without arguments, such as
+        ``functools.partial(model, X, y)``; or a Stan program, as text, path or CmdStanModel.
+        Without one the values are returned as they are, with the names of `mapping` or, by default,
+        the data model's.
+    mapping : mapping of str to str, callable or None, optional
+        For variables of the model the parameter that they are: ``"coefficient"``, ``"direction"``
+        (feature, component), ``"scale"``, ``"bias"``, ``"weight"``, ``"dispersion"`` (component),
+        ``"gate"`` (component, gate_feature), ``"gate_bias"`` (component); or a callable that makes
+        a value from an object with the attributes `coefficients`, `biases`, ... of an estimate; or
+        None to leave a variable to the model. Variables that have the parameters' names need no
+        entry.
+    backend : {"pymc", "numpyro", "stan"}, default "pymc"
+        What the values are for.
+    spread : float, default 0.0
+        How far the chains are spread, in standard errors of the estimate: 0 starts all of them at
+        the estimate, 1 at draws from its normal approximation.
+    chains : int, optional
+        Return a list with the values of so many chains. Not for nutpie, which takes a single dict.
+    random_seed : int, sequence of int, numpy.random.Generator or None
+        Seed of the draws.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray or TensorVariable, or list of dict of str to numpy.ndarray
+        Values on the constrained scale; only those of variables for which there is one. For
+        ``pm.sample(initvals=...)``: with `spread` they are random variables, each chain draws its
+        own start, all of its variables jointly. For NumPyro's ``init_to_value(values=...)``:
+        arrays. For cmdstanpy's ``inits=``: numbers and nested lists, which `json` can write.
+
+    Raises
+    ------
+    TypeError
+        If `estimate`, `model`, `mapping` or `chains` has the wrong type.
+    ValueError
+        If nothing of the model is known; for a variable that is unknown, observed, deterministic or
+        discrete; if a parameter is not part of the estimate, does not fit into its variable or fits
+        in several ways; if a value lies outside of its variable's support; if `spread` is negative,
+        or asks for errors that the estimate does not have; for axes of a Stan program that cannot
+        be told apart.
+
+    Notes
+    -----
+    **Switch the jitter off.** By default ``pm.sample`` adds uniform noise from -1 to 1 to every
+    start on the unconstrained scale, which can undo it. With nutpie, PyMC's choice where it is
+    installed, jitter only what has no value::
+
+        rest = {variable for variable in model.free_RVs if variable.name not in start}
+        pm.sample(initvals=start, compile_kwargs={"jitter_rvs": rest})
+
+    With PyMC's own sampler, which does not know `jitter_rvs` and which a list of dicts selects::
+
+        pm.sample(initvals=start, init="adapt_diag")
+
+    nutpie refuses a start at which an entry of the gradient is exactly zero ("All initialization
+    points failed"); an estimate is no such point, but a variable that starts at the mode of its
+    prior and touches nothing else can be.
+
+    Values are in the user's units: a model of columns that were standardised needs an estimate from
+    the same columns. Two-dimensional parameters are transposed where the variable asks for it, by
+    its dims' names, by labels that are names of the columns, or by its shape. A variable with an
+    ordered transform sets the order of the components, for all variables and in every draw. Where
+    two components are within a few standard errors of each other in that variable, it does not
+    tell them apart: chains then start with either first, and R-hat will say so. Order by another
+    variable, or by none.
+
+    The draws of an `EMFit` vary jointly. A `MomentEstimate` knows only by how many degrees its
+    directions are off, so `spread` turns these, equally in all columns: that suits columns of
+    similar spread with means near zero. For others use ``fit_em(..., init=estimate)``. Draws
+    outside of the model's support are left out.
+
+    Transforms and priors are evaluated at the start, the likelihood is not. Of a Stan program the
+    declared constraints are checked, where their bounds are numbers. A NumPyro model is run once;
+    its plates name axes.
+
+    Examples
+    --------
+    A mixture of Poisson regressions, written by hand:
+
+    >>> import pymc as pm
+    >>> from moment_init import fit_em, simulate_mixture
+    >>> from moment_init.models import component_distribution
+    >>> data = simulate_mixture(2000, 2, 3, family="poisson", biases=[1.0, -1.0, 2.5],
+    ...                         random_seed=1)
+    >>> fit = fit_em(data.X, data.y, 3, family="poisson", random_seed=1)
+    >>> with pm.Model() as model:
+    ...     weight = pm.Dirichlet("weight", [1.0, 1.0, 1.0])
+    ...     alpha = pm.Normal("alpha", 0, 2, shape=3, transform=pm.distributions.transforms.ordered,
+    ...                       initval=[-1.0, 0.0, 1.0])
+    ...     slopes = pm.Normal("slopes", 0, 2, shape=(3, 2))
+    ...     eta = alpha + data.X @ slopes.T
+    ...     components = [component_distribution("poisson", eta[:, j]) for j in range(3)]
+    ...     y = pm.Mixture("y", w=weight, comp_dists=components, observed=data.y)
+    >>> mapping = {"alpha": "bias", "slopes": "coefficient"}
+    >>> start = initial_values(fit, model, mapping=mapping)
+    >>> {name: value.shape for name, value in start.items()}
+    {'weight': (3,), 'alpha': (3,), 'slopes': (3, 2)}
+    >>> bool(start["alpha"][0] < start["alpha"][1] < start["alpha"][2])
+    True
+
+    Chains that are spread by the standard errors; then
+    ``pm.sample(initvals=spread, compile_kwargs={"jitter_rvs": set()})``:
+
+    >>> spread = initial_values(fit, model, mapping=mapping, spread=1.0)
+    """
+    target = validate_target(model, backend)
+    _check_arguments(estimate, target, mapping, spread, chains)
+    start = start_values_of(estimate)
+    _check_sources(start, mapping or {})
+    variables = target.variables(start, mapping or {})
+    sources = _sources(start, target, variables, mapping or {})
+    readers = {
+        name: _reader(name, source, start, variables.get(name), _labels(estimate))
+        for name, source in sources.items()
+    }
+    used = {name: variable for name, variable in variables.items() if name in readers}
+    check = target.check(used)
+    values = _read(start, readers, used)
+    complaint = None if check is None else check.complaint(values)
+    if complaint is not None:
+        raise ValueError(
+            f"`estimate`: {complaint}. Map it with a callable that moves it inside, change the "
+            "prior, or leave the variable to the model by mapping it to None."
+        )
+    if spread == 0:
+        same = [target.deliver(values) for _ in range(chains or 1)]
+        return same[0] if chains is None else same
+    draws = draw_start_values(
+        estimate,
+        _POOL if chains is None else _TRIES * chains,
+        make_generator(random_seed),
+        spread=float(spread),
+    )
+    inside = _inside([_read(draw, readers, used) for draw in draws], check, spread)
+    if chains is None:
+        return pick_at_random(inside, used)
+    return [target.deliver(draw) for draw in inside[:chains]]
+
+
+def _check_arguments(
+    estimate: Any, target: StartTarget, mapping: Any, spread: Any, chains: Any
+) -> None:
+    if isinstance(estimate, JointFit | JointEstimate):
+        raise TypeError(
+            "`estimate` must be of one response: several responses and classes are not supported "
+            f"by `initial_values`; got {type(estimate).__name__}. Use `mixture_glm(..., "
+            "init=fit)`, whose model starts at the fit."
+        )
+    if not isinstance(estimate, MomentEstimate | EMFit):
+        raise TypeError(
+            "`estimate` must be what `estimate` or `fit_em` returns; got "
+            f"{type(estimate).__name__}."
+        )
+    if mapping is not None and not isinstance(mapping, Mapping):
+        raise TypeError(
+            "`mapping` must be a dict from the model's variables to parameters; got "
+            f"{type(mapping).__name__}."
+        )
+    is_number = isinstance(spread, int | float | np.number) and not isinstance(spread, bool)
+    if not is_number or not 0.0 <= float(spread) < np.inf:
+        raise ValueError(f"`spread` must be a finite number from 0 upwards; got {spread!r}.")
+    if chains is not None and (
+        isinstance(chains, bool) or not isinstance(chains, int | np.integer)
+    ):
+        raise TypeError(f"`chains` must be an integer or None; got {chains!r}.")
+    if chains is not None and chains < 1:
+        raise ValueError(f"`chains` must be at least 1; got {chains}.")
+    if (target.model is None or target.backend != "pymc") and chains is None and spread > 0:
+        raise ValueError(
+            f"`chains` must be given with spread={spread} and no PyMC model: there is nothing that "
+            "would draw a start for every chain. Pass chains=4, say, for a list of four dicts."
+        )
+
+
+def _check_sources(start: StartValues, mapping: Mapping[str, Source]) -> None:
+    known = start.variables()
+    for name, source in mapping.items():
+        if source is not None and not callable(source) and source not in known:
+            raise ValueError(
+                f"`mapping`: {name!r} must be a parameter of the estimate, a callable or None; got "
+                f"{source!r}. The estimate has {_listed(known)}."
+            )
+
+
+def _sources(
+    start: StartValues,
+    target: StartTarget,
+    variables: Mapping[str, ModelVariable],
+    mapping: Mapping[str, Source],
+) -> dict[str, str | Callable[[Any], Any]]:
+    """What each variable is, in the model's order: those that are mapped and those of our names."""
+    known = start.variables()
+    unknown = [name for name in mapping if target.model is not None and name not in variables]
+    if unknown:
+        raise ValueError(
+            f"`mapping` must name free variables of the model; {unknown[0]!r} "
+            f"{target.why_not_free(unknown[0])}. The free variables are {_listed(variables)}."
+        )
+    own = {name: name for name in (known if target.model is None and not mapping else variables)}
+    merged: dict[str, Any] = {name: name for name in own if name in known} | dict(mapping)
+    chosen = {name: merged[name] for name in (variables or merged) if merged.get(name) is not None}
+    if not chosen:
+        raise ValueError(
+            "`mapping` must say what the model's variables are, as none has the name of a "
+            f"parameter. Its free variables are {_listed(variables)}; the estimate has "
+            f"{_listed(known)}. Pass e.g. mapping={{{next(iter(variables), 'beta')!r}: 'bias'}}."
+        )
+    return chosen
+
+
+def _reader(
+    name: str,
+    source: str | Callable[[Any], Any],
+    start: StartValues,
+    variable: ModelVariable | None,
+    labels: Mapping[str, tuple[str, ...]],
+) -> Reader:
+    """How the value of a variable is read from the parameters."""
+    if variable is not None and variable.dtype.kind != "f":
+        raise ValueError(
+            f"`mapping` must name continuous variables; {name!r} is of type {variable.dtype}. "
+            "Leave it out, or map it to None."
+        )
+    if variable is not None and variable.is_labelled:
+        raise ValueError(
+            f"`model`: {name!r} comes from pymc.dims, and PyMC takes no initial values for such "
+            "variables. Write it with a distribution of pymc itself, or map it to None."
+        )
+    if callable(source):
+        return lambda values: _call(name, source, values, variable)
+    if variable is None:
+        return lambda values: values.variables()[source]
+    place = place_variable(source, start.variables()[source], variable, labels)
+    return lambda values: place(values.variables()[source])
+
+
+def _call(
+    name: str,
+    source: Callable[[Any], Any],
+    values: StartValues,
+    variable: ModelVariable | None,
+) -> FloatArray:
+    result = np.array(as_float_array(source(values), "mapping"))
+    if variable is None and not np.all(np.isfinite(result)):  # a model has its own rules
+        raise ValueError(
+            f"`mapping`: the callable of {name!r} must return finite numbers; got {result}."
+        )
+    if variable is not None and result.shape != variable.shape:
+        raise ValueError(
+            f"`mapping`: the callable of {name!r} must return the shape of that variable, "
+            f"{variable.shape}; got {result.shape}."
+        )
+    return result
+
+
+def _read(
+    values: StartValues, readers: Mapping[str, Reader], variables: Mapping[str, ModelVariable]
+) -> dict[str, FloatArray]:
+    """Read all variables, with the components in the order that an ordered variable wants."""
+    for name, variable in variables.items():
+        if variable.order != 0 and variable.shape[-1] == values.n_components:
+            first = readers[name](values).reshape(-1, values.n_components)[0]
+            values = values.reorder(np.argsort(variable.order * first, kind="stable"))
+            break
+    return {name: reader(values) for name, reader in readers.items()}
+
+
+def _inside(
+    draws: list[dict[str, FloatArray]], check: SupportCheck | None, spread: float
+) -> list[dict[str, FloatArray]]:
+    """Draws inside of the model's support."""
+    inside = [draw for draw in draws if check is None or check.complaint(draw) is None]
+    if len(inside) * _TRIES < len(draws):
+        raise ValueError(
+            f"`spread` must leave one in {_TRIES} draws inside of the model's support; with "
+            f"spread={spread} {len(inside)} of {len(draws)} are. Use a smaller one or wider priors."
+        )
+    return inside
+
+
+def _labels(estimate: MomentEstimate | EMFit) -> dict[str, tuple[str, ...]]:
+    """Names of the columns, by dim."""
+    labels = {"feature": estimate.feature_names}
+    if isinstance(estimate, EMFit) and estimate.gate_names:
+        labels["gate_feature"] = labels["gate_feature_2"] = estimate.gate_names
+    return labels
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(repr(str(name)) for name in names) or "none"

@@ -1,0 +1,741 @@
+"""Free variables of a PyMC model, and how parameters of a mixture fit into them.
+
+PyMC is not imported here: it is there already if somebody has a model.
+
+Sites of a NumPyro model: its free variables, and whether values lie in their support.
+
+NumPyro is imported when a model of it is read: it is there already if somebody has one.
+
+Parameters of a Stan program: read from its text, as a program says what it declares.
+
+The lengths of their axes are names there, ``matrix[D, K] beta``. Parameters with one axis tell
+which name stands for the components (``simplex[K] weight``), and so which axis is which elsewhere.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.checks import FloatArray
+from moment_init.em.start_values import DIMS, StartValues
+
+if TYPE_CHECKING:
+    import pymc
+
+_KNOWN_DIMS = frozenset(dim for dims in DIMS.values() for dim in dims)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelVariable:
+    """A free variable of a model.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    shape : tuple of int
+        Its shape.
+    dims : tuple of str or None
+        The name of each axis, where it has one.
+    coords : tuple
+        The labels of each axis, empty where it has none.
+    dtype : numpy.dtype
+        Its type.
+    transform : str or None
+        Name of the transform to the unconstrained scale.
+    value_name : str
+        Its name on that scale.
+    order : int
+        1 if the last axis must ascend, -1 if it must descend, 0 otherwise.
+    is_labelled : bool
+        Whether it comes from `pymc.dims`, whose variables take no arrays as initial values.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[str | None, ...]
+    coords: tuple[tuple[str, ...], ...]
+    dtype: np.dtype[Any]
+    transform: str | None
+    value_name: str
+    order: int
+    is_labelled: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """How a variable of the data model becomes one of a user's model.
+
+    Parameters
+    ----------
+    axes : tuple of int
+        Order of the axes.
+    labels : tuple of (int, numpy.ndarray)
+        For axes, after that, the order in which the model has their entries.
+    shape : tuple of int
+        Final shape, which differs by axes of length one.
+    """
+
+    axes: tuple[int, ...]
+    labels: tuple[tuple[int, NDArray[np.intp]], ...]
+    shape: tuple[int, ...]
+
+    def __call__(self, value: FloatArray) -> FloatArray:
+        """Place a value.
+
+        Parameters
+        ----------
+        value : numpy.ndarray
+            A value with the data model's dims.
+
+        Returns
+        -------
+        numpy.ndarray
+            The value with the shape of the model's variable.
+        """
+        placed = np.transpose(np.squeeze(value), self.axes)
+        for axis, index in self.labels:
+            placed = np.take(placed, index, axis=axis)
+        return np.reshape(placed, self.shape)
+
+
+def free_variables(model: "pymc.Model") -> dict[str, ModelVariable]:
+    """Read the free variables of a model.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        The model.
+
+    Returns
+    -------
+    dict of str to ModelVariable
+        The variables by name, in the model's order.
+    """
+    from moment_init.posterior.nutpie_callbacks import changed_flags
+
+    with changed_flags(cxx=""):
+        shapes = model.eval_rv_shapes()
+    result = {}
+    for variable in model.free_RVs:
+        shape = tuple(int(size) for size in shapes[variable.name])
+        dims = tuple(model.named_vars_to_dims.get(variable.name) or (None,) * len(shape))
+        coords = tuple(tuple(map(str, model.coords.get(dim) or ())) for dim in dims)
+        transform = model.rvs_to_transforms[variable]
+        result[variable.name] = ModelVariable(
+            variable.name, shape, dims, coords, np.dtype(variable.dtype),
+            None if transform is None else transform.name, model.rvs_to_values[variable].name,
+            _order_of(transform), hasattr(variable.type, "dims"),
+        )  # fmt: skip
+    return result
+
+
+def _order_of(transform: Any) -> int:
+    """Sense in which a transform, or one in a chain, wants its last axis ordered; 0 if none."""
+    for part in getattr(transform, "transform_list", (transform,)):
+        if getattr(part, "name", None) == "ordered":
+            return 1 if getattr(part, "ascending", True) else -1
+    return 0
+
+
+def place_variable(
+    name: str, value: FloatArray, target: ModelVariable, labels: Mapping[str, tuple[str, ...]]
+) -> Placement:
+    """Find out how the axes of a parameter become those of a model's variable.
+
+    Axes are told apart by their dims' names, by labels that are names of the columns, and by their
+    lengths; axes of length one may be missing or added.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter in the data model.
+    value : numpy.ndarray
+        Its value, with the dims of `DIMS`.
+    target : ModelVariable
+        The variable.
+    labels : mapping of str to tuple of str
+        Labels of the dims, where they have some.
+
+    Returns
+    -------
+    Placement
+        How values are placed.
+
+    Raises
+    ------
+    ValueError
+        If no order of the axes fits, or more than one.
+    """
+    dims = [dim for dim, size in zip(DIMS[name], value.shape, strict=True) if size != 1]
+    axes = [axis for axis, size in enumerate(target.shape) if size != 1]
+    squeezed = np.squeeze(value)
+    asked = [_dim_of(target, axis, labels) for axis in axes]
+    fitting = [
+        order
+        for order in permutations(range(len(dims)))
+        if tuple(squeezed.shape[i] for i in order) == tuple(target.shape[axis] for axis in axes)
+        and all(dim in (None, dims[i]) for dim, i in zip(asked, order, strict=True))
+    ]
+    if not fitting:
+        raise ValueError(
+            f"`mapping`: {name!r} has shape {_described(DIMS[name], value.shape)} and does not fit "
+            f"into the model's variable {target.name!r} of shape "
+            f"{_described(target.dims, target.shape)}. Map it with a callable, "
+            f"{{{target.name!r}: lambda start: ...}}, or leave it to the model with "
+            f"{{{target.name!r}: None}}."
+        )
+    first = np.transpose(squeezed, fitting[0])
+    if any(not np.array_equal(first, np.transpose(squeezed, order)) for order in fitting[1:]):
+        raise ValueError(
+            f"`mapping`: {name!r} of shape {_described(DIMS[name], value.shape)} fits into the "
+            f"model's variable {target.name!r} of shape {_described(target.dims, target.shape)} in "
+            f"more than one way. Give the variable dims of these names, e.g. dims={DIMS[name]}, or "
+            f"map it with a callable, {{{target.name!r}: lambda start: ...}}."
+        )
+    ordered = [dims[i] for i in fitting[0]]
+    return Placement(fitting[0], _label_orders(ordered, axes, target, labels), target.shape)
+
+
+def _dim_of(target: ModelVariable, axis: int, labels: Mapping[str, tuple[str, ...]]) -> str | None:
+    """The data model's dim that an axis of a variable must be; None if nothing tells."""
+    dim = target.dims[axis]
+    if dim in _KNOWN_DIMS:
+        return dim
+    own = sorted(target.coords[axis])
+    matches = [known for known, names in labels.items() if own and own == sorted(names)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _label_orders(
+    dims: list[str],
+    axes: list[int],
+    target: ModelVariable,
+    labels: Mapping[str, tuple[str, ...]],
+) -> tuple[tuple[int, NDArray[np.intp]], ...]:
+    """Where the model has the columns' names in another order, that order."""
+    result = []
+    for position, (dim, axis) in enumerate(zip(dims, axes, strict=True)):
+        names, own = labels.get(dim, ()), target.coords[axis]
+        if names != own and sorted(names) == sorted(own) and len(set(own)) == len(own):
+            result.append((position, np.array([names.index(label) for label in own])))
+    return tuple(result)
+
+
+def _described(dims: tuple[str | None, ...], shape: tuple[int, ...]) -> str:
+    """A shape with the names of its axes: "(feature: 3, 2)"."""
+    parts = [str(n) if dim is None else f"{dim}: {n}" for dim, n in zip(dims, shape, strict=True)]
+    return f"({', '.join(parts)})"
+
+
+class StartCheck:
+    """Whether values lie inside of the support of a model's variables.
+
+    A value passes if the transform takes it to finite numbers and back to itself, and if its prior
+    density there, given the start of the variables above it, is not zero. The likelihood is not
+    evaluated: to compile it takes tens of seconds.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        The model.
+    variables : mapping of str to ModelVariable
+        The variables that get values.
+    """
+
+    def __init__(self, model: "pymc.Model", variables: Mapping[str, ModelVariable]) -> None:
+        from pymc.initial_point import make_initial_point_fn
+
+        self._variables = variables
+        self._shared = {
+            name: _shared(np.ones(variable.shape, dtype=variable.dtype))
+            for name, variable in variables.items()
+        }
+        self._unconstrained = make_initial_point_fn(model=model, overrides=self._shared)
+        self._constrained = make_initial_point_fn(
+            model=model, overrides=self._shared, return_transformed=False
+        )
+        terms = model.logp(vars=[model[name] for name in variables], sum=False, jacobian=False)
+        self._log_priors = model.compile_fn(
+            terms, inputs=model.value_vars, mode="FAST_COMPILE", on_unused_input="ignore"
+        )
+
+    def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
+        """Say what is wrong with values.
+
+        Parameters
+        ----------
+        values : mapping of str to numpy.ndarray
+            Values of the variables, on their constrained scales.
+
+        Returns
+        -------
+        str or None
+            The first complaint; None if there is none.
+        """
+        for name, shared in self._shared.items():
+            shared.set_value(np.asarray(values[name], dtype=self._variables[name].dtype))
+        with np.errstate(all="ignore"):
+            point, back = self._unconstrained(0), self._constrained(0)
+            log_priors = self._log_priors(point)
+        for (name, variable), log_prior in zip(self._variables.items(), log_priors, strict=True):
+            value, is_finite = values[name], np.all(np.isfinite(point[variable.value_name]))
+            if not is_finite or not _is_same(back[name], value, variable.dtype):
+                rule = f"in the range of its transform, {variable.transform!r}"
+            elif not np.all(np.isfinite(log_prior)):
+                rule = "where its prior density is not zero"
+            else:
+                continue
+            return f"the model's variable {name!r} must start {rule}; got {_shortened(value)}"
+        return None
+
+
+def _is_same(back: Any, value: FloatArray, dtype: np.dtype[Any]) -> bool:
+    """Whether a value came back from the unconstrained scale, up to half of the digits."""
+    tolerance = float(np.sqrt(np.finfo(dtype).eps))
+    size = float(np.max(np.abs(value), initial=0.0))
+    return bool(np.allclose(back, value, rtol=tolerance, atol=tolerance * size))
+
+
+def _shortened(value: FloatArray) -> str:
+    return np.array2string(value, precision=4, threshold=12, separator=", ").replace("\n", "")
+
+
+def pick_at_random(
+    draws: list[dict[str, FloatArray]], variables: Mapping[str, ModelVariable]
+) -> dict[str, Any]:
+    """Make random variables of draws: one pick among them, the same for all variables.
+
+    Parameters
+    ----------
+    draws : list of dict of str to numpy.ndarray
+        Values of the variables.
+    variables : mapping of str to ModelVariable
+        The variables.
+
+    Returns
+    -------
+    dict of str to TensorVariable
+        Initial values; PyMC and nutpie seed their generator anew for every chain.
+    """
+    import pytensor.tensor as pt
+    from pytensor.tensor.random.variable import shared_rng
+
+    _, pick = pt.random.integers(0, len(draws), rng=shared_rng(seed=None), return_next_rng=True)
+    return {
+        name: _shared(np.stack([draw[name] for draw in draws]).astype(variable.dtype))[pick]
+        for name, variable in variables.items()
+    }
+
+
+def _shared(value: NDArray[Any]) -> Any:
+    """A shared variable: unlike a constant it is not hashed or copied when a graph is compiled."""
+    from pytensor.compile.sharedvalue import shared
+
+    return shared(value)  # type: ignore[no-untyped-call]
+
+
+def read_sites(model: Callable[[], Any]) -> tuple[dict[str, ModelVariable], dict[str, str]]:
+    """Run a model once and note its sites.
+
+    Parameters
+    ----------
+    model : callable
+        The model, its data bound.
+
+    Returns
+    -------
+    variables : dict of str to ModelVariable
+        Latent sites by name, in the model's order. Plates give names to axes.
+    others : dict of str to str
+        Names of all other sites, and why they have no initial value.
+
+    Raises
+    ------
+    TypeError
+        If the model needs arguments.
+    """
+    variables, others = {}, {}
+    for name, site in _trace(model, {}).items():
+        if site["type"] == "sample" and not site["is_observed"]:
+            variables[name] = _site_variable(name, site)
+        elif site["type"] == "sample":
+            others[name] = "is observed"
+        else:
+            others[name] = f"is a site of type {site['type']!r}"
+    return variables, others
+
+
+class SiteCheck:
+    """Whether values lie inside of the support of a NumPyro model's sites.
+
+    Parameters
+    ----------
+    model : callable
+        The model, its data bound.
+    """
+
+    def __init__(self, model: Callable[[], Any]) -> None:
+        self._model = model
+
+    def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
+        """Say what is wrong with values.
+
+        Parameters
+        ----------
+        values : mapping of str to numpy.ndarray
+            Values of the sites, on their constrained scales.
+
+        Returns
+        -------
+        str or None
+            The first complaint; None if there is none. The model is run with the values, so that
+            each site has the prior that those above it give.
+        """
+        sites = _trace(self._model, values)
+        for name, value in values.items():
+            prior = sites[name]["fn"]
+            if not np.all(prior.support(value)):
+                rule = f"in the support of its prior, {_base(prior.support)}"
+            elif not np.all(np.isfinite(prior.log_prob(value))):
+                rule = "where its prior density is not zero"
+            else:
+                continue
+            shown = np.array2string(value, precision=4, threshold=12, separator=", ")
+            return f"the model's site {name!r} must start {rule}; got {shown}".replace("\n", "")
+        return None
+
+
+def _trace(model: Callable[[], Any], values: Mapping[str, FloatArray]) -> dict[str, Any]:
+    """Sites of one run, in which some have given values."""
+    from numpyro import handlers
+
+    seeded = handlers.substitute(handlers.seed(model, rng_seed=0), data=dict(values))
+    return dict(handlers.trace(partial(_run, seeded)).get_trace())
+
+
+def _run(model: Callable[[], Any]) -> None:
+    try:
+        model()
+    except TypeError as error:
+        if "argument" not in str(error):
+            raise
+        raise TypeError(
+            f"`model` must be a NumPyro model as a function without arguments: {error}. Bind the "
+            "data: functools.partial(model, X, y)."
+        ) from error
+
+
+def _site_variable(name: str, site: Mapping[str, Any]) -> ModelVariable:
+    value, prior = np.asarray(site["value"]), site["fn"]
+    dims: list[str | None] = [None] * value.ndim
+    for plate in site["cond_indep_stack"]:
+        dims[value.ndim - prior.event_dim + plate.dim] = plate.name
+    support = _base(prior.support)
+    return ModelVariable(
+        name, value.shape, tuple(dims), ((),) * value.ndim,
+        np.dtype(np.int64) if prior.is_discrete else np.dtype(np.float64), str(support), name,
+        1 if "ordered" in type(support).__name__.lower() else 0, is_labelled=False,
+    )  # fmt: skip
+
+
+def _base(support: Any) -> Any:
+    """A constraint without what makes one event of independent ones."""
+    return getattr(support, "base_constraint", support)
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_BLOCK = re.compile(r"(transformed\s+)?\b(data|parameters)\s*\{")
+_DECLARATION = re.compile(
+    r"(?:array\s*\[(?P<array>[^\]]*)\]\s*)?(?P<kind>[a-z]\w*)\s*(?:<(?P<bounds>[^>]*)>)?\s*"
+    r"(?:\[(?P<sizes>[^\]]*)\])?\s+(?P<names>[A-Za-z].*)",
+    re.DOTALL,
+)
+_NAME = re.compile(r"([A-Za-z]\w*)\s*(?:\[([^\]]*)\])?")
+_NUMBER = r"\s*=\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*(?:,|$)"
+
+_SQUARE = frozenset({"cov_matrix", "corr_matrix", "cholesky_factor_corr"})
+"""Types with one size and two axes."""
+
+_TOLERANCE = 1e-8
+"""Stan's own tolerance for sums and lengths that must be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A variable as a program declares it.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    kind : str
+        Its type, such as ``"vector"`` or ``"simplex"``.
+    sizes : tuple of str
+        Lengths of its axes as they are written, those of an array first.
+    lower, upper : float
+        Bounds, where they are numbers.
+    """
+
+    name: str
+    kind: str
+    sizes: tuple[str, ...]
+    lower: float = -np.inf
+    upper: float = np.inf
+
+    def allows(self, value: FloatArray) -> bool:
+        """Tell whether a value lies inside of what is declared.
+
+        Parameters
+        ----------
+        value : numpy.ndarray
+            The value.
+
+        Returns
+        -------
+        bool
+            Whether it does, off the bounds.
+        """
+        if not np.all(np.isfinite(value)) or value.ndim != len(self.sizes):
+            return False
+        rules: dict[str, Callable[[], Any]] = {
+            "simplex": lambda: (value > 0) & _is_one(value.sum(axis=-1, keepdims=True)),
+            "ordered": lambda: np.diff(value) > 0,
+            "positive_ordered": lambda: np.diff(value, prepend=0.0) > 0,
+            "unit_vector": lambda: _is_one(np.linalg.norm(value, axis=-1)),
+            "cov_matrix": lambda: np.linalg.eigvalsh(value) > 0,
+        }
+        is_inside = np.all(value > self.lower) and np.all(value < self.upper)
+        return bool(is_inside and np.all(rules.get(self.kind, lambda: True)()))
+
+
+def read_parameters(
+    program: Any,
+    start: StartValues | None,
+    mapping: Mapping[str, str | Callable[[Any], Any] | None],
+) -> tuple[dict[str, ModelVariable], dict[str, str]]:
+    """Read the parameters of a program.
+
+    Parameters
+    ----------
+    program : str, path or CmdStanModel
+        The program.
+    start : StartValues or None
+        The estimate, by which the lengths of axes are found; None if only names are wanted.
+    mapping : mapping of str to str, callable or None
+        What the parameters are.
+
+    Returns
+    -------
+    variables : dict of str to ModelVariable
+        Parameters by name, in the program's order: all that are mapped or have our names.
+    others : dict of str to str
+        Other declared names, and why they have no initial value.
+
+    Raises
+    ------
+    ValueError
+        For a program without parameters, and if axes cannot be told apart.
+    """
+    blocks = _declarations(program)
+    declared = blocks.get("parameters", ())
+    if not declared:
+        raise ValueError(
+            "`model` must be a Stan program that declares parameters; got none. Pass its text, or "
+            "a path that ends in '.stan'."
+        )
+    reasons = {
+        "data": "is data",
+        "transformed data": "is data",
+        "transformed parameters": "is computed from others",
+    }
+    others = {
+        item.name: reason for block, reason in reasons.items() for item in blocks.get(block, ())
+    }
+    if start is None:
+        return {}, others
+    sources = {item.name: item.name for item in declared if item.name in DIMS} | dict(mapping)
+    pins = _pins(declared, sources, start)
+    return {item.name: _parameter_variable(item, sources, start, pins) for item in declared}, others
+
+
+class ParameterCheck:
+    """Whether values lie inside of what a program declares.
+
+    Parameters
+    ----------
+    program : str, path or CmdStanModel
+        The program.
+    """
+
+    def __init__(self, program: Any) -> None:
+        self._declared = {item.name: item for item in _declarations(program)["parameters"]}
+
+    def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
+        """Say what is wrong with values.
+
+        Parameters
+        ----------
+        values : mapping of str to numpy.ndarray
+            Values of the parameters, on their constrained scales.
+
+        Returns
+        -------
+        str or None
+            The first complaint; None if there is none. Bounds that are no numbers are not checked.
+        """
+        for name, value in values.items():
+            item = self._declared[name]
+            if not item.allows(value):
+                shown = np.array2string(value, precision=4, threshold=12, separator=", ")
+                rule = f"a {item.kind} of {len(item.sizes)} axes between {item.lower:g} and "
+                return (
+                    f"the program's parameter {name!r} must start inside of its declaration, "
+                    f"{rule}{item.upper:g}; got {shown}"
+                ).replace("\n", "")
+        return None
+
+
+def _is_one(values: FloatArray) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(values - 1.0) < _TOLERANCE)
+
+
+def _declarations(program: Any) -> dict[str, tuple[Declaration, ...]]:
+    """What each block of a program declares."""
+    text = _COMMENT.sub(" ", _text(program))
+    blocks = {}
+    for match in _BLOCK.finditer(text):
+        name = f"transformed {match[2]}" if match[1] else match[2]
+        statements = _inside(text, match.end()).split(";")
+        blocks[name] = tuple(item for statement in statements for item in _read(statement.strip()))
+    return blocks
+
+
+def _text(program: Any) -> str:
+    if hasattr(program, "code"):
+        return str(program.code())
+    if isinstance(program, str) and not program.rstrip().endswith(".stan"):
+        return program
+    return Path(program).read_text(encoding="utf-8")
+
+
+def _inside(text: str, start: int) -> str:
+    """Text up to the brace that closes the block that starts here."""
+    depth = 1
+    for position in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[start:position]
+    return text[start:]
+
+
+def _read(statement: str) -> list[Declaration]:
+    """Variables that a statement declares; none if it is no declaration."""
+    match = _DECLARATION.fullmatch(statement)
+    if match is None:
+        return []
+    bounds = match["bounds"] or ""
+    lower, upper = (re.search(side + _NUMBER, bounds) for side in ("lower", "upper"))
+    sizes = _split(match["sizes"])
+    own = sizes * 2 if match["kind"] in _SQUARE else sizes
+    return [
+        Declaration(
+            name, match["kind"], (*_split(match["array"]), *_split(array), *own),
+            -np.inf if lower is None else float(lower[1]),
+            np.inf if upper is None else float(upper[1]),
+        )
+        for name, array in _NAME.findall(match["names"].split("=")[0])
+    ]  # fmt: skip
+
+
+def _split(sizes: str | None) -> tuple[str, ...]:
+    return tuple(size.strip() for size in sizes.split(",")) if sizes else ()
+
+
+def _pins(
+    declared: tuple[Declaration, ...], sources: Mapping[str, Any], start: StartValues
+) -> dict[str, str]:
+    """The data model's dim that each size stands for, where parameters tell."""
+    known = start.variables()
+    pins: dict[str, str] = {}
+    for n_axes in (1, 2, 3):  # those with one axis first, as they leave no choice
+        for item in declared:
+            source = sources.get(item.name)
+            if isinstance(source, str) and source in known and len(item.sizes) == n_axes:
+                orders = _orders(item, source, known[source], pins)
+                if len(orders) == 1:
+                    pins |= dict(zip(item.sizes, orders[0], strict=True))
+    return pins
+
+
+def _orders(
+    item: Declaration, source: str, value: FloatArray, pins: Mapping[str, str]
+) -> list[tuple[str, ...]]:
+    """Orders of a parameter's dims that its declaration allows."""
+    lengths = _lengths(item, source, value)
+    orders = {
+        tuple(dim.removesuffix("_2") for dim in order)
+        for order in permutations(lengths)
+        if len(order) == len(item.sizes)
+        and all(
+            pins.get(size, dim.removesuffix("_2")) == dim.removesuffix("_2")
+            and (not size.isdigit() or int(size) == lengths[dim])
+            for size, dim in zip(item.sizes, order, strict=True)
+        )
+    }
+    pairs = {order: set(zip(item.sizes, order, strict=True)) for order in sorted(orders)}
+    # A size that stands twice is one length.
+    return [order for order, own in pairs.items() if len(own) == len(set(item.sizes))]
+
+
+def _lengths(item: Declaration, source: str, value: FloatArray) -> dict[str, int]:
+    """Lengths of a parameter's dims; without those of length one where fewer axes are declared."""
+    lengths = dict(zip(DIMS[source], value.shape, strict=True))
+    if len(lengths) == len(item.sizes):
+        return lengths
+    return {dim: length for dim, length in lengths.items() if length != 1}
+
+
+def _parameter_variable(
+    item: Declaration, sources: Mapping[str, Any], start: StartValues, pins: Mapping[str, str]
+) -> ModelVariable:
+    source, known = sources.get(item.name), start.variables()
+    dims: tuple[str | None, ...] = (None,) * len(item.sizes)
+    shape: tuple[int, ...] = (1,) * len(item.sizes)
+    if callable(source):
+        shape = np.shape(source(start))
+        dims = (None,) * len(shape)
+    elif source in known:
+        value = known[source]
+        orders = _orders(item, source, value, pins)
+        if len(orders) != 1 and len(item.sizes) == value.ndim:
+            raise ValueError(_why_unplaced(item, source, value, is_ambiguous=len(orders) > 1))
+        if orders:
+            lengths = _lengths(item, source, value)
+            shape = tuple(lengths[dim] for dim in orders[0])
+            dims = tuple(
+                f"{dim}_2" if dim in orders[0][:axis] else dim for axis, dim in enumerate(orders[0])
+            )
+    return ModelVariable(
+        item.name, shape, dims, ((),) * len(shape),
+        np.dtype(np.int64 if item.kind == "int" else np.float64), item.kind, item.name,
+        1 if item.kind.endswith("ordered") else 0, is_labelled=False,
+    )  # fmt: skip
+
+
+def _why_unplaced(item: Declaration, source: str, value: FloatArray, *, is_ambiguous: bool) -> str:
+    how = "in more than one way" if is_ambiguous else "in no way"
+    declared = f"{item.kind} {item.name} of sizes [{', '.join(item.sizes)}]"
+    dims = ", ".join(f"{n} {dim}s" for dim, n in zip(DIMS[source], value.shape, strict=True))
+    return (
+        f"`mapping`: {source!r} ({dims}) fits into the program's {declared} {how}. Map a parameter "
+        f"with one axis too, such as the weights, or use a callable, {{{item.name!r}: lambda "
+        "start: ...}."
+    )

@@ -1,0 +1,599 @@
+"""PyTensor's flags, changed for a while.
+
+PyTensor keeps its flags for the whole process and restores them without a lock: of two threads that
+change one at once, the last may restore what the first had set. Whoever changes a flag in this
+package does it here, one thread at a time.
+
+PyTensor graphs as C callbacks that numba compiles once and then reads from disk.
+
+A callback reads the addresses and shapes of its data from a table at run time, so that it is the
+same in every process. It is also flat: each node of the graph is compiled once, into one function,
+where PyTensor wraps every node and every graph in functions of their own, which LLVM optimises
+again at each level.
+
+Models compiled for nutpie so that the next process need not compile them.
+
+nutpie's own callbacks hold the addresses and names of one process: numba compiles them, and links
+all that they call, anew in every process. Those of `graph_callbacks` are read from disk.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numba
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numba import types
+from numba.extending import intrinsic
+from numba.np.numpy_support import carray
+from numpy.typing import NDArray
+from nutpie import compile_pymc
+from pymc.pytensorf import compile as compile_graph
+from pytensor.configdefaults import config
+from pytensor.gradient import grad
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.link.numba.cache import compile_numba_function_src
+from pytensor.link.numba.dispatch.basic import (
+    numba_funcify,
+    numba_funcify_and_cache_key,
+    numba_njit,
+    numba_typify,
+)
+from pytensor.link.utils import fgraph_to_python
+
+from moment_init.checks import changed_filters
+from moment_init.models.kernels import jit_options
+
+_flags_lock = threading.RLock()
+
+
+@contextmanager
+def changed_flags(**flags: Any) -> Iterator[None]:
+    """Change flags of PyTensor while the context lasts.
+
+    Parameters
+    ----------
+    **flags
+        Flags by name. ``cxx=""`` evaluates small graphs without a C compiler: in a process that has
+        not compiled anything, its start alone would take seconds.
+
+    Yields
+    ------
+    None
+        Nothing.
+    """
+    with _flags_lock, config.change_flags(**flags):
+        yield
+
+
+_DOUBLES = types.CPointer(types.double)
+_TABLE = types.CPointer(types.uint64)
+
+_SIGNATURES: Mapping[str, Any] = {
+    "logp": types.int64(types.uint64, _DOUBLES, _DOUBLES, _DOUBLES, _TABLE),
+    "expand": types.int64(types.uint64, types.uint64, _DOUBLES, _DOUBLES, _TABLE),
+}
+"""What nutpie calls: sizes that it expects, addresses of point, results and table."""
+
+# What is not zero is an error, and nutpie takes the point for a divergence. Codes are nutpie's.
+_LOGP = """
+def logp(dim, point_, into_, value_, table_):
+    if dim != {n_dim}:
+        return -1
+    point = carray(point_, ({n_dim},))
+    into = carray(into_, ({n_dim},))
+    table = carray(table_, ({n_words},))
+    start = point.ctypes.data
+{reads}
+    try:
+        {call}
+    except Exception:
+        return 1
+    value_[0] = value.item()
+{stores}
+    for k in range({n_dim}):
+        if not np.isfinite(into[k]):
+            return 3
+    if not np.isfinite(value_[0]):
+        return 4
+    return 0
+"""
+
+_EXPAND = """
+def expand(dim, expanded, point_, into_, table_):
+    if dim != {n_dim} or expanded != {n_expanded}:
+        return -1
+    point = carray(point_, ({n_dim},))
+    into = carray(into_, ({n_expanded},))
+    table = carray(table_, ({n_words},))
+    start = point.ctypes.data
+    for k in range({n_dim}):
+        into[k] = point[k]
+{reads}
+    try:
+        {call}
+    except Exception:
+        return -2
+{stores}
+    return 0
+"""
+
+_SOURCES: Mapping[str, str] = {"logp": _LOGP, "expand": _EXPAND}
+
+_INDENT = 4 * " "
+
+
+@intrinsic
+def _at(typing_context: Any, address: Any) -> Any:
+    """An integer as a pointer."""
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = context.get_value_type(types.voidptr)
+        return builder.inttoptr(arguments[0], pointer)
+
+    return types.voidptr(address), lower
+
+
+@dataclass(frozen=True, slots=True)
+class FlatPoint:
+    """Arrays that lie one after another in a vector.
+
+    Parameters
+    ----------
+    shapes : tuple of tuple of int
+        Their shapes, in order.
+    start : int
+        Where the first begins.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    start: int = 0
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where each array begins.
+
+        Returns
+        -------
+        list of int
+            An offset for each, and the end of the last.
+        """
+        return list(itertools.accumulate(map(prod, self.shapes), initial=self.start))
+
+    @property
+    def end(self) -> int:
+        """Where the last array ends.
+
+        Returns
+        -------
+        int
+            The end.
+        """
+        return self.offsets[-1]
+
+    def reads(self) -> list[str]:
+        """Source of the arrays, as views of the vector at the address `start`.
+
+        Returns
+        -------
+        list of str
+            An expression for each.
+        """
+        return [
+            f"carray(at(start + {8 * offset}), {shape}, double)"
+            for shape, offset in zip(self.shapes, self.offsets, strict=False)
+        ]
+
+    def stores(self) -> str:
+        """Source that copies arrays `out_0`, `out_1`, ... into the vector `into`.
+
+        Returns
+        -------
+        str
+            Loops over their elements.
+        """
+        lines = []
+        for number, (shape, offset) in enumerate(zip(self.shapes, self.offsets, strict=False)):
+            names = [f"i{axis}" for axis in range(len(shape))]
+            position = str(offset)
+            for axis, (name, length) in enumerate(zip(names, shape, strict=True)):
+                lines.append(f"{_INDENT}{4 * axis * ' '}for {name} in range({length}):")
+                position += f" + {name} * {prod(shape[axis + 1 :])}"
+            element = f"[{', '.join(names)}]" if names else ".item()"
+            lines.append(f"{_INDENT}{4 * len(shape) * ' '}into[{position}] = out_{number}{element}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class DataTable:
+    """The table of the data that nutpie passes on.
+
+    It has an address for each array, then the number of its elements for each, then the shapes one
+    after another, all in words of eight bytes.
+
+    Parameters
+    ----------
+    variables : tuple of SharedVariable
+        The arrays in the order of the table.
+    """
+
+    variables: tuple[Any, ...]
+
+    @property
+    def n_words(self) -> int:
+        """Length of the table.
+
+        Returns
+        -------
+        int
+            Number of words.
+        """
+        return 2 * len(self.variables) + sum(variable.type.ndim for variable in self.variables)
+
+    def reads(self, used: Sequence[Any]) -> list[str]:
+        """Source of arrays as views of the data; `dtype_k` is the type of the k-th.
+
+        Parameters
+        ----------
+        used : sequence of SharedVariable
+            Which.
+
+        Returns
+        -------
+        list of str
+            An expression for each.
+        """
+        places, word = {}, 2 * len(self.variables)
+        for position, variable in enumerate(self.variables):
+            places[variable] = position, range(word, word + variable.type.ndim)
+            word += variable.type.ndim
+        expressions = []
+        for k, variable in enumerate(used):
+            position, words = places[variable]
+            shape = "".join(f"table[{at}], " for at in words)
+            expressions.append(f"carray(at(table[{position}]), ({shape}), dtype_{k})")
+        return expressions
+
+
+@dataclass(slots=True)
+class GraphCompiler:
+    """What makes callbacks of the graphs of one model.
+
+    Parameters
+    ----------
+    point : FlatPoint
+        Inputs of the graphs within the point that nutpie gives.
+    table : DataTable
+        Where the data are.
+    """
+
+    point: FlatPoint
+    table: DataTable
+    _converted: dict[tuple[Any, ...], Any] = field(default_factory=dict, init=False)
+
+    def callback(self, kind: str, function: Any, results: FlatPoint) -> Any:
+        """The callback of a PyTensor function, from the cache on disk if it is there.
+
+        Parameters
+        ----------
+        kind : {"logp", "expand"}
+            Which of nutpie's callbacks.
+        function : pytensor.compile.Function
+            A function of the arrays of the point, compiled for numba.
+        results : FlatPoint
+            Where its results go; for "logp" those after the first, which is a scalar.
+
+        Returns
+        -------
+        numba.core.ccallback.CFunc
+            The callback.
+        """
+        fgraph, used = function.maker.fgraph, function.get_shared()
+        reads = [*self.point.reads(), *self.table.reads(used)]
+        inputs = [f"in_{k}" for k in range(len(reads))]
+        outputs = [f"out_{k}" for k in range(len(results.shapes))]
+        if kind == "logp":
+            outputs.insert(0, "value")
+        source = _SOURCES[kind].format(
+            n_dim=self.point.end,
+            n_expanded=results.end,
+            n_words=self.table.n_words,
+            reads="\n".join(
+                f"{_INDENT}{name} = {read}" for name, read in zip(inputs, reads, strict=True)
+            ),
+            call=f"{', '.join(outputs)}, = graph({', '.join(inputs)})" if outputs else "pass",
+            stores=results.stores(),
+        )
+        dtypes = {f"dtype_{k}": np.dtype(data.type.dtype) for k, data in enumerate(used)}
+        environment = dtypes | {
+            "__name__": __name__,  # numba imports the module of what it reads from its cache
+            "np": np,
+            "double": np.dtype(np.float64),
+            "carray": carray,
+            "at": _at,
+            "graph": self._flat(fgraph),
+        }
+        key = _cache_key(fgraph, source, dtypes)
+        python = compile_numba_function_src(source, kind, environment, {}, cache_key=key)
+        with changed_filters():
+            # Large constants of a prior: compiled as ever, in every process.
+            warnings.filterwarnings(
+                "ignore", ".*Cannot cache compiled function", category=numba.NumbaWarning
+            )
+            return numba.cfunc(_SIGNATURES[kind], cache=key is not None)(python)
+
+    def _flat(self, fgraph: Any) -> Any:
+        """A graph as one function for numba.
+
+        Nodes that PyTensor's cache takes for the same are one function, in all graphs of a model,
+        if they have as many inputs of the same types: PyTensor leaves these to Numba's signatures,
+        but a function such as that of `MakeVector` is written for one number of inputs.
+        """
+
+        def convert(op: Any, node: Any = None, **options: Any) -> Any:
+            _, word = numba_funcify_and_cache_key(op, node=node, **options)
+            key = None if word is None else (word, *_input_types(node))
+            if key is not None and key in self._converted:
+                return self._converted[key]
+            # Without its cache PyTensor wraps nothing around a node.
+            with changed_flags(numba__cache=False):
+                function = numba_funcify(op, node=node, **options)
+            if key is not None:
+                self._converted[key] = function
+            return function
+
+        python = fgraph_to_python(
+            fgraph, op_conversion_fn=convert, type_conversion_fn=numba_typify, fgraph_name="graph"
+        )
+        # Not inlined, though that compiles faster: an error that inlined code raises within the
+        # callback's `try` can end the process (numba 0.68). With the options of our own loops: what
+        # numba brings itself is then compiled for both at once.
+        return numba_njit(python, **jit_options())
+
+
+def _input_types(node: Any) -> list[Any]:
+    """Data type and number of dimensions of the inputs of a node, as far as they have them."""
+    if node is None:
+        return []
+    inputs = [item.type for item in node.inputs]
+    return [(getattr(each, "dtype", None), getattr(each, "ndim", None)) for each in inputs]
+
+
+def _cache_key(fgraph: Any, source: str, dtypes: Mapping[str, Any]) -> str | None:
+    """What the code depends on, in one word; None if nothing is to be cached."""
+    if not config.numba__cache:
+        return None
+    _, graph_key = numba_funcify_and_cache_key(fgraph)
+    if graph_key is None:
+        return None
+    # This file too: it says how graphs become code.
+    own = Path(__file__).read_bytes()
+    parts = (own, graph_key, source, sorted(map(str, dtypes.items())), config.numba__fastmath)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+_FACTORY = "_compile_pymc_model_numba"
+"""nutpie's function that stands aside for `compile_model`."""
+
+_PARTS = (
+    _FACTORY,
+    "_compute_shapes",
+    "_prepare_dims_and_coords",
+    "_rv_dict_to_flat_array_wrapper",
+    "make_user_data",
+)
+"""What is used of nutpie beyond what it documents."""
+
+_FIELDS = frozenset(
+    {
+        "_coords",
+        "_n_dim",
+        "_shapes",
+        "_transform_adapt_args",
+        "compiled_expand_func",
+        "compiled_logp_func",
+        "dims",
+        "expand_func",
+        "initial_point_func",
+        "logp_func",
+        "n_expanded",
+        "reparameterized_names",
+        "shape_info",
+        "shared_data",
+        "shared_var_keys",
+        "user_data",
+    }
+)
+"""Fields of nutpie's compiled model."""
+
+_patch_lock = threading.Lock()
+_models: list[pm.Model] = []
+_originals: list[Callable[..., Any]] = []
+
+
+@contextmanager
+def compiling_once(model: pm.Model) -> Iterator[None]:
+    """Have nutpie compile a model by `compile_model`, for as long as the context lasts.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        The model; all others are compiled by nutpie itself, in any thread.
+
+    Yields
+    ------
+    None
+        Nothing.
+
+    Notes
+    -----
+    `pymc.sample` takes no compiled model. It is still what samples, with all its arguments. Where
+    nutpie is not built as this module expects it, or is given options of numba, the model is
+    compiled as ever.
+    """
+    if not _knows_nutpie():
+        yield
+        return
+    with _patch_lock:
+        if not _models:
+            _originals.append(getattr(compile_pymc, _FACTORY))
+            setattr(compile_pymc, _FACTORY, _choose)
+        _models.append(model)
+    try:
+        yield
+    finally:
+        with _patch_lock:
+            _models[:] = [other for other in _models if other is not model]
+            if not _models:
+                setattr(compile_pymc, _FACTORY, _originals.pop())
+
+
+def _choose(model: pm.Model, **options: Any) -> Any:
+    """Stand for nutpie's function: ours for our models, its own for others and other options."""
+    with _patch_lock:
+        is_ours = any(model is own for own in _models)
+        original = _originals[-1] if _originals else getattr(compile_pymc, _FACTORY)
+    if is_ours and set(options) == {"pymc_initial_point_fn", "var_names"}:
+        return compile_model(model, options["pymc_initial_point_fn"], options["var_names"])
+    return original(model=model, **options)
+
+
+def _knows_nutpie() -> bool:
+    """Whether nutpie has the parts that are used here."""
+    fields = {field.name for field in dataclasses.fields(compile_pymc.CompiledPyMCModel)}
+    return fields == _FIELDS and all(hasattr(compile_pymc, name) for name in _PARTS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Graphs:
+    """Log density with its gradient, and the variables to store, as functions for numba."""
+
+    names: tuple[str, ...]
+    point: FlatPoint
+    logp: Any
+    stored_names: tuple[str, ...]
+    stored: FlatPoint
+    expand: Any
+
+
+def compile_model(
+    model: pm.Model,
+    initial_point: Callable[[int], Mapping[str, NDArray[np.float64]]],
+    var_names: Sequence[str] | None = None,
+) -> Any:
+    """Compile a model for nutpie.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        The model.
+    initial_point : callable
+        From a seed to unconstrained values by name, where a chain starts.
+    var_names : sequence of str, optional
+        Variables to store beside the unconstrained ones; all by default.
+
+    Returns
+    -------
+    nutpie.compile_pymc.CompiledPyMCModel
+        The same as `nutpie.compile_pymc_model` returns, but for its callbacks.
+    """
+    graphs = _graphs(model, var_names)
+    point, stored = graphs.point, graphs.stored
+    shared = tuple(dict.fromkeys([*graphs.logp.get_shared(), *graphs.expand.get_shared()]))
+    keys = {variable: uuid4().hex for variable in shared}
+    data = {keys[variable]: _frozen(variable.get_value()) for variable in shared}
+    names = [*graphs.names, *graphs.stored_names]
+    shapes = [*point.shapes, *stored.shapes]
+    bounds = [*point.offsets[:-1], *stored.offsets]
+    slices = [slice(*pair) for pair in itertools.pairwise(bounds)]
+    transformed = [
+        model.rvs_to_values[variable].name
+        for variable in model.free_RVs
+        if model.rvs_to_transforms.get(variable) is not None
+    ]
+    # The length of a dim is a graph as well; there is nothing to gain from compiled code for it.
+    with changed_flags(mode="FAST_COMPILE", cxx=""):
+        dims, coords = compile_pymc._prepare_dims_and_coords(
+            model, (names, slices, shapes), transformed
+        )
+    compiler = GraphCompiler(point, DataTable(shared))
+    return compile_pymc.CompiledPyMCModel(
+        _n_dim=point.end,
+        dims=dims,
+        _coords=coords,
+        _shapes=dict(zip(names, shapes, strict=True)),
+        compiled_logp_func=compiler.callback("logp", graphs.logp, point),
+        compiled_expand_func=compiler.callback("expand", graphs.expand, stored),
+        initial_point_func=compile_pymc._rv_dict_to_flat_array_wrapper(
+            initial_point, names=list(graphs.names), shapes=list(point.shapes)
+        ),
+        shared_data=data,
+        shared_var_keys=keys,
+        user_data=compile_pymc.make_user_data(keys, data),
+        n_expanded=stored.end,
+        shape_info=(names, slices, shapes),
+        logp_func=graphs.logp,
+        expand_func=graphs.expand,
+        reparameterized_names=transformed,
+    )
+
+
+def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
+    """Functions of the unconstrained values, whose shapes are known and so part of the graphs."""
+    with changed_flags(cxx=""):
+        computed = compile_pymc._compute_shapes(model)
+    shapes = {name: tuple(int(length) for length in shape) for name, shape in computed.items()}
+    values = [model.rvs_to_values[variable] for variable in model.free_RVs]
+    names = tuple(value.name for value in values)
+    inputs = [
+        pt.TensorType("float64", shape=shapes[value.name])(name=value.name) for value in values
+    ]
+    replacements = {
+        value: given.astype(value.dtype) for value, given in zip(values, inputs, strict=True)
+    }
+    rewrites = ["canonicalize", "stabilize"]
+    if not model.check_bounds:
+        rewrites.append("local_remove_check_parameter")
+    logp: Any = rewrite_graph(model.logp(), include=rewrites)
+    stored = [
+        variable
+        for variable in model.unobserved_value_vars
+        if variable.name not in names and (var_names is None or variable.name in var_names)
+    ]
+    slopes: Any = grad(logp, values)
+    point = FlatPoint(tuple(shapes[name] for name in names))
+
+    def compiled(outputs: list[Any]) -> Any:
+        tensors = [pt.as_tensor(output, allow_xtensor_conversion=True) for output in outputs]
+        with model:
+            return compile_graph(
+                inputs, clone_replace(tensors, replacements), mode="NUMBA", on_unused_input="ignore"
+            )
+
+    return _Graphs(
+        names=names,
+        point=point,
+        logp=compiled([logp, *slopes]),
+        stored_names=tuple(variable.name for variable in stored),
+        stored=FlatPoint(tuple(shapes[variable.name] for variable in stored), point.end),
+        expand=compiled(stored),
+    )
+
+
+def _frozen(value: Any) -> NDArray[Any]:
+    """A copy in C order that nobody changes: its address goes into the table."""
+    copy = np.array(value, order="C", copy=True)
+    copy.flags.writeable = False
+    return copy

@@ -1,0 +1,690 @@
+r"""Variables by which components are told apart, as one array of draws.
+
+Permutations that bring the components of many draws into one order.
+
+Draw i has components with vectors :math:`x_{ij}`, the reference :math:`c_j`. The permutation of a
+draw minimises
+
+.. math:: \sum_j \sum_e (x_{i \pi(j) e} - c_{je})^2 / s_e^2 ,
+
+twice the negative log-likelihood of independent normal errors with a variance for each element e,
+common to the components. Every :math:`s_e` is the median size of an error, so that units play no
+part and a wild draw has no say: first that of each draw's component to the nearest component of the
+reference (it does not depend on the labels), then, until nothing moves, that of matched components.
+All steps are functions of the draws as sets of components: relabelled draws give the same result.
+
+Permutations carried through the groups of a DataTree: who follows whom, and the variables.
+
+What an alignment leaves in the group ``moment_init`` of a DataTree.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from moment_init.checks import FloatArray
+
+if TYPE_CHECKING:
+    import xarray
+
+SAMPLE_DIMS = ("chain", "draw")
+
+_MODEL_VARIABLES = ("coefficient", "bias", "dispersion", "weight")
+"""What determines a mixture of generalised linear models; `direction` and `scale` are functions of
+`coefficient` and would count twice."""
+
+_LARGEST_SIZE = 1000
+"""Elements of a component. A variable with more is taken for predictions of rows, which follow from
+the parameters and would only cost time."""
+
+_SUM_TOLERANCE = 1e-4
+"""Distance from one of a sum of probabilities; draws may be stored in single precision."""
+
+_LOG_DENSITIES = ("lp", "logp")
+"""The names of the log density that PyMC and nutpie give."""
+
+
+def draws_by_component(dataset: "xarray.Dataset", dim: str) -> dict[str, "xarray.DataArray"]:
+    """Numeric variables with a component, a chain and a draw.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        A group.
+    dim : str
+        Name of the component dim.
+
+    Returns
+    -------
+    dict of xarray.DataArray
+        The variables by name.
+    """
+    needed = {dim, *SAMPLE_DIMS}
+    return {
+        str(name): array
+        for name, array in dataset.data_vars.items()
+        if needed <= set(array.dims) and array.dtype.kind in "iuf"
+    }
+
+
+def components_last(array: "xarray.DataArray", dim: str) -> "xarray.DataArray":
+    """Order the dims: chain and draw if there, others in their order, component.
+
+    Parameters
+    ----------
+    array : xarray.DataArray
+        A variable with the component dim.
+    dim : str
+        Name of that dim.
+
+    Returns
+    -------
+    xarray.DataArray
+        The same variable, transposed.
+    """
+    leading = [name for name in SAMPLE_DIMS if name in array.dims]
+    others = [name for name in array.dims if name not in (*SAMPLE_DIMS, dim)]
+    return array.transpose(*leading, *others, dim)
+
+
+def default_names(
+    arrays: Mapping[str, "xarray.DataArray"],
+    common: Iterable[str],
+    dim: str,
+) -> list[str]:
+    """Variables by which to match if the caller names none.
+
+    Parameters
+    ----------
+    arrays : mapping of str to xarray.DataArray
+        Variables of the draws.
+    common : iterable of str
+        Those of them that the reference has as well.
+    dim : str
+        Name of the component dim.
+
+    Returns
+    -------
+    list of str
+        The names; those of the models of this package if there are coefficients, else all but
+        predictions of rows.
+    """
+    names = [name for name in arrays if name in set(common)]
+    if "coefficient" in names:
+        return [name for name in _MODEL_VARIABLES if name in names]
+    small = [name for name in names if _elements(arrays[name], dim) <= _LARGEST_SIZE]
+    return small or names
+
+
+def stack_draws(arrays: Mapping[str, "xarray.DataArray"]) -> FloatArray:
+    """Put variables into one array of draws.
+
+    Parameters
+    ----------
+    arrays : mapping of str to xarray.DataArray
+        Variables with dims as in `components_last`.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n_draws, n_components, n_elements)
+        Draws, chain after chain.
+    """
+    pieces = []
+    for name, array in arrays.items():
+        values = _flat(array.values, 2)
+        is_shares, is_log = _are_shares(values), _are_log(name, values)
+        pieces.append(_comparable(values, is_shares, is_log))
+    return _elements_last(pieces)
+
+
+def stack_with_reference(
+    arrays: Mapping[str, "xarray.DataArray"],
+    reference: Mapping[str, FloatArray],
+) -> tuple[FloatArray, FloatArray]:
+    """Put variables and their reference into arrays with the same elements.
+
+    Parameters
+    ----------
+    arrays : mapping of str to xarray.DataArray
+        Variables with dims as in `components_last`.
+    reference : mapping of str to numpy.ndarray
+        The reference of each, with the same dims but chain and draw.
+
+    Returns
+    -------
+    draws : numpy.ndarray, shape (n_draws, n_components, n_elements)
+        Draws, chain after chain.
+    reference : numpy.ndarray, shape (n_components, n_elements)
+        The reference.
+    """
+    draw_pieces, reference_pieces = [], []
+    for name, array in arrays.items():
+        values, target = _flat(array.values, 2), _flat(reference[name], 0)
+        is_shares = _are_shares(values) and _are_shares(target)
+        is_log = _are_log(name, values) and _are_log(name, target)
+        draw_pieces.append(_comparable(values, is_shares, is_log))
+        reference_pieces.append(_comparable(target, is_shares, is_log))
+    return _elements_last(draw_pieces), _elements_last(reference_pieces)[0]
+
+
+def best_draw(tree: "xarray.DataTree", group: str) -> int:
+    """Index of the draw with the highest log density, the first where it is not known.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Tree with the group and perhaps its ``sample_stats``.
+    group : str
+        Name of the group.
+
+    Returns
+    -------
+    int
+        The index, chain after chain.
+    """
+    sizes = [tree[group].sizes[name] for name in SAMPLE_DIMS]
+    stats = "warmup_sample_stats" if group.startswith("warmup_") else "sample_stats"
+    for name in _LOG_DENSITIES:
+        array = tree.children[stats].dataset.get(name) if stats in tree.children else None
+        if array is None or set(array.dims) != set(SAMPLE_DIMS):
+            continue
+        values = array.transpose(*SAMPLE_DIMS).values
+        if list(values.shape) == sizes and np.isfinite(values).any():
+            return int(np.where(np.isfinite(values), values, -np.inf).argmax())
+    return 0
+
+
+def _elements(array: "xarray.DataArray", dim: str) -> int:
+    others = [size for name, size in array.sizes.items() if name not in (*SAMPLE_DIMS, dim)]
+    return int(np.prod(others, dtype=np.int64))
+
+
+def _flat(values: NDArray[Any], n_leading: int) -> FloatArray:
+    """Values as (n_draws, n_elements, n_components); without leading dims a single draw."""
+    n_draws = int(np.prod(values.shape[:n_leading], dtype=np.int64))
+    return np.asarray(values, dtype=np.float64).reshape(n_draws, -1, values.shape[-1])
+
+
+def _elements_last(pieces: list[FloatArray]) -> FloatArray:
+    """One array (n_draws, n_components, n_elements)."""
+    return np.ascontiguousarray(np.concatenate(pieces, axis=1).swapaxes(1, 2))
+
+
+def _are_shares(values: FloatArray) -> bool:
+    """Whether the components share a total of one."""
+    if values.shape[-1] == 1 or values.min() < 0.0:
+        return False
+    return bool(np.abs(values.sum(axis=-1) - 1.0).max() <= _SUM_TOLERANCE)
+
+
+def _are_log(name: str, values: FloatArray) -> bool:
+    return name == "dispersion" and bool(values.min() > 0.0)
+
+
+def _comparable(values: FloatArray, is_shares: bool, is_log: bool) -> FloatArray:
+    r"""Values on a scale where one spread fits all components.
+
+    The error of a share w of n rows has variance w (1 - w) / n, that of :math:`\arcsin\sqrt w` has
+    1 / 4n for every w; the error of a dispersion is proportional to it, that of its logarithm is
+    not.
+    """
+    if is_shares:
+        return np.asarray(np.arcsin(np.sqrt(np.minimum(values, 1.0))))
+    return np.asarray(np.log(values)) if is_log else values
+
+
+IndexArray = NDArray[np.intp]
+
+_SMALLEST_SPREAD = 0.05
+"""Least spread of an element as a share of its range over the components of a draw: components that
+are twenty spreads apart cannot be confused, and an element that agrees with the reference by chance
+must not outvote all others."""
+
+_FARTHEST = 1e140
+"""Distances in spreads are held below this, so that sums of their squares do not overflow."""
+
+_MAX_ROUNDS = 20
+"""Rounds of matching and measuring. Each changes fewer draws than the one before, and two or three
+suffice; a handful of draws half-way between two labels could go to and fro."""
+
+
+def permutations_to(draws: FloatArray, reference: FloatArray) -> IndexArray:
+    """Match the components of every draw to those of a reference.
+
+    Parameters
+    ----------
+    draws : numpy.ndarray, shape (n_draws, n_components, n_elements)
+        Finite values, at least one draw.
+    reference : numpy.ndarray, shape (n_components, n_elements)
+        Finite values.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n_draws, n_components)
+        Index such that ``draws[i, index[i]]`` is in the order of `reference`. A draw that fits as
+        well in its own order keeps it.
+    """
+    floor = _smallest_spreads(draws)
+    spreads = _nearest_spreads(draws, reference, floor)
+    result = _best_permutations(_costs(draws, reference, spreads))
+    for _ in range(_MAX_ROUNDS):
+        aligned = _permuted(draws, result)
+        spreads = _matched_spreads(aligned, reference, floor)
+        step = _best_permutations(_costs(aligned, reference, spreads))
+        if _is_identity(step):
+            break
+        result = np.take_along_axis(result, step, axis=1)
+    return result
+
+
+def permutations_among(draws: FloatArray, first: int) -> IndexArray:
+    """Match the components of all draws to each other.
+
+    Draws are matched to the medians of the draws matched before, as in the algorithm of Stephens
+    (2000) [1]_ with squared errors for the loss. No order is better than another, so the labels
+    that most draws had are kept.
+
+    Parameters
+    ----------
+    draws : numpy.ndarray, shape (n_draws, n_components, n_elements)
+        Finite values, at least one draw.
+    first : int
+        Index of the draw to begin with.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n_draws, n_components)
+        Index such that ``draws[i, index[i]]`` are in one order.
+
+    References
+    ----------
+    .. [1] Stephens, M. (2000). Dealing with label switching in mixture models. Journal of the Royal
+       Statistical Society B 62(4), 795-809. https://doi.org/10.1111/1467-9868.00265
+    """
+    floor = _smallest_spreads(draws)
+    spreads = _nearest_spreads(draws, draws[first], floor)
+    result = _best_permutations(_costs(draws, draws[first], spreads))
+    for _ in range(_MAX_ROUNDS):
+        aligned = _permuted(draws, result)
+        centre = np.median(aligned, axis=0)
+        spreads = _matched_spreads(aligned, centre, floor)
+        step = _best_permutations(_costs(aligned, centre, spreads))
+        if _is_identity(step):
+            break
+        result = np.take_along_axis(result, step, axis=1)
+    return np.asarray(result[:, np.argsort(most_frequent(result))])
+
+
+def most_frequent(permutations: IndexArray) -> IndexArray:
+    """The permutation that occurs most often.
+
+    Parameters
+    ----------
+    permutations : numpy.ndarray of int, shape (n_draws, n_components)
+        One permutation a draw.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n_components,)
+        The permutation; of several the first in lexicographic order, so the identity if it is one.
+    """
+    distinct, counts = np.unique(permutations, axis=0, return_counts=True)
+    return np.asarray(distinct[counts.argmax()])
+
+
+def _permuted(draws: FloatArray, permutations: IndexArray) -> FloatArray:
+    return np.take_along_axis(draws, permutations[:, :, None], axis=1)
+
+
+def _is_identity(permutations: IndexArray) -> bool:
+    return bool((permutations == np.arange(permutations.shape[1])).all())
+
+
+def _smallest_spreads(draws: FloatArray) -> FloatArray:
+    """Floors of the spreads, (n_elements,); zero where the components of a draw are all equal."""
+    return np.asarray(_SMALLEST_SPREAD * np.median(np.ptp(draws, axis=1), axis=0))
+
+
+def _nearest_spreads(draws: FloatArray, reference: FloatArray, floor: FloatArray) -> FloatArray:
+    """Spreads about the nearest component of the reference, element by element."""
+    nearest = np.full(draws.shape, np.inf)
+    for component in reference:
+        np.minimum(nearest, np.abs(draws - component), out=nearest)
+    return np.asarray(np.maximum(np.median(nearest, axis=(0, 1)), floor))
+
+
+def _matched_spreads(aligned: FloatArray, reference: FloatArray, floor: FloatArray) -> FloatArray:
+    """Spreads about the component of the reference with the same place."""
+    return np.asarray(np.maximum(np.median(np.abs(aligned - reference), axis=(0, 1)), floor))
+
+
+def _costs(draws: FloatArray, reference: FloatArray, spreads: FloatArray) -> FloatArray:
+    """Squared distances, (n_draws, component of the reference, component of the draw).
+
+    Differences are taken before they are squared, not expanded into products: equal components
+    then have equal costs to the last bit, whatever their place.
+    """
+    # An element in which a draw's components do not differ cannot tell them apart.
+    used = spreads > 0.0
+    draws, reference = draws[..., used] / spreads[used], reference[..., used] / spreads[used]
+    result = np.empty((draws.shape[0], reference.shape[0], draws.shape[1]))
+    for index, component in enumerate(reference):
+        difference = np.clip(draws - component, -_FARTHEST, _FARTHEST)
+        np.einsum("ije,ije->ij", difference, difference, out=result[:, index])
+    return result
+
+
+def _best_permutations(costs: FloatArray) -> IndexArray:
+    """Optimal permutation of every draw; the identity where it is as good."""
+    n_components = costs.shape[1]
+    # If the nearest components are all different, no matching can be better than that.
+    result = np.asarray(costs.argmin(axis=2))
+    is_matching = (np.sort(result, axis=1) == np.arange(n_components)).all(axis=1)
+    for index in np.flatnonzero(~is_matching):
+        result[index] = linear_sum_assignment(costs[index])[1]
+    best = np.take_along_axis(costs, result[:, :, None], axis=2)[..., 0].sum(axis=1)
+    kept = np.diagonal(costs, axis1=1, axis2=2).sum(axis=1)
+    result[kept <= best] = np.arange(n_components)
+    return result
+
+
+_SIMPLEX = "_simplex__"
+
+_ORDERED = "_ordered__"
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentDims:
+    """How variables show that they run over components.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of dims, that of the components first, then second dims of matrices over them.
+    size : int
+        Number of components.
+    simplexes : frozenset of str
+        Variables whose last dim is the component: PyMC stores the transform of one that sums to
+        one with an entry less, under a name of its own.
+    """
+
+    names: tuple[str, ...]
+    size: int
+    simplexes: frozenset[str]
+
+    def include(self, name: Any, variable: "xarray.Variable") -> bool:
+        """Whether a variable has draws of components.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        variable : xarray.Variable
+            The variable.
+
+        Returns
+        -------
+        bool
+            True if it must be permuted.
+        """
+        if not set(SAMPLE_DIMS) <= set(variable.dims):
+            return False
+        return bool(set(self.names) & set(variable.dims)) or self.is_simplex(name, variable)
+
+    def is_simplex(self, name: Any, variable: "xarray.Variable") -> bool:
+        """Whether a variable is the transform of one that sums to one over components.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        variable : xarray.Variable
+            The variable.
+
+        Returns
+        -------
+        bool
+            True if it has an entry less than there are components.
+        """
+        base = str(name).removesuffix(_SIMPLEX)
+        is_shorter = variable.ndim > len(SAMPLE_DIMS) and variable.shape[-1] == self.size - 1
+        return base != name and base in self.simplexes and is_shorter
+
+
+def draws_family(path: str) -> str:
+    """Which draws a group holds, by the names that ArviZ gives; labels of draws do not tell.
+
+    Parameters
+    ----------
+    path : str
+        Path of the group.
+
+    Returns
+    -------
+    str
+        "warmup", "prior" or "posterior".
+    """
+    name = path.rsplit("/", 1)[-1]
+    if name.startswith("warmup_"):
+        return "warmup"
+    is_prior = name.startswith("prior") or name.endswith("_prior")
+    return "prior" if is_prior else "posterior"
+
+
+def has_same_draws(dataset: "xarray.Dataset", permutation: "xarray.DataArray") -> bool:
+    """Whether a group has the draws of a permutation, by number and by labels where there are any.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        The group.
+    permutation : xarray.DataArray
+        A permutation for each draw.
+
+    Returns
+    -------
+    bool
+        True if it has.
+    """
+    return all(
+        dataset.sizes.get(name) == permutation.sizes[name]
+        and (
+            name not in dataset.indexes
+            or name not in permutation.indexes
+            or dataset.indexes[name].equals(permutation.indexes[name])
+        )
+        for name in SAMPLE_DIMS
+    )
+
+
+def has_fewer_draws(dataset: "xarray.Dataset", permutation: "xarray.DataArray") -> bool:
+    """Whether a group has some of the draws of a permutation, by their labels.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        The group.
+    permutation : xarray.DataArray
+        A permutation for each draw.
+
+    Returns
+    -------
+    bool
+        True if each of its draws has a permutation.
+    """
+    return all(
+        name in dataset.indexes
+        and name in permutation.indexes
+        and permutation.indexes[name].is_unique
+        and bool(dataset.indexes[name].isin(permutation.indexes[name]).all())
+        for name in SAMPLE_DIMS
+    )
+
+
+def permute_dataset(
+    dataset: "xarray.Dataset", permutation: "xarray.DataArray", dims: ComponentDims
+) -> tuple["xarray.Dataset", list[str]]:
+    """Permute the components of each draw in all variables that have them.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        A group.
+    permutation : xarray.DataArray
+        Permutations with dims chain, draw, component.
+    dims : ComponentDims
+        How to tell such variables.
+
+    Returns
+    -------
+    dataset : xarray.Dataset
+        The group with new variables in the place of those permuted; attributes, encoding and all
+        other variables are kept.
+    skipped : list of str
+        Variables that could not be permuted.
+    """
+    order = permutation.transpose(*SAMPLE_DIMS, ...).values
+    if (order == np.arange(dims.size)).all():
+        return dataset, []
+    result, skipped = dataset.copy(), []
+    for name, variable in dataset.variables.items():
+        if not dims.include(name, variable):
+            continue
+        if str(name).endswith(_ORDERED):  # logarithms of differences between neighbours
+            skipped.append(str(name))
+            continue
+        values = _permuted_variable(str(name), variable, order, dims)
+        # Not through a DataArray, which would lose the encoding.
+        result[name] = variable.copy(deep=False, data=values)
+    return result, skipped
+
+
+def _permuted_variable(
+    name: str, variable: "xarray.Variable", order: NDArray[np.intp], dims: ComponentDims
+) -> NDArray[Any]:
+    sample_axes = [variable.dims.index(dim) for dim in SAMPLE_DIMS]
+    values = variable.values
+    if dims.is_simplex(name, variable):
+        # PyMC subtracts the mean logarithm and drops the last entry: the entries sum to zero.
+        last = -values.sum(axis=-1, keepdims=True)
+        full = np.concatenate([values, last], axis=-1)
+        return _permuted_dataset(full, order, sample_axes, full.ndim - 1)[..., :-1]
+    axes = [variable.dims.index(dim) for dim in dims.names if dim in variable.dims]
+    for axis in axes:
+        values = _permuted_dataset(values, order, sample_axes, axis)
+    return values
+
+
+def _permuted_dataset(
+    values: NDArray[Any], order: NDArray[np.intp], sample_axes: Sequence[int], axis: int
+) -> NDArray[Any]:
+    """A copy with the components along one axis permuted, in all draws that move alike at once."""
+    result = values.copy()
+    # Views: what is written to them is written to the result.
+    target = np.moveaxis(result, [*sample_axes, axis], [0, 1, -1])
+    source = np.moveaxis(values, [*sample_axes, axis], [0, 1, -1])
+    for here, there in np.ndindex(order.shape[-1], order.shape[-1]):
+        if here != there:
+            moved = np.nonzero(order[..., here] == there)
+            target[..., here][moved] = source[..., there][moved]
+    return result
+
+
+OWN_GROUP = "moment_init"
+
+_RECORDED = ("permutation", "switched_share", "moved_share")
+
+
+def check_size(path: str, name: str, size: int, expected: int) -> None:
+    """Refuse a dim that has another size elsewhere in the tree.
+
+    Parameters
+    ----------
+    path : str
+        The group.
+    name : str
+        The dim.
+    size, expected : int
+        Its size there, and in the group that is aligned.
+
+    Raises
+    ------
+    ValueError
+        If they differ.
+    """
+    if size != expected:
+        raise ValueError(
+            f"`tree` must have the same {name!r} in all groups; got {size} in {path!r} and "
+            f"{expected} in the group that is aligned. Rename the dim or drop the group."
+        )
+
+
+def record_permutation(
+    tree: "xarray.DataTree", permutation: "xarray.DataArray", attrs: dict[str, str]
+) -> "xarray.Dataset":
+    """The group of this package, with the permutations since the original tree and their shares.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        The tree before it was aligned, perhaps not for the first time.
+    permutation : xarray.DataArray
+        Permutations with dims chain, draw, component.
+    attrs : dict of str
+        Attributes to add; ``alignment_group`` is among them.
+
+    Returns
+    -------
+    xarray.Dataset
+        The group with what it held, ``permutation``, ``switched_share`` and ``moved_share``.
+
+    Raises
+    ------
+    ValueError
+        If the group has a dim of the permutation with another size.
+    """
+    import xarray
+
+    node = tree.children.get(OWN_GROUP)
+    own = xarray.Dataset() if node is None else node.to_dataset(inherit=False)
+    values = permutation.values.astype(np.int64)
+    earlier = own.get("permutation")
+    is_same = own.attrs.get("alignment_group") == attrs["alignment_group"]
+    if earlier is not None and is_same and earlier.dims == permutation.dims:
+        if has_same_draws(own, permutation) and earlier.shape == permutation.shape:
+            values = np.take_along_axis(earlier.values, values, axis=-1)
+    own = without_record(own)
+    for name, size in permutation.sizes.items():
+        check_size(OWN_GROUP, str(name), own.sizes.get(name, size), size)
+    coords = {name: array for name, array in permutation.coords.items() if name not in own.coords}
+    usual = np.stack([most_frequent(chain) for chain in values])
+    n_moved = (values != np.arange(values.shape[-1])).any(axis=-1).mean()
+    own = own.assign_coords(coords).assign(
+        permutation=(permutation.dims, values),
+        switched_share=("chain", (values != usual[:, None]).any(axis=-1).mean(axis=1)),
+        moved_share=float(n_moved),
+    )
+    own.attrs = {**own.attrs, **attrs}
+    return own
+
+
+def without_record(own: "xarray.Dataset") -> "xarray.Dataset":
+    """Remove what an earlier call recorded, and the labels of draws that nothing else uses.
+
+    Parameters
+    ----------
+    own : xarray.Dataset
+        The group.
+
+    Returns
+    -------
+    xarray.Dataset
+        The group without them.
+    """
+    own = own.drop_vars(_RECORDED, errors="ignore")
+    used = {dim for array in own.data_vars.values() for dim in array.dims}
+    return own.drop_vars([name for name in SAMPLE_DIMS if name in own.coords and name not in used])

@@ -1,0 +1,225 @@
+"""Sampling the posterior of a mixture of generalised linear models."""
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from numpy.typing import ArrayLike
+
+from moment_init.checks import RandomSeed, is_elsewhere, make_generator, validate_run
+from moment_init.data.formulas import takes_formula
+from moment_init.families.base import Family
+from moment_init.posterior.store import require_new_folder
+from moment_init.responses.data import takes_responses
+
+if TYPE_CHECKING:
+    import xarray
+
+    from moment_init.models.specification import Directions
+
+Method = Literal["nuts", "laplace", "pathfinder", "advi"]
+
+
+def _load_joint() -> Callable[..., Any]:
+    from moment_init.models.joint_sampling import sample_joint
+
+    return sample_joint
+
+
+@takes_formula
+@takes_responses(_load_joint, ("groups", "gating", "store"))
+def sample(
+    X: Any,
+    y: Any,
+    n_components: int,
+    *,
+    family: str | Family = "bernoulli",
+    link: str | None = None,
+    offset: ArrayLike | None = None,
+    n_trials: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    random_seed: RandomSeed = None,
+    gating: Any = None,
+    init: Any = "tensor",
+    directions: "Directions" = "anchored",
+    anchor_angle: float = 45.0,
+    priors: Mapping[str, Any] | None = None,
+    draws: int = 1000,
+    tune: int | None = None,
+    chains: int = 4,
+    store: str | PathLike[str] | None = None,
+    method: Method = "nuts",
+    log_likelihood: bool | None = None,
+    posterior_predictive: bool | None = None,
+    **pm_sample_kwargs: Any,
+) -> "xarray.DataTree":
+    r"""Sample the posterior of a mixture of generalised linear models, from a start in its mode.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame, shape (n_obs, n_features), or str
+        Inputs; names of a DataFrame's columns become the `feature` coordinate. Or a formula, such
+        as ``"y ~ a + b | g"``.
+    y : array-like, shape (n_obs,), or DataFrame
+        Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
+        Several responses that share their component, shape (n_obs, n_responses): variables then
+        have the dim `response`.
+    n_components : int
+        Number of components.
+    family : str or Family, default "bernoulli"
+        Family of the response, or one for each; "categorical" for labels of classes. With a
+        formula, by default the one that suits its values.
+    link : str, optional
+        Its link; the family's own by default.
+    offset : array-like, shape (n_obs,), optional
+        Known part of the linear predictor.
+    n_trials : int or array-like, shape (n_obs,), optional
+        Trials behind binomial responses.
+    sample_weight : array-like, shape (n_obs,), optional
+        How often each row counts.
+    groups : array-like, shape (n_obs,), optional
+        Labels of groups whose rows share their component.
+    random_seed : int, sequence of int, numpy.random.Generator, optional
+        Seed of the start, the sampler and the replicated responses.
+    gating : array-like or DataFrame, shape (n_obs, n_gate), optional
+        Covariates on which the weights depend: a mixture of experts.
+    init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
+        Where to start: the fit of `fit_em` from that start, an `EMFit` as it is, or
+        (coefficients, biases, weights[, dispersion]) as they are. With several responses a
+        `JointEstimate` or `JointFit`.
+    directions : {"anchored", "fixed", "free"}, default "anchored"
+        Whether directions tilt about those of the start, are held there, or are free. Draws of free
+        ones are relabelled against the start.
+    anchor_angle : float, default 45
+        Prior angle between a direction and its anchor, in degrees.
+    priors : mapping of str to prior, optional
+        Priors, see `moment_init.models.mixture_glm`.
+    draws : int, default 1000
+        Draws of each chain that are kept.
+    tune : int, optional
+        Draws of each chain that tune the sampler; the sampler's default if left out.
+    chains : int, default 4
+        Number of chains.
+    store : str or path-like, optional
+        New folder to which draws are written as they are made, for `open_store`. Needs nutpie.
+    method : {"nuts", "laplace", "pathfinder", "advi"}, default "nuts"
+        Sampling, or a faster approximation from the same start in the same form; the first two of
+        these need pymc-extras.
+    log_likelihood, posterior_predictive : bool, optional
+        Whether to add these groups; by default if they hold at most 1e8 values.
+    **pm_sample_kwargs
+        Passed to ``pymc.sample``, or to the approximation: `target_accept`, `cores`,
+        `nuts_sampler`, `progressbar`, ... All but `init` (ours is the start), `model`, `trace` and
+        `return_inferencedata`.
+
+    Returns
+    -------
+    xarray.DataTree
+        With the groups
+
+        - ``posterior``: `coefficient`, `direction` (feature, component), `scale`, `bias`, `weight`,
+          `dispersion` (component), `gate` (component, gate_feature), `gate_bias` (component), in
+          the user's units; after them the model's own free variables, `standardised_...` and
+          `tilt`;
+        - ``sample_stats``, ``log_likelihood`` (by row, or by group), ``posterior_predictive``,
+          ``observed_data``, ``constant_data``;
+        - ``moment_init``: the start (`initial_...`), the estimate it came from (`estimate_...`),
+          diagnostics, status and warnings, the share of draws with switched labels, versions.
+
+    Raises
+    ------
+    TypeError
+        For arguments of a wrong type.
+    ValueError
+        For wrong values, as `fit_em` and `moment_init.models.mixture_glm`.
+    FileExistsError
+        If there is something at `store`.
+    ImportError
+        If a package that was asked for is not installed.
+
+    Notes
+    -----
+    Every chain starts at a draw of the start's normal approximation, so that chains are apart by
+    its standard errors; PyMC's jitter, which can undo a start, is off. All chains start near one
+    mode: R-hat cannot show another one. `fit_em`'s record of starts, or fits from random starts,
+    can.
+
+    Of a Dask input at most 50,000 rows, drawn at random, are sampled with the weights that they
+    have, and a warning says so: the posterior is that of these rows. An `EMFit` of all rows is a
+    better start than one of theirs.
+
+    With several responses, or classes, `coefficient` and `direction` have the dims (feature,
+    component, response), `bias`, `scale` and `dispersion` (component, response); where only some
+    responses have a dispersion, its last dim is `dispersed_response`. The log-likelihood is that of
+    all responses of a row. `groups`, `gating`, `store`, Dask inputs and a `method` other than
+    "nuts" are then refused.
+
+    Labels of anchored components can switch where anchors are close; a warning then says so, and
+    `align_components` matches them. nutpie is used where it is installed. Directions that are fixed
+    are taken for exact: intervals are then too short.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        tree = sample(X, y, 3, random_seed=1)
+        az.summary(tree, round_to="none")
+    """
+    from moment_init.models.specification import specify
+    from moment_init.posterior.running import (
+        SamplingOptions,
+        approximate_specification,
+        require_known_arguments,
+        sample_specification,
+    )
+
+    if method not in get_args(Method):
+        names = ", ".join(map(repr, get_args(Method)))
+        raise ValueError(f"`method` must be one of {names}; got {method!r}.")
+    validate_run(draws, tune, chains)
+    require_known_arguments(pm_sample_kwargs, method)
+    if store is not None and method != "nuts":
+        raise ValueError(f"`store` must be None with method={method!r}, which is not a long run.")
+    if store is not None:
+        require_new_folder(store)
+    rng = make_generator(random_seed)
+    data_block: dict[str, Any] = {
+        "family": family,
+        "link": link,
+        "offset": offset,
+        "n_trials": n_trials,
+        "sample_weight": sample_weight,
+        "groups": groups,
+    }
+    if is_elsewhere(X, y, offset, n_trials, sample_weight, groups, gating):
+        from moment_init.row_sources.em_rows import draw_subsample
+
+        drawn = draw_subsample(X, y, data_block, gating, rng.spawn(1)[0])
+        X, y, data_block, gating = drawn
+    specification = specify(
+        X,
+        y,
+        n_components,
+        data_block=data_block,
+        gating=gating,
+        init=init,
+        directions=directions,
+        anchor_angle=anchor_angle,
+        random_seed=rng.spawn(1)[0],
+        progressbar=bool(pm_sample_kwargs.get("progressbar", True)),
+    )
+    seeds = rng.integers(2**31, size=3)
+    options = SamplingOptions(
+        draws=int(draws),
+        tune=tune,
+        chains=int(chains),
+        store=store,
+        log_likelihood=log_likelihood,
+        posterior_predictive=posterior_predictive,
+        seeds=(int(seeds[0]), int(seeds[1]), int(seeds[2])),
+        pm_sample=pm_sample_kwargs,
+    )
+    if method == "nuts":
+        return sample_specification(specification, priors, options)
+    return approximate_specification(specification, priors, options, method)

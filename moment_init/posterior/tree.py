@@ -1,0 +1,357 @@
+"""The DataTree that `sample` returns, from what PyMC's samplers return."""
+
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import xarray
+from numpy.typing import NDArray
+
+from moment_init.checks import WeakSignalWarning, notify
+from moment_init.data.checking import RegressionData
+from moment_init.em.start_values import DIMS
+from moment_init.models.specification import Directions, Specification
+from moment_init.moments.result import MomentEstimate
+from moment_init.posterior.alignment import align_components
+from moment_init.posterior.draws import (
+    PosteriorDraws,
+    draw_responses,
+    log_likelihood_group,
+    response_dtype,
+)
+
+ORDER = (
+    "coefficient",
+    "direction",
+    "scale",
+    "bias",
+    "weight",
+    "dispersion",
+    "gate",
+    "gate_bias",
+)
+"""Variables of the posterior, in the order in which they are shown."""
+
+NOTABLE_SHARE = 0.01
+"""Share of a chain's draws with other labels than most from which a warning is due."""
+
+_PACKAGES = ("pymc", "arviz", "nutpie", "pytensor")
+
+LARGEST_GROUP = 100_000_000
+"""Values beyond which log-likelihoods and replicated responses are made only if asked for: each
+group then takes 0.8 GB."""
+
+
+def header_tree(specification: Specification) -> xarray.DataTree:
+    """What is known before the first draw: data, start and versions.
+
+    Parameters
+    ----------
+    specification : Specification
+        Data, start and anchors.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups observed_data, constant_data and moment_init.
+    """
+    data = specification.data
+    obs = {"obs": np.arange(data.n_obs)}
+    feature = {"feature": list(data.feature_names)}
+    constant: dict[str, Any] = {"X": (("obs", "feature"), np.asarray(data.X, dtype=np.float64))}
+    for name in ("offset", "n_trials", "sample_weight"):
+        if getattr(data, name) is not None:
+            constant[name] = ("obs", getattr(data, name))
+    if data.groups is not None:
+        labels = np.asarray(data.groups)
+        constant["groups"] = ("obs", labels if labels.dtype.kind in "iuf" else labels.astype(str))
+    coords: dict[str, Any] = obs | feature
+    if specification.gating is not None and specification.gate_coordinates is not None:
+        constant["gating"] = (("obs", "gate_feature"), specification.gating)
+        coords["gate_feature"] = list(specification.gate_coordinates.names)
+    groups = {
+        "observed_data": xarray.Dataset({"y": ("obs", _as_responses(data))}, obs),
+        "constant_data": xarray.Dataset(constant, coords),
+        "moment_init": _own_group(specification),
+    }
+    for dataset in groups.values():
+        dataset.attrs = _library() | dataset.attrs
+    return xarray.DataTree.from_dict(groups)
+
+
+def _as_responses(data: RegressionData) -> NDArray[Any]:
+    """The responses, in the type of replicated ones where it holds them."""
+    dtype = response_dtype(data)
+    if dtype is np.float64 or np.any(data.y > np.iinfo(dtype).max // 2):
+        return data.y
+    return data.y.astype(dtype)
+
+
+def _own_group(specification: Specification) -> xarray.Dataset:
+    """The start with its diagnostics, the estimate it came from, and what the model is."""
+    origin, given = specification.origin, specification.given
+    own = xarray.Dataset()
+    if origin is not None:
+        own = origin.to_datatree()["moment_init"].to_dataset()
+    if given is not None:
+        own = _with_estimate(own, given)
+    start = specification.start.variables()
+    own = own.assign({f"initial_{name}": (DIMS[name], start[name]) for name in start})
+    own = own.assign(anchor=(("feature", "component"), specification.anchors))
+    own = own.assign_coords(
+        component=np.arange(specification.n_components),
+        feature=list(specification.data.feature_names),
+    )
+    if specification.gate_coordinates is not None:
+        own = own.assign_coords(gate_feature=list(specification.gate_coordinates.names))
+    family = specification.data.family
+    own.attrs |= {
+        "family": family.name,
+        "link": family.link.name,
+        "directions": specification.directions,
+        "anchor_angle": specification.anchor_angle,
+        "init": "arrays" if origin is None else type(given or origin).__name__,
+        **versions(),
+    }
+    return own
+
+
+def versions() -> dict[str, str]:
+    """Versions of what samples, where it is installed.
+
+    Returns
+    -------
+    dict of str to str
+        Attributes.
+    """
+    return {f"{name}_version": version(name) for name in _PACKAGES if find_spec(name)}
+
+
+def _with_estimate(own: xarray.Dataset, given: MomentEstimate) -> xarray.Dataset:
+    """Add an estimate and its diagnostics, under names that begin with `estimate_`."""
+    tree = given.to_datatree()
+    values = tree["posterior"].to_dataset().isel(chain=0, draw=0, drop=True)
+    found = xarray.merge([values, tree["moment_init"].to_dataset()], compat="override")
+    renamed = found.rename({name: f"estimate_{name}" for name in found.data_vars})
+    attrs = {f"estimate_{name}": value for name, value in tree["moment_init"].attrs.items()}
+    merged = xarray.merge([own, renamed], compat="override")
+    return merged.assign_attrs(own.attrs | attrs)
+
+
+def finish_tree(
+    tree: xarray.DataTree,
+    specification: Specification,
+    header: xarray.DataTree,
+    *,
+    log_likelihood: bool | None,
+    posterior_predictive: bool | None,
+    seed: int,
+    raw_names: list[str],
+) -> xarray.DataTree:
+    """Complete what a sampler returned.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        What `pymc.sample` returned.
+    specification : Specification
+        Data, start and anchors.
+    header : xarray.DataTree
+        Groups that `header_tree` made.
+    log_likelihood, posterior_predictive : bool or None
+        Whether to add these groups; None for if they are not too large.
+    seed : int
+        Seed of the replicated responses.
+    raw_names : list of str
+        Free variables of the model, in the order in which they are shown.
+
+    Returns
+    -------
+    xarray.DataTree
+        The tree in the form that `moment_init.sample` describes.
+    """
+    groups = {
+        name: node.to_dataset()
+        for name, node in tree.children.items()
+        if name not in ("constant_data", "observed_data", "moment_init")
+    }
+    for name in ("posterior", "warmup_posterior"):
+        if name in groups:
+            groups[name] = ordered_posterior(groups[name], raw_names)
+    groups |= {name: node.to_dataset() for name, node in header.children.items()}
+    posterior = groups["posterior"]
+    if _has_parameters(posterior, specification):
+        groups |= _row_groups(posterior, specification, log_likelihood, posterior_predictive, seed)
+    else:
+        require_no_rows(posterior, log_likelihood, posterior_predictive)
+    return match_labels(groups, specification.directions)
+
+
+def require_no_rows(
+    posterior: xarray.Dataset, log_likelihood: bool | None, posterior_predictive: bool | None
+) -> None:
+    """Raise if groups of rows were asked for that a posterior cannot give.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        Draws without some of the parameters.
+    log_likelihood, posterior_predictive : bool or None
+        What was asked for.
+
+    Raises
+    ------
+    ValueError
+        If one of them was.
+    """
+    if log_likelihood or posterior_predictive:
+        raise ValueError(
+            "`var_names` must hold the parameters of the rows for `log_likelihood` and "
+            f"`posterior_predictive`; got {sorted(map(str, posterior.data_vars))}. Leave it out."
+        )
+
+
+def match_labels(groups: dict[str, xarray.Dataset], directions: Directions) -> xarray.DataTree:
+    """Match labels to the start's: where nothing else tells components apart, or for the record.
+
+    Parameters
+    ----------
+    groups : dict of str to xarray.Dataset
+        All groups, with the start in `moment_init`.
+    directions : {"anchored", "fixed", "free"}
+        What was done about the directions.
+
+    Returns
+    -------
+    xarray.DataTree
+        The tree; a warning is given where labels of anchored components switch.
+    """
+    finished = xarray.DataTree.from_dict(groups)
+    if directions == "fixed" or "coefficient" not in groups["posterior"]:
+        return finished
+    reference = _start_reference(groups["moment_init"])
+    if directions == "free":
+        return align_components(finished, reference)
+    # Anchors and priors give components their names: those of the draws are the model's own.
+    seen = {name: groups[name] for name in ("posterior", "moment_init")}
+    record = align_components(xarray.DataTree.from_dict(seen), reference)["moment_init"]
+    shares = {name: record[name] for name in ("switched_share", "moved_share")}
+    finished["moment_init"] = finished["moment_init"].to_dataset().assign(shares)
+    switched = float(shares["switched_share"].max())
+    if switched > NOTABLE_SHARE:
+        notify(
+            f"Labels of components switch in {switched:.0%} of a chain's draws: anchors are close. "
+            "`align_components(tree, ...)` matches them to a fit or estimate; a smaller "
+            "`anchor_angle` holds them apart.",
+            WeakSignalWarning,
+        )
+    return finished
+
+
+def _has_parameters(posterior: xarray.Dataset, specification: Specification) -> bool:
+    """Whether the posterior has what log-likelihoods need: `var_names` may leave it out."""
+    needed = {"coefficient", "bias", "weight"}
+    if specification.data.family.has_dispersion:
+        needed.add("dispersion")
+    if specification.gating is not None:
+        needed |= {"gate", "gate_bias"}
+    return needed <= set(posterior.data_vars)
+
+
+def _start_reference(own: xarray.Dataset) -> xarray.Dataset:
+    """The start's parameters under the names of the posterior."""
+    names = {f"initial_{name}": name for name in ORDER if f"initial_{name}" in own}
+    return own[list(names)].rename(names)
+
+
+def ordered_posterior(posterior: xarray.Dataset, raw_names: list[str]) -> xarray.Dataset:
+    """Order parameters: in the user's units with what follows from them first, then standardised.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        Draws as the sampler returned them.
+    raw_names : list of str
+        Free variables of the model, in the order in which they are shown.
+
+    Returns
+    -------
+    xarray.Dataset
+        The draws, with scales and directions.
+    """
+    if "coefficient" in posterior:
+        coefficient = posterior["coefficient"]
+        scale = (coefficient**2).sum("feature") ** 0.5
+        posterior = posterior.assign(scale=scale, direction=coefficient / scale)
+    shown = [name for name in ORDER if name in posterior]
+    raw = [name for name in raw_names if name in posterior and name not in shown]
+    others = [str(name) for name in posterior.data_vars if name not in {*shown, *raw}]
+    return _used_coords(posterior[[*shown, *raw, *others]])
+
+
+def _used_coords(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Leave out coordinates of dims that no variable has."""
+    used = {dim for variable in dataset.data_vars.values() for dim in variable.dims}
+    return dataset.drop_vars([name for name in dataset.coords if name not in used])
+
+
+def _row_groups(
+    posterior: xarray.Dataset,
+    specification: Specification,
+    log_likelihood: bool | None,
+    posterior_predictive: bool | None,
+    seed: int,
+) -> dict[str, xarray.Dataset]:
+    """Log-likelihoods and replicated responses, where wanted."""
+    data, gating = specification.data, specification.gating
+    shape = (posterior.sizes["chain"], posterior.sizes["draw"])
+    n_values = shape[0] * shape[1] * data.n_obs
+    sampling = {name: posterior.coords[name] for name in ("chain", "draw")}
+    result: dict[str, xarray.Dataset] = {}
+    if is_wanted(log_likelihood, n_values, "log_likelihood"):
+        result["log_likelihood"] = log_likelihood_group(posterior, data, gating)
+    if is_wanted(posterior_predictive, n_values, "posterior_predictive"):
+        rng = np.random.default_rng(seed)
+        replicated = draw_responses(PosteriorDraws.of(posterior), data, rng, gating)
+        result["posterior_predictive"] = xarray.Dataset(
+            {"y": (("chain", "draw", "obs"), replicated.reshape(*shape, -1))},
+            {**sampling, "obs": np.arange(data.n_obs)},
+        )
+    for dataset in result.values():
+        dataset.attrs = _library()
+    return result
+
+
+def is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
+    """Say whether to make a group of the tree.
+
+    Parameters
+    ----------
+    asked : bool or None
+        What the user said; None for if it is not too large.
+    n_values : int
+        How many values it would hold.
+    name : str
+        Its name.
+
+    Returns
+    -------
+    bool
+        Whether to make it; a warning says so if it is left out for its size.
+    """
+    if asked is None and n_values > LARGEST_GROUP:
+        notify(
+            f"group {name!r} was left out: it would hold {n_values:.1e} values. Pass {name}=True "
+            f"for it, or {name}=False to silence this.",
+            UserWarning,
+        )
+        return False
+    return asked is not False
+
+
+def _library() -> dict[str, str]:
+    return {
+        "inference_library": "moment_init",
+        "inference_library_version": version("moment-init"),
+    }

@@ -1,0 +1,533 @@
+r"""Which density of the input to use: the Gaussian, or where it fails a mixture of Gaussians.
+
+Stein's identities on rows that were not fitted tell whether the input can be Gaussian. If not,
+moments are formed under a mixture of Gaussians, piece by piece: :math:`E[\gamma_k T S_m^{(k)}]`,
+with control variates of each piece. Polynomials are all that a slightly wrong density adds to such
+moments, and control variates take these out; and no score has heavy tails. So these moments come
+nearer to the directions than moments under the true density do where that is skewed, has heavy
+tails or ends abruptly (`benchmarks/input_models`). Other densities can be given.
+
+One estimation problem: checked rows, density of the input, standardised coordinates.
+
+From checked rows to a problem with densities of its input: given, by name, or chosen.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moment_init.checks import FloatArray, IdentifiabilityError
+from moment_init.data.blocks import resample_rows, single_threaded_blas
+from moment_init.data.checking import RegressionData, validate_features
+from moment_init.data.discrete_columns import (
+    ContinuousBlock,
+    describe_discrete_columns,
+    name_discrete,
+    split_continuous,
+)
+from moment_init.data.standardising import Coordinates
+from moment_init.scores.base import InputModel
+from moment_init.scores.gaussian import Gaussian
+from moment_init.scores.gaussian_mixture import GaussianMixture
+from moment_init.scores.stein import SteinCheck, SteinStatus, stein_check
+
+SAMPLED_ROWS = 5_000
+"""Rows to which candidates are fitted, and as many on which they are judged: a deviation that does
+not show in so many, four standard errors, biases a moment by less than a twentieth of its terms."""
+
+FEWEST_ROWS_PER_FEATURE = 50
+"""With fewer rows third moments are noise under any density, and the Gaussian has least of it."""
+
+LARGEST_GAUSSIAN_SCORE = 1.5
+"""Mean square of S_3 over its expectation, 3!, up to which rows can be Gaussian: a sixth power of
+normal variables has a relative deviation of ten, a seventh over five thousand rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputJudgement:
+    """A candidate for the density of the input, and what speaks for it.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    model : InputModel
+        The density, fitted.
+    check : SteinCheck
+        Stein's identities on rows that were held out.
+    """
+
+    name: str
+    model: InputModel
+    check: SteinCheck
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputChoice:
+    """The density of the input that was chosen, and why.
+
+    Parameters
+    ----------
+    model : InputModel
+        The density.
+    judgements : tuple of InputJudgement
+        All candidates, best first.
+    explanation : str
+        The reason in words.
+    """
+
+    model: InputModel
+    judgements: tuple[InputJudgement, ...]
+    explanation: str
+
+    @property
+    def chosen(self) -> InputJudgement:
+        """The candidate that was chosen."""
+        return self.judgements[0]
+
+
+def choose_input_model(
+    features: NDArray[np.generic],
+    weights: FloatArray,
+    names: tuple[str, ...],
+    frame: Gaussian,
+    rng: np.random.Generator,
+) -> InputChoice:
+    """Choose a density for the input.
+
+    Parameters
+    ----------
+    features : numpy.ndarray, shape (n_obs, n_features)
+        Checked inputs.
+    weights : numpy.ndarray, shape (n_obs,)
+        Weight of each row.
+    names : tuple of str
+        Names of the columns.
+    frame : Gaussian
+        The Gaussian fitted to all rows.
+    rng : numpy.random.Generator
+        Source of samples of rows and of starts.
+
+    Returns
+    -------
+    InputChoice
+        The choice. Where the Gaussian passes all of Stein's identities nothing else is tried.
+    """
+    n_obs, n_features = features.shape
+    if n_obs < FEWEST_ROWS_PER_FEATURE * n_features:
+        reason = f"{n_obs} rows of {n_features} features are too few to tell densities apart."
+        return keep_gaussian(features, weights, names, frame, rng, reason=reason)
+    drawn = resample_rows(weights, 2 * SAMPLED_ROWS, rng)
+    rows, own = np.asarray(features[drawn], dtype=np.float64), np.ones(len(drawn))
+    order = rng.permutation(len(drawn))
+    fitted, held_out = order[: len(order) // 2], rows[order[len(order) // 2 :]]
+    sampled = Gaussian().fit_rows(rows[fitted], own[fitted], names)
+    gaussian = _judge("gaussian", sampled, held_out, names, rng)
+    # Heavy tails make deviations uncertain, so that identities pass; they show in the score.
+    is_light = gaussian.check.score_sizes[2] < LARGEST_GAUSSIAN_SCORE
+    if gaussian.check.status is SteinStatus.PASSED and is_light:
+        explanation = "gaussian: all of Stein's identities hold on rows held out."
+        return InputChoice(frame, (gaussian,), explanation)
+    try:
+        model = GaussianMixture(random_seed=rng).fit_rows(rows[fitted], own[fitted], names)
+    except (ValueError, np.linalg.LinAlgError):  # parts that run into few equal rows
+        return InputChoice(frame, (gaussian,), _explain(gaussian, None))
+    if len(model.pieces) == 1:
+        return InputChoice(frame, (gaussian,), _explain(gaussian, None))
+    mixture = _judge("gaussian_mixture", model, held_out, names, rng)
+    return InputChoice(model, (mixture, gaussian), _explain(gaussian, mixture))
+
+
+def keep_gaussian(
+    features: NDArray[np.generic],
+    weights: FloatArray,
+    names: tuple[str, ...],
+    frame: Gaussian,
+    rng: np.random.Generator,
+    *,
+    reason: str,
+) -> InputChoice:
+    """Take the Gaussian, whatever Stein's identities say; they are reported.
+
+    Parameters
+    ----------
+    features : numpy.ndarray, shape (n_obs, n_features)
+        Checked inputs.
+    weights : numpy.ndarray, shape (n_obs,)
+        Weight of each row.
+    names : tuple of str
+        Names of the columns.
+    frame : Gaussian
+        The Gaussian fitted to all rows.
+    rng : numpy.random.Generator
+        Source of samples of rows.
+    reason : str
+        Why nothing else is tried.
+
+    Returns
+    -------
+    InputChoice
+        The choice.
+    """
+    drawn = resample_rows(weights, 2 * SAMPLED_ROWS, rng)
+    rows = np.asarray(features[drawn], dtype=np.float64)
+    return InputChoice(frame, (_judge("gaussian", frame, rows, names, rng),), f"gaussian: {reason}")
+
+
+def _judge(
+    name: str,
+    model: InputModel,
+    held_out: FloatArray,
+    names: tuple[str, ...],
+    rng: np.random.Generator,
+) -> InputJudgement:
+    return InputJudgement(name, model, stein_check(model, held_out, names=names, random_seed=rng))
+
+
+def _explain(gaussian: InputJudgement, mixture: InputJudgement | None) -> str:
+    """The choice in a sentence or two."""
+    if gaussian.check.status is SteinStatus.PASSED:
+        size = gaussian.check.score_sizes[2]
+        reason = f"tails are heavy (the mean square of S_3 is {size:.1f} times a Gaussian's)"
+    else:
+        reason = gaussian.check.message.rstrip(".")
+    if mixture is None:
+        return f"gaussian: no mixture of Gaussians fits better, though {reason}."
+    n_pieces = len(mixture.model.pieces)
+    return (
+        f"gaussian_mixture: moments within {n_pieces} Gaussians, since under one {reason}. "
+        f"Under the mixture: {mixture.check.message}"
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EstimationProblem:
+    """What every estimator starts from.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    input_model : InputModel
+        Fitted density of the input whose mean and covariance are those of the coordinates.
+    response : numpy.ndarray, shape (n_obs,)
+        Response without offset and trials, standardised for the identity link.
+    coordinates : Coordinates
+        The way between standardised coordinates and the user's units.
+    densities : tuple of InputModel
+        Densities with whose scores moments are formed, the preferred one first; `input_model`
+        alone if there are none.
+    choice : InputChoice or None
+        How they were chosen, where they were.
+    block : BlockProblem or None
+        The problem of the continuous columns, where others are discrete: moments are its own.
+    """
+
+    data: RegressionData
+    input_model: InputModel
+    response: FloatArray
+    coordinates: Coordinates
+    densities: tuple[InputModel, ...] = ()
+    choice: InputChoice | None = None
+    block: "BlockProblem | None" = None
+
+    @property
+    def source(self) -> "EstimationProblem":
+        """The problem that moments are formed of."""
+        return self if self.block is None else self.block.problem
+
+    def thin(self, stride: int) -> "EstimationProblem":
+        """Keep every so manieth row, without a copy; input model and coordinates stay.
+
+        Parameters
+        ----------
+        stride : int
+            Distance of the rows that are kept.
+
+        Returns
+        -------
+        EstimationProblem
+            The problem of those rows.
+        """
+        kept = slice(None, None, stride)
+        return replace(self, data=self.data.take(kept), response=self.response[kept])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockProblem:
+    """The problem of the continuous columns.
+
+    Parameters
+    ----------
+    problem : EstimationProblem
+        Their problem.
+    block : ContinuousBlock
+        The way back to all columns.
+    kinds : tuple of str
+        Why each column of all has no density, in words; empty for those that have one.
+    """
+
+    problem: EstimationProblem
+    block: ContinuousBlock
+    kinds: tuple[str, ...]
+
+    def discrete_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Names of the discrete columns.
+
+        Parameters
+        ----------
+        names : tuple of str
+            Names of all columns.
+
+        Returns
+        -------
+        tuple of str
+            Those of the discrete ones.
+        """
+        pairs = zip(names, self.block.is_discrete, strict=True)
+        return tuple(name for name, is_discrete in pairs if is_discrete)
+
+
+@single_threaded_blas()  # a threaded sum over rows has other bits
+def pose_problem(
+    data: RegressionData,
+    input_model: InputModel,
+    *,
+    choice: InputChoice | None = None,
+    densities: tuple[InputModel, ...] = (),
+    block: BlockProblem | None = None,
+) -> EstimationProblem:
+    """Standardise the response and settle the coordinates.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    input_model : InputModel
+        Fitted density of the input that gives the coordinates.
+    choice : InputChoice, optional
+        How densities were chosen.
+    densities : tuple of InputModel, optional
+        Densities with whose scores moments are formed; the same as `input_model` by default.
+    block : BlockProblem, optional
+        The problem of the continuous columns.
+
+    Returns
+    -------
+    EstimationProblem
+        The problem.
+    """
+    response = data.family.moment_response(
+        data.y, order=1, offset=data.offset, n_trials=data.n_trials
+    )
+    shift, scale = 0.0, 1.0
+    if data.family.response_power:
+        weights = data.sample_weight / data.sample_weight.sum()
+        shift = float(weights @ response)
+        scale = float(np.sqrt(weights @ np.square(response - shift)))
+        response = (response - shift) / scale
+    coordinates = Coordinates(input_model.mean_, input_model.standardising_basis, shift, scale)
+    return EstimationProblem(data, input_model, response, coordinates, densities, choice, block)
+
+
+InputModelName = Literal["auto", "gaussian"]
+
+
+def resolve_input(
+    data: RegressionData,
+    input_model: InputModelName | InputModel,
+    unlabelled: Any,
+    rng: np.random.Generator,
+    *,
+    is_stacked: bool,
+) -> EstimationProblem:
+    """Pose the problem of rows with the density of their input.
+
+    Parameters
+    ----------
+    data : RegressionData
+        Checked rows.
+    input_model : {"auto", "gaussian"} or InputModel
+        The density; "auto" chooses one, and sets discrete columns apart.
+    unlabelled : array-like or DataFrame, shape (n_rows, n_features), or None
+        Rows without a response, to which the density is fitted too.
+    rng : numpy.random.Generator
+        Source of samples of rows.
+    is_stacked : bool
+        Whether moments are stacked ones, which can use several densities and a block of columns.
+
+    Returns
+    -------
+    EstimationProblem
+        The problem.
+
+    Raises
+    ------
+    IdentifiabilityError
+        If all columns are discrete and the density is to be chosen.
+    ValueError
+        For an unknown name, or rows with other columns.
+    """
+    others = _validate_unlabelled(unlabelled, data)
+    if isinstance(input_model, InputModel):
+        return _pose_given(data, input_model, others, is_stacked=is_stacked)
+    if input_model == "gaussian":
+        return pose_problem(data, _fit(Gaussian(), data, others))
+    if input_model != "auto":
+        raise ValueError(
+            "`input_model` must be 'auto', 'gaussian' or an input model of moment_init.scores; "
+            f"got {input_model!r}."
+        )
+    kinds = describe_discrete_columns(data.X)
+    is_discrete = np.array([bool(kind) for kind in kinds])
+    if is_discrete.all():
+        raise IdentifiabilityError(
+            "`X` must have a continuous column for moments, which need a density; got "
+            f"{data.n_features} discrete ones. Use `fit_em`, whose other starts need none, or "
+            "input_model='gaussian' to treat them as continuous."
+        )
+    if not is_discrete.any():
+        return _pose_chosen(data, others, rng, is_stacked=is_stacked)
+    if not is_stacked:
+        return _pose_continuous(data, others, kinds, rng)
+    block = split_continuous(data, is_discrete)
+    inner = None if others is None else block.residuals(others)
+    problem = _pose_chosen(block.data, inner, rng, is_stacked=True)
+    return pose_problem(
+        data,
+        _fit(Gaussian(), data, others),
+        choice=problem.choice,
+        block=BlockProblem(problem, block, kinds),
+    )
+
+
+def apply_features(phi: Callable[[Any], Any], X: Any, name: str) -> Any:
+    """Apply known features to rows.
+
+    Parameters
+    ----------
+    phi : callable
+        Maps rows to features.
+    X : array-like or DataFrame, shape (n_obs, n_inputs)
+        The rows.
+    name : str
+        What the rows are called in messages.
+
+    Returns
+    -------
+    array-like or DataFrame, shape (n_obs, n_features)
+        What `phi` returned.
+
+    Raises
+    ------
+    TypeError
+        If `phi` cannot be called.
+    ValueError
+        If it returns another number of rows.
+    """
+    if not callable(phi):
+        raise TypeError(f"`phi` must be a function of rows; got {type(phi).__name__}.")
+    rows = X if hasattr(X, "columns") else np.asarray(X)
+    features = phi(rows)
+    if np.ndim(features) != 2 or np.shape(features)[0] != np.shape(rows)[0]:
+        raise ValueError(
+            f"`phi` must return a table with a row for each row of `{name}` "
+            f"({np.shape(rows)[0]}); got shape {np.shape(features)}."
+        )
+    return features
+
+
+def _validate_unlabelled(unlabelled: Any, data: RegressionData) -> FloatArray | None:
+    if unlabelled is None:
+        return None
+    features, names = validate_features(unlabelled, name="X_unlabelled")
+    if features.shape[1] != data.n_features:
+        raise ValueError(
+            f"`X_unlabelled` must have the columns of `X` ({data.n_features}); got "
+            f"{features.shape[1]}."
+        )
+    if hasattr(unlabelled, "columns") and names != data.feature_names:
+        raise ValueError(
+            f"`X_unlabelled` must have the columns of `X`, {', '.join(data.feature_names)}; got "
+            f"{', '.join(names)}."
+        )
+    return np.asarray(features, dtype=np.float64)
+
+
+def _fit[M: InputModel](model: M, data: RegressionData, others: FloatArray | None) -> M:
+    """Fit a density to the rows and to those without a response."""
+    if others is None:
+        return model.fit_rows(data.X, data.sample_weight, data.feature_names)
+    rows, weights = _all_inputs(data, others)
+    return model.fit_rows(rows, weights, data.feature_names)
+
+
+def _all_inputs(
+    data: RegressionData, others: FloatArray | None
+) -> tuple[NDArray[np.generic], FloatArray]:
+    if others is None:
+        return data.X, data.sample_weight
+    rows = np.concatenate([np.asarray(data.X, dtype=np.float64), others])
+    return rows, np.concatenate([data.sample_weight, np.ones(len(others))])
+
+
+def _pose_given(
+    data: RegressionData,
+    model: InputModel,
+    others: FloatArray | None,
+    *,
+    is_stacked: bool,
+) -> EstimationProblem:
+    """The problem under a density that the caller gave, fitted first if it is not."""
+    if model.is_fitted:
+        model.require_n_features(data.n_features)
+    else:
+        model = _fit(copy(model), data, others)  # the caller's object stays as it is
+    if not is_stacked or isinstance(model, Gaussian):
+        return pose_problem(data, model)
+    return pose_problem(data, _fit(Gaussian(), data, others), densities=(model,))
+
+
+def _pose_continuous(
+    data: RegressionData,
+    others: FloatArray | None,
+    kinds: tuple[str, ...],
+    rng: np.random.Generator,
+) -> EstimationProblem:
+    """The problem with discrete columns taken for Gaussian ones, as the third moment must.
+
+    A mixture of Gaussians would have parts without width at their values.
+    """
+    frame = _fit(Gaussian(), data, others)
+    rows, weights = _all_inputs(data, others)
+    reason = (
+        f"the third moment takes all columns for continuous, among them "
+        f"{name_discrete(data.feature_names, kinds)}."
+    )
+    choice = keep_gaussian(rows, weights, data.feature_names, frame, rng, reason=reason)
+    return pose_problem(data, frame, choice=choice)
+
+
+def _pose_chosen(
+    data: RegressionData,
+    others: FloatArray | None,
+    rng: np.random.Generator,
+    *,
+    is_stacked: bool,
+) -> EstimationProblem:
+    """The problem under a chosen density; the Gaussian stays in the race."""
+    frame = _fit(Gaussian(), data, others)
+    rows, weights = _all_inputs(data, others)
+    choice = choose_input_model(rows, weights, data.feature_names, frame, rng)
+    if others is not None:
+        shared = f"{len(others)} rows without a response served the density too."
+        choice = replace(choice, explanation=f"{choice.explanation} {shared}")
+    if choice.model is frame:
+        return pose_problem(data, frame, choice=choice)
+    if not is_stacked:
+        return pose_problem(data, choice.model, choice=choice)
+    return pose_problem(data, frame, choice=choice, densities=(choice.model, frame))
