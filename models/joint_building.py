@@ -59,34 +59,10 @@ def joint_response(
     observed: Any = None,
     dims: str | Sequence[str] | None = None,
 ) -> Any:
-    """Add several responses of a mixture to the PyMC model on the context stack.
-
-    Parameters
-    ----------
-    name : str
-        Name of the variable.
-    kind : ResponseKind
-        How responses depend on predictors.
-    eta : tensor_like, shape (n_obs, n_components, n_predictors)
-        Linear predictors, offsets included.
-    log_weight : tensor_like, shape (n_components,)
-        Log weights, normalised.
-    dispersion : tensor_like, shape (n_components, n_predictors), optional
-        Dispersion; not read where a response has none.
-    n_trials : tensor_like, shape (n_obs, n_responses), optional
-        Trials; not read where a response has none.
-    sample_weight : tensor_like, shape (n_obs,), optional
-        How often each row counts.
-    observed : array_like or pm.Data, shape (n_obs, n_responses), or (n_obs,) for classes, optional
-        The responses.
-    dims : str or sequence of str, optional
-        Names of its dimensions.
-
-    Returns
-    -------
-    TensorVariable
-        The registered random variable; its log density has an entry for each row.
-    """
+    """Add several responses of a mixture to the PyMC model on the context stack."""
+    # eta: (n_obs, n_components, n_predictors), log_weight: (n_components,), dispersion:
+    # (n_components, n_predictors), n_trials: (n_obs, n_responses), sample_weight: (n_obs,),
+    # observed: (n_obs, n_responses)
     optional = {"dispersion": dispersion, "n_trials": n_trials, "sample_weight": sample_weight}
     shapes = {"dispersion": "(r,p)", "n_trials": "(p)", "sample_weight": "()"}
     present = {field: value for field, value in optional.items() if value is not None}
@@ -236,29 +212,14 @@ _SMALLEST_LENGTH = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSpecification:
-    """Everything that a model of several responses is built from.
+    """Everything that a model of several responses is built from."""
 
-    Parameters
-    ----------
-    data : ResponsesData
-        Checked rows, in the user's units.
-    problem : JointProblem
-        Coordinates of all predictors.
-    directions : {"anchored", "fixed", "free"}
-        What is done about the directions.
-    anchor_angle : float
-        Prior angle between a direction and its anchor, in degrees.
-    fit : JointFit
-        Where to start.
-    anchors : numpy.ndarray, shape (n_features, n_components, n_predictors)
-        Unit anchors in standardised coordinates.
-    """
-
-    data: ResponsesData
-    problem: JointProblem
-    directions: Directions
-    anchor_angle: float
-    fit: JointFit
+    data: ResponsesData  # checked rows, in the user's units
+    problem: JointProblem  # coordinates of all predictors
+    directions: Directions  # what is done about the directions
+    anchor_angle: float  # prior angle between a direction and its anchor, in degrees
+    fit: JointFit  # where to start
+    # unit anchors in standardised coordinates; (n_features, n_components, n_predictors)
     anchors: FloatArray
 
     @property
@@ -277,35 +238,14 @@ class JointSpecification:
         return ["logit" if each is None else each.link.name for each in self.data.kind.families]
 
     def to_user_columns(self, columns: FloatArray) -> FloatArray:
-        """Map coefficients of standardised inputs to those of the user's columns.
-
-        Parameters
-        ----------
-        columns : numpy.ndarray, shape (n_features, n_components n_predictors)
-            Standardised coefficients, component by component.
-
-        Returns
-        -------
-        numpy.ndarray, of the same shape
-            Coefficients in the user's units.
-        """
+        """Map coefficients of standardised inputs to those of the user's columns."""
+        # columns: (n_features, n_components n_predictors)
         units = [where.response_scale for where in self.problem.coordinates]
         mapped = np.linalg.solve(self.problem.coordinates[0].factor.T, columns)
         return np.asarray(mapped * np.tile(units, columns.shape[1] // len(units)))
 
     def standardised_values(self, parameters: JointParameters) -> dict[str, FloatArray]:
-        """Values of the model's free variables at given parameters.
-
-        Parameters
-        ----------
-        parameters : JointParameters
-            Parameters in the user's units.
-
-        Returns
-        -------
-        dict of str to numpy.ndarray
-            A value for each free variable.
-        """
+        """Values of the model's free variables at given parameters."""
         there = self.problem.to_standardised(parameters)
         slopes = there.coefficients
         lengths = np.maximum(np.linalg.norm(slopes, axis=0), _SMALLEST_LENGTH)
@@ -337,37 +277,8 @@ def specify_joint(
     anchor_angle: Any,
     random_seed: RandomSeed,
 ) -> JointSpecification:
-    """Check the arguments and find the start.
-
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like or DataFrame, shape (n_obs, n_responses), or labels
-        Responses.
-    n_components : int
-        Number of components.
-    data_block : dict of str to object
-        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`.
-    init : object
-        Where to start, as for `fit_em`; a JointFit is taken as it is.
-    directions : {"anchored", "fixed", "free"}
-        What is done about the directions.
-    anchor_angle : float
-        Prior angle in degrees.
-    random_seed : int, sequence of int, numpy.random.Generator or None
-        Seed of the search for a start.
-
-    Returns
-    -------
-    JointSpecification
-        What the model is built from.
-
-    Raises
-    ------
-    ValueError
-        For wrong values, and a start that does not fit the data.
-    """
+    """Check the arguments and find the start."""
+    # X: (n_obs, n_features), y: (n_obs, n_responses)
     if directions not in get_args(Directions):
         raise ValueError(
             f"`directions` must be one of {', '.join(map(repr, get_args(Directions)))}; got "
@@ -453,28 +364,8 @@ def joint_mixture_glm(
     priors: Mapping[str, Any] | None = None,
     **rest: Any,
 ) -> pm.Model:
-    """Build the PyMC model of several responses; `mixture_glm` for them.
-
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like or DataFrame, shape (n_obs, n_responses), or labels
-        Responses.
-    n_components : int
-        Number of components.
-    data_block : dict of str to object
-        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`.
-    priors : mapping of str to prior, optional
-        The user's priors.
-    **rest
-        `init`, `directions`, `anchor_angle`, `random_seed`.
-
-    Returns
-    -------
-    pymc.Model
-        The model.
-    """
+    """Build the PyMC model of several responses; `mixture_glm` for them."""
+    # X: (n_obs, n_features), y: (n_obs, n_responses)
     return build_joint_model(
         specify_joint(X, y, n_components, data_block=data_block, **rest), priors
     )
@@ -483,20 +374,7 @@ def joint_mixture_glm(
 def build_joint_model(
     specification: JointSpecification, priors: Mapping[str, Any] | None = None
 ) -> pm.Model:
-    """Build the model of a specification.
-
-    Parameters
-    ----------
-    specification : JointSpecification
-        What it is built from.
-    priors : mapping of str to prior, optional
-        The user's priors.
-
-    Returns
-    -------
-    pymc.Model
-        The model, its initial values at the start.
-    """
+    """Build the model of a specification."""
     data, kind = specification.data, specification.data.kind
     r, n_predictors = specification.anchors.shape[1:]
     book = PriorBook(priors, link=specification.links, n_features=data.n_features)

@@ -45,28 +45,7 @@ def finish_joint_tree(
     raw_names: list[str],
     origin: str,
 ) -> xarray.DataTree:
-    """Complete what a sampler returned.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        What `pymc.sample` returned.
-    specification : JointSpecification
-        Data, start and anchors.
-    log_likelihood, posterior_predictive : bool or None
-        Whether to add these groups; None for if they are not too large.
-    seed : int
-        Seed of the replicated responses.
-    raw_names : list of str
-        Free variables of the model, in the order in which they are shown.
-    origin : str
-        What the start came from.
-
-    Returns
-    -------
-    xarray.DataTree
-        The tree in the form that `moment_init.sample` describes.
-    """
+    """Complete what a sampler returned."""
     groups = {
         name: node.to_dataset()
         for name, node in tree.children.items()
@@ -211,47 +190,8 @@ def sample_joint(
     posterior_predictive: bool | None,
     pm_sample_kwargs: Mapping[str, Any] | None = None,
 ) -> xarray.DataTree:
-    """Sample the posterior of a mixture with several responses.
-
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like or DataFrame, shape (n_obs, n_responses), or labels
-        Responses.
-    n_components : int
-        Number of components.
-    data_block : dict of str to object
-        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`.
-    random_seed : int, sequence of int, numpy.random.Generator or None
-        Seed of the start, the sampler and the replicated responses.
-    init, directions, anchor_angle, priors : object
-        As for `mixture_glm`.
-    draws : int
-        Draws of each chain that are kept.
-    tune : int or None
-        Draws that tune the sampler; its default if None.
-    chains : int
-        Number of chains.
-    method : {"nuts"}
-        The only method for several responses.
-    log_likelihood, posterior_predictive : bool or None
-        Whether to add these groups; None for if they are not too large.
-    pm_sample_kwargs : mapping of str to object, optional
-        Further arguments of `pymc.sample`.
-
-    Returns
-    -------
-    xarray.DataTree
-        As `moment_init.sample` describes, with the dim `response`.
-
-    Raises
-    ------
-    TypeError
-        For arguments of a wrong type.
-    ValueError
-        For wrong values, as `fit_em` and `mixture_glm`.
-    """
+    """Sample the posterior of a mixture with several responses."""
+    # X: (n_obs, n_features), y: (n_obs, n_responses)
     if method != "nuts":
         raise ValueError(
             f"`method` must be 'nuts' with several responses or family='categorical'; got "

@@ -59,51 +59,26 @@ _LOG_FACTORIALS = special.gammaln(np.arange(256) + 1.0)
 
 
 class Kernel(NamedTuple):
-    """The functions of one family and link; see the head of the module.
+    """The functions of one family and link; see the head of the module."""
 
-    Parameters
-    ----------
-    prepare_row : callable
-        ``(y, n_trials) -> (base, row_number)``.
-    prepare_component : callable
-        ``(dispersion) -> (c0, c1, c2, c3)``.
-    term : callable
-        ``(y, row_number, eta, c0, c1, c2, c3) -> (value, eta derivative, dispersion derivative)``.
-    mean_and_slope : callable or None
-        ``z -> (g(z), g'(z))`` for families whose density is ``g((2 y - 1) eta)`` with a bounded
-        ``g``: a mixture is then a sum of probabilities, and needs one logarithm a row.
-    """
-
+    # ``(y, n_trials) -> (base, row_number)``
     prepare_row: Callable[[float, float], tuple[float, float]]
+    # ``(dispersion) -> (c0, c1, c2, c3)``
     prepare_component: Callable[[float], tuple[float, float, float, float]]
+    # ``(y, row_number, eta, c0, c1, c2, c3) -> (value, eta derivative, dispersion derivative)``
     term: Callable[..., tuple[float, float, float]]
+    # ``z -> (g(z), g'(z))`` for families whose density is ``g((2 y - 1) eta)`` with a bounded
+    # ``g``: a mixture is then a sum of probabilities, and needs one logarithm a row
     mean_and_slope: Callable[[float], tuple[float, float]] | None = None
 
 
 def jit_options() -> dict[str, Any]:
-    """Return `JIT_OPTIONS` in the types that numba asks for.
-
-    Returns
-    -------
-    dict of str to object
-        Keyword arguments of ``numba.njit``.
-    """
+    """Return `JIT_OPTIONS` in the types that numba asks for."""
     return {**JIT_OPTIONS, "fastmath": set(JIT_OPTIONS["fastmath"])}
 
 
 def jitable[**P, R](function: Callable[P, R]) -> Callable[P, R]:
-    """Let compiled code call a function that stays an ordinary one for Python.
-
-    Parameters
-    ----------
-    function : callable
-        Within numba's language.
-
-    Returns
-    -------
-    callable
-        The same function.
-    """
+    """Let compiled code call a function that stays an ordinary one for Python."""
     register_jitable(**jit_options())(function)
     return function
 

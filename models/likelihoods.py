@@ -26,18 +26,6 @@ type TensorLike = Tensor | NDArray[Any] | float
 def log_normal_cdf(z: Tensor) -> Tensor:
     """Return log Phi(z), finite with a finite gradient for every z.
 
-    Parameters
-    ----------
-    z : TensorVariable
-        Where.
-
-    Returns
-    -------
-    TensorVariable
-        The logarithms.
-
-    Notes
-    -----
     Each branch sees only the arguments it is meant for: PyTensor differentiates both branches of
     a switch, and the overflow of ``erfcx`` at large z would make the gradient NaN.
     """

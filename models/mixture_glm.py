@@ -36,23 +36,7 @@ def build_model(
     *,
     projects_once: bool = False,
 ) -> pm.Model:
-    """Build the model of a specification.
-
-    Parameters
-    ----------
-    specification : Specification
-        What it is built from.
-    priors : mapping of str to prior, optional
-        The user's priors.
-    projects_once : bool
-        For fixed directions: take the projected inputs as data, `projection`, in place of `X`, so
-        that a gradient costs the same for any number of features.
-
-    Returns
-    -------
-    pymc.Model
-        The model, its initial values at the start.
-    """
+    """Build the model of a specification."""
     book = PriorBook(
         priors,
         link=specification.data.family.link.name,

@@ -26,51 +26,23 @@ type Loop = Callable[..., Any]
 
 
 class MixtureLayout(NamedTuple):
-    """Which inputs a mixture has besides the response and its linear predictors.
+    """Which inputs a mixture has besides the response and its linear predictors."""
 
-    Parameters
-    ----------
-    has_row_weights : bool
-        Whether each row has log weights of its own, (n_obs, n_components).
-    has_dispersion, has_trials, has_sample_weight, has_groups : bool
-        Whether the optional inputs are there; this is also their order.
-    """
-
-    has_row_weights: bool
-    has_dispersion: bool
-    has_trials: bool
-    has_sample_weight: bool
-    has_groups: bool
+    has_row_weights: bool  # whether each row has log weights of its own, (n_obs, n_components)
+    has_dispersion: bool  # whether the optional inputs are there; this is also their order
+    has_trials: bool  # whether the optional inputs are there; this is also their order
+    has_sample_weight: bool  # whether the optional inputs are there; this is also their order
+    has_groups: bool  # whether the optional inputs are there; this is also their order
 
     @property
     def optional_positions(self) -> tuple[int, int, int, int]:
-        """Where dispersion, trials, sample weight and groups stand among the optional inputs.
-
-        Returns
-        -------
-        tuple of int
-            A position for each; without meaning for those that are not there.
-        """
+        """Where dispersion, trials, sample weight and groups stand among the optional inputs."""
         first, second, third = itertools.accumulate(map(int, self[1:-1]))
         return 0, first, second, third
 
 
 def mixture_loop(family: str, link: str, layout: MixtureLayout) -> Loop:
-    """Assemble the loop of one family, link and layout.
-
-    Parameters
-    ----------
-    family, link : str
-        Names that `KERNELS` has.
-    layout : MixtureLayout
-        Which inputs there are.
-
-    Returns
-    -------
-    callable
-        A Python function within numba's language, as the head of the module describes it:
-        ``(y, eta, log_weight, *optional inputs)`` to a tuple of arrays.
-    """
+    """Assemble the loop of one family, link and layout."""
     kernel = KERNELS[family, link]
     if layout.has_groups:
         return _group_loop(kernel, layout)
@@ -81,20 +53,7 @@ def mixture_loop(family: str, link: str, layout: MixtureLayout) -> Loop:
 
 
 def compiled_loop(family: str, link: str, layout: MixtureLayout) -> Any:
-    """Let numba compile the loop of one family, link and layout.
-
-    Parameters
-    ----------
-    family, link : str
-        Names that `KERNELS` has.
-    layout : MixtureLayout
-        Which inputs there are.
-
-    Returns
-    -------
-    numba dispatcher
-        As `mixture_loop`; to be called from compiled code.
-    """
+    """Let numba compile the loop of one family, link and layout."""
     return numba_njit(mixture_loop(family, link, layout), **jit_options())
 
 

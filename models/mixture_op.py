@@ -47,20 +47,7 @@ from moment_init.models.ops import column_sums
 
 
 def symbolic_mixture(family: Family, inputs: Any) -> list[Any]:
-    """Write out the outputs of `MixtureLogDensity`.
-
-    Parameters
-    ----------
-    family : Family
-        The response family with its link.
-    inputs : MixtureInputs
-        Tensors.
-
-    Returns
-    -------
-    list of TensorVariable
-        In the order of the operation's outputs.
-    """
+    """Write out the outputs of `MixtureLogDensity`."""
     density, slopes = _component_densities(family, inputs)
     log_weight = pt.zeros_like(inputs.eta) + inputs.log_weight
     weight = 1.0 if inputs.sample_weight is None else inputs.sample_weight[:, None]
@@ -100,18 +87,8 @@ def _normalise_symbolic(joint: Any) -> tuple[Any, Any]:
 
 
 def first_rows(group: Any) -> Any:
-    """For each row the first row of its group, by sorting.
-
-    Parameters
-    ----------
-    group : TensorVariable, shape (n_obs,)
-        Index of the group of each row.
-
-    Returns
-    -------
-    TensorVariable, shape (n_obs,)
-        Positions of rows.
-    """
+    """For each row the first row of its group, by sorting."""
+    # group: (n_obs,) -> (n_obs,)
     order = argsort(group, kind="stable")
     ordered = group[order]
     begins = pt.concatenate([pt.ones(1, dtype="bool"), pt.neq(ordered[1:], ordered[:-1])])
@@ -126,54 +103,25 @@ _N_FIXED_INPUTS = 3  # y, eta, log_weight
 
 
 class MixtureInputs(NamedTuple):
-    """The inputs of a mixture by name, None for those that it has not.
+    """The inputs of a mixture by name, None for those that it has not."""
 
-    Parameters
-    ----------
-    y : object
-        Response, (n_obs,).
-    eta : object
-        Linear predictors, (n_obs, n_components).
-    log_weight : object
-        Log weights, (n_components,) or (n_obs, n_components).
-    dispersion : object
-        Dispersion, (n_components,).
-    n_trials, sample_weight, group : object
-        Trials, weight and index of the group of each row, (n_obs,).
-    """
-
-    y: Any
-    eta: Any
-    log_weight: Any
-    dispersion: Any = None
-    n_trials: Any = None
-    sample_weight: Any = None
-    group: Any = None
+    y: Any  # response, (n_obs,)
+    eta: Any  # linear predictors, (n_obs, n_components)
+    log_weight: Any  # log weights, (n_components,) or (n_obs, n_components)
+    dispersion: Any = None  # dispersion, (n_components,)
+    n_trials: Any = None  # trials, weight and index of the group of each row, (n_obs,)
+    sample_weight: Any = None  # trials, weight and index of the group of each row, (n_obs,)
+    group: Any = None  # trials, weight and index of the group of each row, (n_obs,)
 
     @property
     def present(self) -> list[Any]:
-        """Those that are there, in order.
-
-        Returns
-        -------
-        list
-            The inputs that are not None.
-        """
+        """Those that are there, in order."""
         return [value for value in self if value is not None]
 
 
 class MixtureLogDensity(Op):
     """Log density of each row under a mixture, with its derivatives.
 
-    Parameters
-    ----------
-    family, link : str
-        Names of the response family and its link.
-    layout : MixtureLayout
-        Which of the optional inputs there are.
-
-    Notes
-    -----
     Inputs are those of `MixtureInputs` that are present, in that order. Outputs are, for each row:
 
     - the log density, (n_obs,); with groups that of the group on its first row in the order of the
@@ -196,18 +144,7 @@ class MixtureLogDensity(Op):
         self.layout = layout
 
     def make_node(self, *inputs: Any) -> Apply[Any]:
-        """Type the outputs.
-
-        Parameters
-        ----------
-        *inputs : tensor_like
-            The inputs that are present.
-
-        Returns
-        -------
-        Apply
-            The node.
-        """
+        """Type the outputs."""
         variables = [pt.as_tensor_variable(value) for value in inputs]
         named = self.named(variables)
         rows, n_components = named.eta.type.shape
@@ -220,18 +157,7 @@ class MixtureLogDensity(Op):
         return Apply(self, variables, outputs)
 
     def named(self, inputs: Sequence[Any]) -> MixtureInputs:
-        """Name the inputs.
-
-        Parameters
-        ----------
-        inputs : sequence
-            The inputs that are present, in order.
-
-        Returns
-        -------
-        MixtureInputs
-            With None for the others.
-        """
+        """Name the inputs."""
         optional = iter(inputs[_N_FIXED_INPUTS:])
         return MixtureInputs(
             *inputs[:_N_FIXED_INPUTS],
@@ -239,36 +165,12 @@ class MixtureLogDensity(Op):
         )
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Give the shapes of the outputs from that of eta.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        shapes : sequence
-            Shapes of the inputs.
-
-        Returns
-        -------
-        list of tuple
-            A shape for each output.
-        """
+        """Give the shapes of the outputs from that of eta."""
         rows = (shapes[1][0],)
         return [rows if output.type.ndim == 1 else shapes[1] for output in node.outputs]
 
     def connection_pattern(self, node: Apply[Any]) -> list[list[bool]]:
-        """Say which inputs are differentiable: eta, log weight and dispersion.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-
-        Returns
-        -------
-        list of list of bool
-            For each input and each output.
-        """
+        """Say which inputs are differentiable: eta, log weight and dispersion."""
         is_real = [output.type.dtype == "float64" for output in node.outputs]
         return [
             is_real if position in self._differentiable else [False] * len(is_real)
@@ -286,18 +188,6 @@ class MixtureLogDensity(Op):
     ) -> list[Any]:
         """Multiply the derivatives with the cotangent of the log density.
 
-        Parameters
-        ----------
-        inputs, outputs, cotangents : sequence of Variable
-            As PyTensor gives them.
-
-        Returns
-        -------
-        list of Variable
-            The derivative for each input.
-
-        Notes
-        -----
         The derivatives' own derivatives, which a Hessian asks for, come from the same density
         written out in PyTensor.
         """
@@ -339,17 +229,7 @@ class MixtureLogDensity(Op):
             gradients[position] = part if has_none else gradients[position] + part
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate with NumPy, through `moment_init.families`.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        inputs : sequence of ndarray
-            The inputs that are present.
-        output_storage : list of list
-            Where the outputs go.
-        """
+        """Evaluate with NumPy, through `moment_init.families`."""
         family = get_family(self.family, self.link)
         with np.errstate(all="ignore"):
             results = _evaluate(family, self.named(inputs))

@@ -50,87 +50,33 @@ from moment_init.models.kernels import jit_options
 
 
 class FusedOperation(Op):
-    """An operation with a compiled loop for its value and one for its gradient.
-
-    Attributes
-    ----------
-    n_data : int
-        So many inputs, the first, are data and have no gradient.
-    n_outputs : int
-        Number of outputs.
-    version : int
-        Changes with the loops, whose compiled code is cached on disk under it.
-    """
+    """An operation with a compiled loop for its value and one for its gradient."""
 
     __props__: ClassVar[tuple[str, ...]] = ()
-    n_data: ClassVar[int] = 0
-    n_outputs: ClassVar[int] = 1
+    n_data: ClassVar[int] = 0  # so many inputs, the first, are data and have no gradient
+    n_outputs: ClassVar[int] = 1  # number of outputs
+    # changes with the loops, whose compiled code is cached on disk under it
     version: ClassVar[int] = 2
 
     @abstractmethod
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs in PyTensor's own operations, none computed from another.
-
-        Parameters
-        ----------
-        inputs : sequence of TensorVariable
-            The inputs.
-
-        Returns
-        -------
-        list of TensorVariable
-            The outputs.
-        """
+        """The outputs in PyTensor's own operations, none computed from another."""
 
     @abstractmethod
     def value_loop(self) -> Callable[..., Any]:
-        """A function of the inputs that Numba compiles.
-
-        Returns
-        -------
-        callable
-            It returns the outputs, as a tuple if there are several.
-        """
+        """A function of the inputs that Numba compiles."""
 
     @abstractmethod
     def gradient_loop(self) -> Callable[..., Any]:
-        """A function of the inputs and the outputs' cotangents that Numba compiles.
-
-        Returns
-        -------
-        callable
-            It returns the derivatives in the inputs that are not data.
-        """
+        """A function of the inputs and the outputs' cotangents that Numba compiles."""
 
     def make_node(self, *inputs: Any) -> Apply[Any]:
-        """Type the outputs as the definition does.
-
-        Parameters
-        ----------
-        *inputs : tensor_like
-            The inputs.
-
-        Returns
-        -------
-        Apply
-            The node.
-        """
+        """Type the outputs as the definition does."""
         variables = [pt.as_tensor_variable(value) for value in inputs]
         return Apply(self, variables, [output.type() for output in self.written_out(variables)])
 
     def connection_pattern(self, node: Apply[Any]) -> list[list[bool]]:
-        """Say which inputs are differentiable.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-
-        Returns
-        -------
-        list of list of bool
-            For each input and each output.
-        """
+        """Say which inputs are differentiable."""
         n_outputs = len(node.outputs)
         return [[k >= self.n_data] * n_outputs for k in range(len(node.inputs))]
 
@@ -140,18 +86,7 @@ class FusedOperation(Op):
         outputs: Sequence[Variable[Any, Any]],
         cotangents: Sequence[Variable[Any, Any]],
     ) -> list[Variable[Any, Any]]:
-        """Derivatives by the gradient's loop.
-
-        Parameters
-        ----------
-        inputs, outputs, cotangents : sequence of Variable
-            As PyTensor gives them.
-
-        Returns
-        -------
-        list of Variable
-            The derivative for each input.
-        """
+        """Derivatives by the gradient's loop."""
         if all(isinstance(value.type, DisconnectedType) for value in cotangents):
             return [disconnected_type() for _ in inputs]
         filled: list[Any] = [
@@ -162,28 +97,12 @@ class FusedOperation(Op):
         return [disconnected_type() for _ in range(self.n_data)] + parts
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate by the value's loop, run by Python.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        inputs : sequence of ndarray
-            The inputs.
-        output_storage : list of list
-            Where the outputs go.
-        """
+        """Evaluate by the value's loop, run by Python."""
         _store(self.value_loop()(*inputs), output_storage)
 
 
 class FusedGradient(Op):
-    """The gradient of a `FusedOperation`: a function of its inputs and its outputs' cotangents.
-
-    Parameters
-    ----------
-    operation : FusedOperation
-        The operation.
-    """
+    """The gradient of a `FusedOperation`: a function of its inputs and its outputs' cotangents."""
 
     __props__ = ("operation",)
 
@@ -191,36 +110,12 @@ class FusedGradient(Op):
         self.operation = operation
 
     def make_node(self, *inputs: Any) -> Apply[Any]:
-        """Type the outputs as the inputs whose derivatives they are.
-
-        Parameters
-        ----------
-        *inputs : tensor_like
-            Inputs of the operation, then cotangents of its outputs.
-
-        Returns
-        -------
-        Apply
-            The node.
-        """
+        """Type the outputs as the inputs whose derivatives they are."""
         variables = [pt.as_tensor_variable(value) for value in inputs]
         return Apply(self, variables, [variable.type() for variable in self._free(variables)])
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[Any]:
-        """Give the shapes of the inputs whose derivatives they are.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        shapes : sequence
-            Shapes of the inputs.
-
-        Returns
-        -------
-        list
-            A shape for each output.
-        """
+        """Give the shapes of the inputs whose derivatives they are."""
         return list(self._free(shapes, len(node.outputs)))
 
     def _free(self, inputs: Sequence[Any], number: int | None = None) -> Sequence[Any]:
@@ -231,18 +126,7 @@ class FusedGradient(Op):
         return inputs[first : first + number]
 
     def connection_pattern(self, node: Apply[Any]) -> list[list[bool]]:
-        """Say which inputs are differentiable.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-
-        Returns
-        -------
-        list of list of bool
-            For each input and each output.
-        """
+        """Say which inputs are differentiable."""
         n_outputs = len(node.outputs)
         return [[k >= self.operation.n_data] * n_outputs for k in range(len(node.inputs))]
 
@@ -252,18 +136,7 @@ class FusedGradient(Op):
         outputs: Sequence[Variable[Any, Any]],
         cotangents: Sequence[Variable[Any, Any]],
     ) -> list[Variable[Any, Any]]:
-        """Second derivatives, which a Hessian asks for, from the definition.
-
-        Parameters
-        ----------
-        inputs, outputs, cotangents : sequence of Variable
-            As PyTensor gives them.
-
-        Returns
-        -------
-        list of Variable
-            The derivative for each input.
-        """
+        """Second derivatives, which a Hessian asks for, from the definition."""
         wanted = [k for k, c in enumerate(cotangents) if not isinstance(c.type, DisconnectedType)]
         if not wanted:
             return [disconnected_type() for _ in inputs]
@@ -280,18 +153,7 @@ class FusedGradient(Op):
         return [disconnected_type() for _ in range(n_data)] + replaced
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The same derivatives in PyTensor's own operations.
-
-        Parameters
-        ----------
-        inputs : sequence of TensorVariable
-            Inputs of the operation, then cotangents of its outputs.
-
-        Returns
-        -------
-        list of TensorVariable
-            The derivatives.
-        """
+        """The same derivatives in PyTensor's own operations."""
         n_outputs = self.operation.n_outputs
         own, cotangents = inputs[:-n_outputs], inputs[-n_outputs:]
         outputs = self.operation.written_out(own)
@@ -299,17 +161,7 @@ class FusedGradient(Op):
         return list(found)
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate by the gradient's loop, run by Python.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        inputs : sequence of ndarray
-            Inputs of the operation, then cotangents of its outputs.
-        output_storage : list of list
-            Where the derivatives go.
-        """
+        """Evaluate by the gradient's loop, run by Python."""
         _store(self.operation.gradient_loop()(*inputs), output_storage)
 
 
@@ -331,20 +183,7 @@ def _compile_gradient(op: Any, node: Any = None, **unused: Any) -> tuple[Any, in
 
 @node_rewriter([FusedOperation, FusedGradient])
 def write_out(fgraph: Any, node: Apply[Any]) -> list[Any]:
-    """Replace an operation by its definition, for backends that compile graphs.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph.
-    node : Apply
-        Where the operation is applied.
-
-    Returns
-    -------
-    list of TensorVariable
-        What stands for its outputs.
-    """
+    """Replace an operation by its definition, for backends that compile graphs."""
     operation: Any = node.op
     return [
         new if new.type.is_super(old.type) else old.type.filter_variable(new)
@@ -357,40 +196,15 @@ optdb.register("write_out_fused_operations", dfs_rewriter(write_out), "jax", pos
 
 
 def linear_predictor(inputs: Any, coefficient: Any, bias: Any) -> Any:
-    """Linear predictors of rows.
-
-    Parameters
-    ----------
-    inputs : tensor_like, shape (n_obs, n_features)
-        Rows; they are data, with no gradient.
-    coefficient : tensor_like, shape (n_features, n_components)
-        Coefficients.
-    bias : tensor_like, shape (n_components,)
-        Intercepts.
-
-    Returns
-    -------
-    TensorVariable, shape (n_obs, n_components)
-        The predictors.
-    """
+    """Linear predictors of rows."""
+    # inputs: (n_obs, n_features), coefficient: (n_features, n_components), bias: (n_components,) ->
+    # (n_obs, n_components)
     return LinearPredictor()(inputs, coefficient, bias)
 
 
 def column_sums(weight: Any, matrix: Any) -> Any:
-    """Sums over rows of a matrix times a weight of each row.
-
-    Parameters
-    ----------
-    weight : tensor_like, shape (n_obs,) or (1,)
-        Weights; one stands for equal weights.
-    matrix : tensor_like, shape (n_obs, n_components)
-        The matrix.
-
-    Returns
-    -------
-    TensorVariable, shape (n_components,)
-        The sums.
-    """
+    """Sums over rows of a matrix times a weight of each row."""
+    # weight: (n_obs,) or (1,), matrix: (n_obs, n_components) -> (n_components,)
     return ColumnSums()(weight, matrix)
 
 
@@ -401,61 +215,21 @@ class LinearPredictor(FusedOperation):
     n_outputs: ClassVar[int] = 1
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The definition.
-
-        Parameters
-        ----------
-        inputs : sequence of TensorVariable
-            Rows, coefficients, intercepts.
-
-        Returns
-        -------
-        list of TensorVariable
-            The predictors.
-        """
+        """The definition."""
         rows, coefficient, bias = inputs
         return [pt.dot(rows, coefficient) + bias]
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Give the shape of the predictors.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        shapes : sequence
-            Shapes of the inputs.
-
-        Returns
-        -------
-        list of tuple
-            Rows by components.
-        """
+        """Give the shape of the predictors."""
         return [(shapes[0][0], shapes[1][1])]
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate with NumPy: the loop over rows is slow if run by Python.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        inputs : sequence of ndarray
-            Rows, coefficients, intercepts.
-        output_storage : list of list
-            Where the predictors go.
-        """
+        """Evaluate with NumPy: the loop over rows is slow if run by Python."""
         rows, coefficient, bias = inputs
         output_storage[0][0] = rows @ coefficient + bias
 
     def value_loop(self) -> Callable[..., Any]:
-        """Row by row.
-
-        Returns
-        -------
-        callable
-            Of rows, coefficients and intercepts.
-        """
+        """Row by row."""
 
         def predictor(inputs: Any, coefficient: Any, bias: Any) -> Any:
             n_obs, n_features = inputs.shape
@@ -477,13 +251,7 @@ class LinearPredictor(FusedOperation):
         return predictor
 
     def gradient_loop(self) -> Callable[..., Any]:
-        """Sums over rows of x_i g_i' and of g_i.
-
-        Returns
-        -------
-        callable
-            Of rows, coefficients, intercepts and the predictors' cotangent.
-        """
+        """Sums over rows of x_i g_i' and of g_i."""
 
         def sums(inputs: Any, coefficient: Any, bias: Any, cotangent: Any) -> Any:
             n_obs, n_features = inputs.shape
@@ -515,61 +283,21 @@ class ColumnSums(FusedOperation):
     n_outputs: ClassVar[int] = 1
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The definition.
-
-        Parameters
-        ----------
-        inputs : sequence of TensorVariable
-            Weights and matrix.
-
-        Returns
-        -------
-        list of TensorVariable
-            The sums.
-        """
+        """The definition."""
         weight, matrix = inputs
         return [(weight[:, None] * matrix).sum(axis=0)]
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Give the number of columns.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        shapes : sequence
-            Shapes of the inputs.
-
-        Returns
-        -------
-        list of tuple
-            Columns.
-        """
+        """Give the number of columns."""
         return [(shapes[1][1],)]
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate with NumPy: the loop over rows is slow if run by Python.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        inputs : sequence of ndarray
-            Weights and matrix.
-        output_storage : list of list
-            Where the sums go.
-        """
+        """Evaluate with NumPy: the loop over rows is slow if run by Python."""
         weight, matrix = inputs
         output_storage[0][0] = np.broadcast_to(weight, matrix.shape[:1]) @ matrix
 
     def value_loop(self) -> Callable[..., Any]:
-        """Row by row.
-
-        Returns
-        -------
-        callable
-            Of weights and matrix.
-        """
+        """Row by row."""
 
         def sums(weight: Any, matrix: Any) -> Any:
             n_obs, n_columns = matrix.shape
@@ -585,13 +313,7 @@ class ColumnSums(FusedOperation):
         return sums
 
     def gradient_loop(self) -> Callable[..., Any]:
-        """Products with the cotangent.
-
-        Returns
-        -------
-        callable
-            Of weights, matrix and the sums' cotangent.
-        """
+        """Products with the cotangent."""
 
         def products(weight: Any, matrix: Any, cotangent: Any) -> Any:
             n_obs, n_columns = matrix.shape
@@ -610,20 +332,7 @@ class ColumnSums(FusedOperation):
 @register_specialize
 @node_rewriter([ColumnSums])
 def sum_columns_equally(fgraph: Any, node: Apply[Any]) -> list[Any] | None:
-    """Take one weight for many equal ones, which the derivative of a sum over rows has.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph.
-    node : Apply
-        Where columns are summed.
-
-    Returns
-    -------
-    list of TensorVariable or None
-        The sums; None where weights may differ.
-    """
+    """Take one weight for many equal ones, which the derivative of a sum over rows has."""
     weight, matrix = node.inputs
     if weight.owner is None or not isinstance(weight.owner.op, Alloc):
         return None
@@ -638,42 +347,16 @@ def sum_columns_equally(fgraph: Any, node: Apply[Any]) -> list[Any] | None:
 def anchored_coefficient(
     anchor: Any, basis: Any, mean: Any, tilt: Any, scale: Any, *, kappa: float
 ) -> tuple[Any, Any]:
-    """Coefficients from tilts and scales, and the predictors at the mean input.
-
-    Parameters
-    ----------
-    anchor : tensor_like, shape (n_features, n_components)
-        Anchors in the user's units; data.
-    basis : tensor_like, shape (n_features, n_components, n_features - 1)
-        Bases in the user's units, times kappa; data.
-    mean : tensor_like, shape (n_features,)
-        Mean of the input; data.
-    tilt : tensor_like, shape (n_components, n_features - 1)
-        Tilts.
-    scale : tensor_like, shape (n_components,)
-        Standardised scales.
-    kappa : float
-        Tangent of the angle per unit of tilt.
-
-    Returns
-    -------
-    coefficient : TensorVariable, shape (n_features, n_components)
-        Coefficients of the user's columns.
-    at_mean : TensorVariable, shape (n_components,)
-        Their products with the mean.
-    """
+    """Coefficients from tilts and scales, and the predictors at the mean input."""
+    # anchor: (n_features, n_components), basis: (n_features, n_components, n_features - 1), mean:
+    # (n_features,), tilt: (n_components, n_features - 1), scale: (n_components,) -> (n_features,
+    # n_components), (n_components,)
     outputs: Any = AnchoredCoefficient(float(kappa))(anchor, basis, mean, tilt, scale)
     return outputs[0], outputs[1]
 
 
 class AnchoredCoefficient(FusedOperation):
-    """Coefficients of anchored directions, and predictors at the mean input.
-
-    Parameters
-    ----------
-    kappa : float
-        Tangent of the angle per unit of tilt.
-    """
+    """Coefficients of anchored directions, and predictors at the mean input."""
 
     __props__: ClassVar[tuple[str, ...]] = ("kappa",)
     n_data: ClassVar[int] = 3
@@ -683,18 +366,7 @@ class AnchoredCoefficient(FusedOperation):
         self.kappa = kappa
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The equation at the head of the module.
-
-        Parameters
-        ----------
-        inputs : sequence of TensorVariable
-            As in `anchored_coefficient`.
-
-        Returns
-        -------
-        list of TensorVariable
-            Coefficients, and predictors at the mean.
-        """
+        """The equation at the head of the module."""
         anchor, basis, mean, tilt, scale = inputs
 
         def coefficient() -> Any:
@@ -704,30 +376,11 @@ class AnchoredCoefficient(FusedOperation):
         return [coefficient(), (mean[:, None] * coefficient()).sum(axis=0)]
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Give the shapes of the outputs.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        shapes : sequence
-            Shapes of the inputs.
-
-        Returns
-        -------
-        list of tuple
-            Features by components, and components.
-        """
+        """Give the shapes of the outputs."""
         return [(shapes[0][0], shapes[4][0]), (shapes[4][0],)]
 
     def value_loop(self) -> Callable[..., Any]:
-        """Component by component.
-
-        Returns
-        -------
-        callable
-            Of the inputs.
-        """
+        """Component by component."""
         squared_kappa = float(self.kappa**2)
 
         def forward(anchor: Any, basis: Any, mean: Any, tilt: Any, scale: Any) -> Any:
@@ -755,11 +408,6 @@ class AnchoredCoefficient(FusedOperation):
 
         With c the cotangent of a coefficient, that of its product with the mean included, and v the
         vector before it is scaled: ds = <c, v> / l and dz = (s / l) (K'c - k^2 z <c, v> / l^2).
-
-        Returns
-        -------
-        callable
-            Of the inputs and the cotangents of coefficients and predictors at the mean.
         """
         squared_kappa = float(self.kappa**2)
 
@@ -804,18 +452,7 @@ class SimplexWeights(FusedOperation):
     n_outputs: ClassVar[int] = 2
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The equation at the head of the module.
-
-        Parameters
-        ----------
-        inputs : sequence of TensorVariable
-            The unconstrained values.
-
-        Returns
-        -------
-        list of TensorVariable
-            The weights, and the sum of their logarithms.
-        """
+        """The equation at the head of the module."""
 
         def logits() -> Any:
             return pt.concatenate([inputs[0], -inputs[0].sum(keepdims=True)])
@@ -823,30 +460,11 @@ class SimplexWeights(FusedOperation):
         return [pt.special.softmax(logits()), pt.special.log_softmax(logits()).sum()]
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Give the shapes of the outputs.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        shapes : sequence
-            Shapes of the inputs.
-
-        Returns
-        -------
-        list of tuple
-            One weight more than values, and a scalar.
-        """
+        """Give the shapes of the outputs."""
         return [(shapes[0][0] + 1,), ()]
 
     def value_loop(self) -> Callable[..., Any]:
-        """A softmax with the largest logit taken out.
-
-        Returns
-        -------
-        callable
-            Of the unconstrained values.
-        """
+        """A softmax with the largest logit taken out."""
 
         def forward(values: Any) -> Any:
             n_free = values.shape[0]
@@ -873,13 +491,7 @@ class SimplexWeights(FusedOperation):
         return forward
 
     def gradient_loop(self) -> Callable[..., Any]:
-        """Derivatives in the values: those in the logits less that in the last one.
-
-        Returns
-        -------
-        callable
-            Of the values, and the cotangents of the weights and of the sum.
-        """
+        """Derivatives in the values: those in the logits less that in the last one."""
 
         def backward(values: Any, of_weights: Any, of_sum: Any) -> Any:
             n_free = values.shape[0]
@@ -916,38 +528,14 @@ class CompiledSimplex(SimplexTransform):  # type: ignore[misc]
     """PyMC's simplex transform of a vector, by `SimplexWeights`."""
 
     def backward(self, value: Any, *inputs: Any) -> Any:
-        """Map unconstrained values to weights.
-
-        Parameters
-        ----------
-        value : TensorVariable, shape (n_components - 1,)
-            The values.
-        *inputs : TensorVariable
-            Parameters of the distribution; not used.
-
-        Returns
-        -------
-        TensorVariable, shape (n_components,)
-            The weights.
-        """
+        """Map unconstrained values to weights."""
+        # value: (n_components - 1,) -> (n_components,)
         outputs: Any = SimplexWeights()(value)
         return outputs[0]
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
-        """Logarithm of the Jacobian's determinant.
-
-        Parameters
-        ----------
-        value : TensorVariable, shape (n_components - 1,)
-            The values.
-        *inputs : TensorVariable
-            Parameters of the distribution; not used.
-
-        Returns
-        -------
-        TensorVariable
-            A scalar.
-        """
+        """Logarithm of the Jacobian's determinant."""
+        # value: (n_components - 1,)
         outputs: Any = SimplexWeights()(value)
         n_components = pt.as_tensor_variable(value).shape[0] + 1
         return outputs[1] + pt.log(n_components.astype("float64"))

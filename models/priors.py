@@ -58,18 +58,11 @@ _MEDIAN_SHAPE, _SHAPE_DEVIATION = 3.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class LinkPriors:
-    """Scales of the default priors for a link.
+    """Scales of the default priors for a link."""
 
-    Parameters
-    ----------
-    scale : float or numpy.ndarray, shape (n_responses,)
-        Standard deviation parameter of the scales' HalfNormal.
-    bias : float or numpy.ndarray, shape (n_responses,)
-        Standard deviation of the biases.
-    """
-
+    # standard deviation parameter of the scales' HalfNormal; (n_responses,)
     scale: float | FloatArray
-    bias: float | FloatArray
+    bias: float | FloatArray  # standard deviation of the biases; (n_responses,)
 
 
 _BY_LINK: Mapping[str, LinkPriors] = MappingProxyType(
@@ -91,25 +84,7 @@ Prior = Any
 
 
 class PriorBook:
-    """The user's priors, and defaults for the rest.
-
-    Parameters
-    ----------
-    priors : mapping of str to prior, optional
-        What the user gave.
-    link : str or sequence of str
-        The response's link, or those of several responses, which are the last dim of all but the
-        weights.
-    n_features : int
-        Number of features.
-
-    Raises
-    ------
-    TypeError
-        If `priors` is no mapping, or holds what is no prior.
-    ValueError
-        If it has an unknown name.
-    """
+    """The user's priors, and defaults for the rest."""
 
     def __init__(
         self,
@@ -124,60 +99,19 @@ class PriorBook:
         self._used: set[str] = set()
 
     def scale(self, name: str, dims: tuple[str, ...]) -> Any:
-        """Create the scales.
-
-        Parameters
-        ----------
-        name : str
-            Name in the model.
-        dims : tuple of str
-            Dims.
-
-        Returns
-        -------
-        TensorVariable
-            The variable.
-        """
+        """Create the scales."""
         return self._create(
             "scale", name, dims, lambda: pm.HalfNormal(name, self._link.scale, dims=dims)
         )
 
     def bias(self, name: str, dims: tuple[str, ...]) -> Any:
-        """Create the biases.
-
-        Parameters
-        ----------
-        name : str
-            Name in the model.
-        dims : tuple of str
-            Dims.
-
-        Returns
-        -------
-        TensorVariable
-            The variable.
-        """
+        """Create the biases."""
         return self._create(
             "bias", name, dims, lambda: pm.Normal(name, 0.0, self._link.bias, dims=dims)
         )
 
     def weight(self, name: str, dims: tuple[str, ...], n_components: int) -> Any:
-        """Create the weights.
-
-        Parameters
-        ----------
-        name : str
-            Name in the model.
-        dims : tuple of str
-            Dims.
-        n_components : int
-            Number of components.
-
-        Returns
-        -------
-        TensorVariable
-            The variable.
-        """
+        """Create the weights."""
         ones = np.ones(n_components)
         return self._create(
             "weight",
@@ -189,22 +123,8 @@ class PriorBook:
     def dispersion(
         self, name: str, dims: tuple[str, ...], *, is_deviation: bool | NDArray[np.bool_]
     ) -> Any:
-        """Create the dispersions.
-
-        Parameters
-        ----------
-        name : str
-            Name in the model.
-        dims : tuple of str
-            Dims.
-        is_deviation : bool or numpy.ndarray of bool, shape (n_responses,)
-            Whether it is a standard deviation, which has the response's units.
-
-        Returns
-        -------
-        TensorVariable
-            The variable.
-        """
+        """Create the dispersions."""
+        # is_deviation: (n_responses,)
 
         def default() -> Any:
             median = np.where(is_deviation, _MEDIAN_DEVIATION, _MEDIAN_SHAPE)
@@ -213,71 +133,24 @@ class PriorBook:
         return self._create("dispersion", name, dims, default)
 
     def tilt(self, name: str, dims: tuple[str, ...]) -> Any:
-        """Create the tilts of anchored directions.
-
-        Parameters
-        ----------
-        name : str
-            Name in the model.
-        dims : tuple of str
-            Dims.
-
-        Returns
-        -------
-        TensorVariable
-            The variable.
-        """
+        """Create the tilts of anchored directions."""
         return self._create("tilt", name, dims, lambda: pm.Normal(name, 0.0, 1.0, dims=dims))
 
     def coefficient(self, name: str, dims: tuple[str, ...]) -> Any:
-        """Create free coefficients, E |beta|^2 = E s^2 of the scales' default.
-
-        Parameters
-        ----------
-        name : str
-            Name in the model.
-        dims : tuple of str
-            Dims.
-
-        Returns
-        -------
-        TensorVariable
-            The variable.
-        """
+        """Create free coefficients, E |beta|^2 = E s^2 of the scales' default."""
         deviation = self._link.scale / np.sqrt(self._n_features)
         return self._create(
             "coefficient", name, dims, lambda: pm.Normal(name, 0.0, deviation, dims=dims)
         )
 
     def gate(self, prior: str, name: str, dims: tuple[str, ...]) -> Any:
-        """Create logits of a gate or their slopes, the last dim that of the components.
-
-        Parameters
-        ----------
-        prior : {"gate", "gate_bias"}
-            Which.
-        name : str
-            Name in the model.
-        dims : tuple of str
-            Dims.
-
-        Returns
-        -------
-        TensorVariable
-            The variable.
-        """
+        """Create logits of a gate or their slopes, the last dim that of the components."""
         return self._create(
             prior, name, dims, lambda: pm.ZeroSumNormal(name, GATE_DEVIATION, dims=dims)
         )
 
     def require_all_used(self) -> None:
-        """Refuse priors of parameters that the model does not have.
-
-        Raises
-        ------
-        ValueError
-            If there are any.
-        """
+        """Refuse priors of parameters that the model does not have."""
         unused = sorted(set(self._given) - self._used)
         if unused:
             raise ValueError(

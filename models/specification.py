@@ -41,38 +41,15 @@ tilt would run away at 90 degrees."""
 
 
 def tilt_per_unit(anchor_angle: float, n_features: int) -> float:
-    """Return kappa, the tangent of the angle that one unit of tilt in each direction makes.
-
-    Parameters
-    ----------
-    anchor_angle : float
-        Angle in degrees.
-    n_features : int
-        Number of features.
-
-    Returns
-    -------
-    float
-        Kappa; zero for a single feature, where there is nowhere to tilt to.
-    """
+    """Return kappa, the tangent of the angle that one unit of tilt in each direction makes."""
     if n_features == 1:
         return 0.0
     return float(np.tan(np.radians(anchor_angle)) / np.sqrt(n_features - 1))
 
 
 def anchor_bases(anchors: FloatArray) -> FloatArray:
-    """Orthonormal bases of the complements of unit vectors.
-
-    Parameters
-    ----------
-    anchors : numpy.ndarray, shape (n_features, n_components)
-        Unit columns.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components, n_features, n_features - 1)
-        A basis for each, by Householder reflection: smooth in the anchor but for a sign.
-    """
+    """Orthonormal bases of the complements of unit vectors."""
+    # anchors: (n_features, n_components) -> (n_components, n_features, n_features - 1)
     n_features = anchors.shape[0]
     bases = []
     for anchor in anchors.T:
@@ -90,23 +67,9 @@ def tilts_of(
     r"""Return the tilts that make given directions, the inverse of the module's equation.
 
     .. math:: \zeta_j = Q_j' u_j / (\kappa \langle u_j, a_j \rangle)
-
-    Parameters
-    ----------
-    directions : numpy.ndarray, shape (n_features, n_components)
-        Unit columns.
-    anchors : numpy.ndarray, shape (n_features, n_components)
-        Anchors, unit columns.
-    bases : numpy.ndarray, shape (n_components, n_features, n_features - 1)
-        Bases of their complements.
-    kappa : float
-        Tangent per unit of tilt.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components, n_features - 1)
-        The tilts.
     """
+    # directions: (n_features, n_components), anchors: (n_features, n_components), bases:
+    # (n_components, n_features, n_features - 1) -> (n_components, n_features - 1)
     if kappa == 0.0:
         return np.zeros(bases.shape[::2])
     cosines = np.maximum(np.sum(directions * anchors, axis=0), _SMALLEST_COSINE)
@@ -119,22 +82,7 @@ _SMALLEST_LENGTH = 1e-8
 
 
 def require_fitting_init(init: Any, data: RegressionData, n_components: int) -> None:
-    """Refuse an estimate or a fit of other data's shape, columns or family.
-
-    Parameters
-    ----------
-    init : object
-        What was given; anything but an estimate or a fit is passed over.
-    data : RegressionData
-        The rows.
-    n_components : int
-        Number of components.
-
-    Raises
-    ------
-    ValueError
-        If it does not fit.
-    """
+    """Refuse an estimate or a fit of other data's shape, columns or family."""
     if not isinstance(init, MomentEstimate | EMFit):
         return
     if init.n_components != n_components:
@@ -168,20 +116,7 @@ def _require_same_names(
 
 
 def require_fitting_gate(init: Any, gate: GateCoordinates | None) -> None:
-    """Refuse a fit with a gate that the model cannot start from.
-
-    Parameters
-    ----------
-    init : object
-        What was given; anything but a fit is passed over.
-    gate : GateCoordinates or None
-        The model's gating covariates.
-
-    Raises
-    ------
-    ValueError
-        If one has a gate and the other has none, or another one.
-    """
+    """Refuse a fit with a gate that the model cannot start from."""
     if not isinstance(init, EMFit):
         return
     has_gate = init.gate is not None or init.gate_means is not None
@@ -208,30 +143,8 @@ def require_fitting_gate(init: Any, gate: GateCoordinates | None) -> None:
 def values_from_arrays(
     init: Any, X: Any, n_components: int, data_block: dict[str, Any]
 ) -> StartValues:
-    """Read start values from (coefficients, biases, weights[, dispersion]).
-
-    Parameters
-    ----------
-    init : sequence of array-like
-        The arrays.
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    n_components : int
-        Number of components.
-    data_block : dict of str to object
-        With `family` and `link`.
-
-    Returns
-    -------
-    StartValues
-        The values.
-
-    Raises
-    ------
-    ValueError
-        For wrong shapes, values that are not finite, weights or dispersions that are not positive,
-        and a dispersion that the family does not have.
-    """
+    """Read start values from (coefficients, biases, weights[, dispersion])."""
+    # X: (n_obs, n_features)
     if len(init) not in (3, 4):
         raise ValueError(
             "`init` must be (coefficients, biases, weights) or these and dispersion; got a "
@@ -280,44 +193,20 @@ Directions = Literal["anchored", "fixed", "free"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Specification:
-    """Everything that a model is built from.
+    """Everything that a model is built from."""
 
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows, in the user's units and order.
-    n_components : int
-        Number of components.
-    coordinates : Coordinates
-        The way from standardised coordinates to the user's units.
-    gating : numpy.ndarray, shape (n_obs, n_gate), or None
-        Gating covariates.
-    gate_coordinates : GateCoordinates or None
-        Their location, scale and names.
-    directions : {"anchored", "fixed", "free"}
-        What is done about the directions.
-    anchor_angle : float
-        Prior angle between a direction and its anchor, in degrees.
-    start : StartValues
-        Parameters at which to start, in the user's units.
-    origin : MomentEstimate, EMFit or None
-        What they come from, with errors by which chains can be spread; None for plain arrays.
-    anchors : numpy.ndarray, shape (n_features, n_components)
-        Unit anchors in standardised coordinates.
-    given : MomentEstimate or None
-        The estimate from which the start was fitted, if one was given.
-    """
-
-    data: RegressionData
-    n_components: int
-    coordinates: Coordinates
-    gating: FloatArray | None
-    gate_coordinates: GateCoordinates | None
-    directions: Directions
-    anchor_angle: float
-    start: StartValues
+    data: RegressionData  # checked rows, in the user's units and order
+    n_components: int  # number of components
+    coordinates: Coordinates  # the way from standardised coordinates to the user's units
+    gating: FloatArray | None  # gating covariates; (n_obs, n_gate)
+    gate_coordinates: GateCoordinates | None  # their location, scale and names
+    directions: Directions  # what is done about the directions
+    anchor_angle: float  # prior angle between a direction and its anchor, in degrees
+    start: StartValues  # parameters at which to start, in the user's units
+    # what they come from, with errors by which chains can be spread; None for plain arrays
     origin: MomentEstimate | EMFit | None
-    anchors: FloatArray
+    anchors: FloatArray  # unit anchors in standardised coordinates; (n_features, n_components)
+    # the estimate from which the start was fitted, if one was given
     given: MomentEstimate | None = None
 
     @property
@@ -341,33 +230,12 @@ class Specification:
         return self.directions == "anchored" and self.n_features > 1
 
     def to_user_columns(self, columns: FloatArray) -> FloatArray:
-        """Map coefficients of standardised inputs to those of the user's columns.
-
-        Parameters
-        ----------
-        columns : numpy.ndarray, shape (n_features, n_columns)
-            Standardised coefficients.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_features, n_columns)
-            Coefficients in the user's units.
-        """
+        """Map coefficients of standardised inputs to those of the user's columns."""
+        # columns: (n_features, n_columns) -> (n_features, n_columns)
         return self.coordinates.coefficients_to_user(columns, np.zeros(columns.shape[1]))[0]
 
     def standardised_values(self, values: StartValues) -> dict[str, FloatArray]:
-        """Values of the model's free variables at given parameters.
-
-        Parameters
-        ----------
-        values : StartValues
-            Parameters in the user's units.
-
-        Returns
-        -------
-        dict of str to numpy.ndarray
-            A value for each free variable.
-        """
+        """Values of the model's free variables at given parameters."""
         if values.coefficients is None or values.biases is None:
             raise ValueError("`init` must have coefficients and biases; got directions only.")
         slopes, biases = self.coordinates.coefficients_to_standardised(
@@ -419,43 +287,8 @@ def specify(
     random_seed: RandomSeed,
     progressbar: bool = False,
 ) -> Specification:
-    """Check the arguments and find the start.
-
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like, shape (n_obs,)
-        Response.
-    n_components : int
-        Number of components.
-    data_block : dict of str to object
-        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`.
-    gating : array-like or DataFrame, shape (n_obs, n_gate), or None
-        Gating covariates.
-    init : str, MomentEstimate, EMFit or tuple of arrays
-        Where to start.
-    directions : {"anchored", "fixed", "free"}
-        What is done about the directions.
-    anchor_angle : float
-        Prior angle in degrees.
-    random_seed : int, sequence of int, numpy.random.Generator or None
-        Seed of the search for a start.
-    progressbar : bool
-        Whether that search shows its progress.
-
-    Returns
-    -------
-    Specification
-        What the model is built from.
-
-    Raises
-    ------
-    TypeError
-        For arguments of a wrong type.
-    ValueError
-        For wrong values, and a start that does not fit the data.
-    """
+    """Check the arguments and find the start."""
+    # X: (n_obs, n_features), y: (n_obs,), gating: (n_obs, n_gate)
     if directions not in get_args(Directions):
         raise ValueError(
             f"`directions` must be one of {', '.join(map(repr, get_args(Directions)))}; got "
@@ -512,18 +345,7 @@ def _centred(coordinates: Coordinates, data: RegressionData) -> Coordinates:
 
 
 def require_angle(anchor_angle: Any) -> None:
-    """Check the prior angle between a direction and its anchor.
-
-    Parameters
-    ----------
-    anchor_angle : float
-        The angle in degrees.
-
-    Raises
-    ------
-    ValueError
-        If it is no angle between 0 and 90.
-    """
+    """Check the prior angle between a direction and its anchor."""
     is_number = isinstance(anchor_angle, int | float | np.number)
     if not is_number or isinstance(anchor_angle, bool) or not 0 < float(anchor_angle) < 90:
         raise ValueError(

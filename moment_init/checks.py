@@ -52,13 +52,6 @@ def notify(message: str, category: type[Warning]) -> None:
 
     However many functions lie between: decorators for formulas and for several responses come and
     go. Scikit-learn's own lie between, too, where a method of an estimator was called.
-
-    Parameters
-    ----------
-    message : str
-        What it says.
-    category : type
-        Class of the warning.
     """
     if not _IS_QUIET.get():
         warnings.warn(message, category, skip_file_prefixes=_own_folders())
@@ -71,13 +64,7 @@ def _own_folders() -> tuple[str, ...]:
 
 @contextmanager
 def quiet_notices() -> Iterator[None]:
-    """Keep back what `notify` gives, in this thread: for callers that say it in their own words.
-
-    Yields
-    ------
-    None
-        Nothing; the notices are given again afterwards.
-    """
+    """Keep back what `notify` gives, in this thread: for callers that say it in their own words."""
     token = _IS_QUIET.set(True)
     try:
         yield
@@ -87,30 +74,13 @@ def quiet_notices() -> Iterator[None]:
 
 @contextmanager
 def changed_filters() -> Iterator[None]:
-    """Change the filters for warnings of other libraries, one thread at a time.
-
-    Yields
-    ------
-    None
-        Nothing; the filters are put back afterwards.
-    """
+    """Change the filters for warnings of other libraries, one thread at a time."""
     with _FILTERS_LOCK, warnings.catch_warnings():
         yield
 
 
 def is_elsewhere(*values: Any) -> bool:
-    """Whether any argument is a Dask collection.
-
-    Parameters
-    ----------
-    *values : object
-        The arguments.
-
-    Returns
-    -------
-    bool
-        False without a look at them where Dask was never imported.
-    """
+    """Whether any argument is a Dask collection."""
     if "dask" not in sys.modules:
         return False
     from dask.base import is_dask_collection
@@ -119,25 +89,7 @@ def is_elsewhere(*values: Any) -> bool:
 
 
 def in_memory[T](values: T, name: str) -> T:
-    """Refuse a Dask collection where an array is needed, which NumPy would read whole in silence.
-
-    Parameters
-    ----------
-    values : object
-        The argument.
-    name : str
-        What the caller calls it.
-
-    Returns
-    -------
-    object
-        The argument.
-
-    Raises
-    ------
-    TypeError
-        If it is a Dask collection.
-    """
+    """Refuse a Dask collection where an array is needed: NumPy would load it whole."""
     if is_elsewhere(values):
         raise TypeError(
             f"`{name}` must be in memory here; got a Dask collection. Call the function on its "
@@ -147,27 +99,7 @@ def in_memory[T](values: T, name: str) -> T:
 
 
 def as_real_array(values: Any, name: str) -> NDArray[np.generic]:
-    """Turn an argument into a numeric array, or say which part of it is not numeric.
-
-    Parameters
-    ----------
-    values : array-like or DataFrame
-        The argument.
-    name : str
-        Its name, for the messages.
-
-    Returns
-    -------
-    numpy.ndarray
-        Its values, not copied where they are numeric already.
-
-    Raises
-    ------
-    TypeError
-        For values that are not real numbers.
-    ValueError
-        For masked values, and for lists of unequal length.
-    """
+    """Turn an argument into a numeric array, or say which part of it is not numeric."""
     if hasattr(values, "dtypes") and hasattr(values, "columns"):
         in_memory(values, name)
         _require_numeric_columns(values, name)
@@ -184,52 +116,12 @@ def as_real_array(values: Any, name: str) -> NDArray[np.generic]:
 
 
 def as_float_array(values: Any, name: str) -> FloatArray:
-    """Turn an argument into an array of doubles.
-
-    Parameters
-    ----------
-    values : array-like or DataFrame
-        The argument.
-    name : str
-        Its name, for the messages.
-
-    Returns
-    -------
-    numpy.ndarray
-        Its values in double precision, not copied where they are so already.
-
-    Raises
-    ------
-    TypeError
-        For values that are not real numbers.
-    ValueError
-        For masked values, and for lists of unequal length.
-    """
+    """Turn an argument into an array of doubles."""
     return as_real_array(values, name).astype(np.float64, copy=False)
 
 
 def as_array(values: Any, name: str) -> NDArray[Any]:
-    """Turn an argument of any type, such as labels, into an array.
-
-    Parameters
-    ----------
-    values : array-like
-        The argument.
-    name : str
-        Its name, for the messages.
-
-    Returns
-    -------
-    numpy.ndarray
-        Its values.
-
-    Raises
-    ------
-    TypeError
-        For a Dask collection.
-    ValueError
-        For masked values, and for lists of unequal length.
-    """
+    """Turn an argument of any type, such as labels, into an array."""
     in_memory(values, name)
     require_unmasked(values, name)
     try:
@@ -255,20 +147,7 @@ def _from_objects(array: NDArray[Any], name: str) -> FloatArray:
 
 
 def require_unmasked(values: Any, name: str) -> None:
-    """Raise for masked values: NumPy would forget the mask and take what is below it.
-
-    Parameters
-    ----------
-    values : object
-        The argument.
-    name : str
-        Its name, for the message.
-
-    Raises
-    ------
-    ValueError
-        If any of its values are masked.
-    """
+    """Raise for masked values: NumPy would forget the mask and take what is below it."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         number = int(np.ma.getmaskarray(values).sum())
         raise ValueError(
@@ -277,22 +156,7 @@ def require_unmasked(values: Any, name: str) -> None:
 
 
 def require_no_dates(values: Any, name: str) -> None:
-    """Raise for masked values, and for dates: scikit-learn would take them for numbers of days.
-
-    Parameters
-    ----------
-    values : object
-        The argument.
-    name : str
-        Its name, for the message.
-
-    Raises
-    ------
-    TypeError
-        For dates and durations.
-    ValueError
-        If any of its values are masked.
-    """
+    """Raise for masked values, and for dates: scikit-learn would take them for numbers of days."""
     require_unmasked(values, name)
     dtypes = values.dtypes if hasattr(values, "columns") else [getattr(values, "dtype", None)]
     for dtype in dtypes:
@@ -319,27 +183,7 @@ RandomSeed = int | Sequence[int] | np.random.Generator | None
 
 
 def validate_n_components(n_components: Any, n_obs: int) -> int:
-    """Check the number of components.
-
-    Parameters
-    ----------
-    n_components : int
-        Number of components asked for.
-    n_obs : int
-        Number of rows.
-
-    Returns
-    -------
-    int
-        The number.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer.
-    ValueError
-        If it is smaller than 1 or larger than the number of rows.
-    """
+    """Check the number of components."""
     if isinstance(n_components, bool | np.bool_) or not isinstance(n_components, int | np.integer):
         raise TypeError(
             f"`n_components` must be an integer; got {n_components!r} "
@@ -354,22 +198,7 @@ def validate_n_components(n_components: Any, n_obs: int) -> int:
 
 
 def validate_run(draws: Any, tune: Any, chains: Any) -> None:
-    """Check how long a run of a sampler is to be.
-
-    Parameters
-    ----------
-    draws : int
-        Draws of each chain, positive.
-    tune : int or None
-        Draws that tune the sampler; None for the sampler's default.
-    chains : int
-        Number of chains, positive.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument that is wrong.
-    """
+    """Check how long a run of a sampler is to be."""
     for name, value in {"draws": draws, "chains": chains}.items():
         _require_integer(name, value, 1)
     if tune is not None:
@@ -383,23 +212,7 @@ def _require_integer(name: str, value: Any, smallest: int) -> None:
 
 
 def make_generator(random_seed: RandomSeed) -> np.random.Generator:
-    """Turn a seed into a generator, once, at the entry point.
-
-    Parameters
-    ----------
-    random_seed : int, sequence of int, numpy.random.Generator or None
-        The seed.
-
-    Returns
-    -------
-    numpy.random.Generator
-        The generator; the same object where one was given.
-
-    Raises
-    ------
-    ValueError
-        For a seed that NumPy does not accept.
-    """
+    """Turn a seed into a generator, once, at the entry point."""
     try:
         if isinstance(random_seed, np.random.RandomState):
             raise TypeError("a legacy generator cannot be spawned")

@@ -73,22 +73,7 @@ class StartRecord:
 
 
 def count_best(starts: Sequence[StartRecord], log_likelihood: float) -> tuple[int, int]:
-    """Count the converged starts that found the best log-likelihood.
-
-    Parameters
-    ----------
-    starts : sequence of StartRecord
-        Every start.
-    log_likelihood : float
-        That of the result.
-
-    Returns
-    -------
-    reached : int
-        How many converged to within .01 of the best.
-    converged : int
-        How many converged at all.
-    """
+    """Count the converged starts that found the best log-likelihood."""
     ends = [start.log_likelihood for start in starts if start.status in _AT_MAXIMA]
     if any(start.is_sampled for start in starts):
         best = max(ends, default=log_likelihood)
@@ -98,18 +83,7 @@ def count_best(starts: Sequence[StartRecord], log_likelihood: float) -> tuple[in
 
 
 def tabulate_starts(starts: Sequence[StartRecord]) -> "pandas.DataFrame":
-    """Put starts into a table.
-
-    Parameters
-    ----------
-    starts : sequence of StartRecord
-        Every start.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row a start, a column a field; several bounds are joined by commas.
-    """
+    """Put starts into a table."""
     import pandas
 
     names = [field.name for field in fields(StartRecord)]
@@ -122,33 +96,15 @@ def tabulate_starts(starts: Sequence[StartRecord]) -> "pandas.DataFrame":
 
 @dataclass(frozen=True, slots=True)
 class ComponentTable:
-    """What is printed of a fitted mixture.
+    """What is printed of a fitted mixture."""
 
-    Parameters
-    ----------
-    title : str
-        What was fitted, in one line.
-    rows : sequence of tuple
-        A name, then a cell for each component.
-    notes : sequence of str
-        Lines below the table.
-    warnings : sequence of str
-        Warnings of the fit.
-    """
-
-    title: str
-    rows: Sequence[tuple[str, list[str]]]
-    notes: Sequence[str]
-    warnings: Sequence[str]
+    title: str  # what was fitted, in one line
+    rows: Sequence[tuple[str, list[str]]]  # A name, then a cell for each component
+    notes: Sequence[str]  # lines below the table
+    warnings: Sequence[str]  # warnings of the fit
 
     def to_text(self) -> str:
-        """Print with columns aligned.
-
-        Returns
-        -------
-        str
-            Title, table, notes and warnings.
-        """
+        """Print with columns aligned."""
         heads = [f"component {j}" for j in range(len(self.rows[0][1]))]
         table = [("", heads), *self.rows]
         names = max(len(name) for name, _ in table)
@@ -164,13 +120,7 @@ class ComponentTable:
         return "\n".join([self.title, *lines, *self.notes, *warnings])
 
     def to_html(self) -> str:
-        """Print for a notebook.
-
-        Returns
-        -------
-        str
-            The same as HTML.
-        """
+        """Print for a notebook."""
         head = "".join(f"<th>component {j}</th>" for j in range(len(self.rows[0][1])))
         cell = '<td style="text-align: right; font-variant-numeric: tabular-nums">'
         body = "".join(
@@ -189,20 +139,7 @@ class ComponentTable:
 
 
 def estimate_cells(values: Iterable[float], errors: Iterable[float]) -> list[str]:
-    """Estimates with their standard errors in brackets.
-
-    Parameters
-    ----------
-    values : iterable of float
-        An estimate for each component.
-    errors : iterable of float
-        Their standard errors; zero for what was held, NaN for what is not known.
-
-    Returns
-    -------
-    list of str
-        To the decimals that the errors leave.
-    """
+    """Estimates with their standard errors in brackets."""
     return [_cell(value, error) for value, error in zip(values, errors, strict=True)]
 
 

@@ -67,27 +67,13 @@ _PACKAGES = ("moment-init", "arviz", "numpy", "nutpie", "pandas", "pymc", "scipy
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What the methods were run on.
+    """What the methods were run on."""
 
-    Parameters
-    ----------
-    training : ComparedRows
-        Rows that were fitted.
-    held_out : ComparedRows or None
-        Rows that were not.
-    truth : Truth or None
-        True parameters.
-    options : CompareOptions
-        What was run.
-    random_seed : object
-        The seed that was given.
-    """
-
-    training: ComparedRows
-    held_out: ComparedRows | None
-    truth: Truth | None
-    options: CompareOptions
-    random_seed: Any
+    training: ComparedRows  # rows that were fitted
+    held_out: ComparedRows | None  # rows that were not
+    truth: Truth | None  # true parameters
+    options: CompareOptions  # what was run
+    random_seed: Any  # the seed that was given
 
     @property
     def scored_draws(self) -> int:
@@ -101,24 +87,7 @@ class Setting:
         seconds: float,
         convergence: Convergence,
     ) -> MethodFigures:
-        """Score draws of one method and one optimum.
-
-        Parameters
-        ----------
-        tree : xarray.DataTree
-            The draws.
-        runs : sequence of EMRun
-            Optima that the method's starts or chains led to.
-        seconds : float
-            How long it took.
-        convergence : Convergence
-            Agreement and mixing of its chains.
-
-        Returns
-        -------
-        MethodFigures
-            The figures.
-        """
+        """Score draws of one method and one optimum."""
         return MethodFigures(
             runs,
             seconds,
@@ -130,22 +99,7 @@ class Setting:
 
 
 def assemble(setting: Setting, methods: MethodRuns, rng: np.random.Generator) -> Comparison:
-    """Score the methods and put the comparison together.
-
-    Parameters
-    ----------
-    setting : Setting
-        What they were run on.
-    methods : MethodRuns
-        What they found.
-    rng : numpy.random.Generator
-        Source of the replicated responses.
-
-    Returns
-    -------
-    Comparison
-        The comparison.
-    """
+    """Score the methods and put the comparison together."""
     trees = {name: own.tree for name, own in methods.nuts.items()}
     trees[TENSOR_EM] = laplace_tree(methods.tensor, setting.training, setting.scored_draws)
     figures = {

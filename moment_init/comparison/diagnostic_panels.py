@@ -30,36 +30,16 @@ _LARGEST_TICKS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Optima:
-    """Where the starts or chains of one method ended.
+    """Where the starts or chains of one method ended."""
 
-    Parameters
-    ----------
-    gaps : numpy.ndarray, shape (n_ended,)
-        How far the log-likelihoods are below the best found by any method, ascending.
-    n_best : int
-        How many count as the best.
-    n_failed : int
-        Starts that ended nowhere.
-    """
-
+    # how far the log-likelihoods are below the best found by any method, ascending; (n_ended,)
     gaps: FloatArray
-    n_best: int
-    n_failed: int
+    n_best: int  # how many count as the best
+    n_failed: int  # starts that ended nowhere
 
 
 def optima_by_method(comparison: "Comparison") -> dict[str, Optima]:
-    """Collect the optima of each method.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    dict of str to Optima
-        In the order of the landscape.
-    """
+    """Collect the optima of each method."""
     landscape = comparison.landscape
     best = landscape["log_likelihood"].max()
     result = {}
@@ -73,31 +53,12 @@ def optima_by_method(comparison: "Comparison") -> dict[str, Optima]:
 
 
 def landscape_height(comparison: "Comparison") -> float:
-    """Height that the panel needs.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    float
-        Inches.
-    """
+    """Height that the panel needs."""
     return 1.1 + 0.62 * len(optima_by_method(comparison))
 
 
 def draw_landscape(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw a dot a start, the further left the worse it is.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    """
+    """Draw a dot a start, the further left the worse it is."""
     optima = optima_by_method(comparison)
     axes.axvline(0.0, color=GREY, linewidth=1.0, zorder=1)
     for row, (method, found) in enumerate(optima.items()):
@@ -152,18 +113,8 @@ _RHAT_TICKS = (1.0001, 1.001, 1.01, 1.1, 2.0, 11.0, 101.0, 1001.0)
 
 
 def compute_rhat(comparison: "Comparison") -> dict[str, FloatArray]:
-    """Compute the R-hat of every parameter.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray, shape (n_parameters,)
-        Ascending, by method; without methods of a single chain and parameters that are constant.
-    """
+    """Compute the R-hat of every parameter."""
+    # -> (n_parameters,)
     result = {}
     for method, tree in comparison.trees.items():
         if tree["posterior"].sizes["chain"] > 1:
@@ -173,31 +124,12 @@ def compute_rhat(comparison: "Comparison") -> dict[str, FloatArray]:
 
 
 def rhat_height(comparison: "Comparison") -> float:
-    """Height that the panel of R-hat needs.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    float
-        Inches.
-    """
+    """Height that the panel of R-hat needs."""
     return 1.2 + 0.6 * len(comparison.trees)
 
 
 def draw_rhat(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw a dot a parameter by method, with the limit of 1.01.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    """
+    """Draw a dot a parameter by method, with the limit of 1.01."""
     found = compute_rhat(comparison)
     if not any(values.size for values in found.values()):
         say(axes, "No method has more than one chain")
@@ -230,31 +162,12 @@ def _scale_rhat(axes: "Axes", largest: float) -> None:
 
 
 def loo_height(comparison: "Comparison") -> float:
-    """Height that the panel of leave-one-out scores needs.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    float
-        Inches.
-    """
+    """Height that the panel of leave-one-out scores needs."""
     return 1.2 + 0.6 * len(comparison.loo)
 
 
 def draw_loo(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw differences of leave-one-out scores from the best, with two standard errors.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    """
+    """Draw differences of leave-one-out scores from the best, with two standard errors."""
     loo = comparison.loo
     if loo.empty:
         say(axes, "No leave-one-out scores")

@@ -30,18 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MethodStyle:
-    """Colour and marker of a method.
+    """Colour and marker of a method."""
 
-    Parameters
-    ----------
-    colour : str
-        Hexadecimal colour.
-    marker : str
-        Matplotlib's marker, so that colour is never the only difference.
-    """
-
-    colour: str
-    marker: str
+    colour: str  # hexadecimal colour
+    marker: str  # matplotlib's marker, so that colour is never the only difference
 
 
 _STYLES = {
@@ -62,74 +54,26 @@ _OTHER_STYLES = (
 
 
 def method_style(method: str) -> MethodStyle:
-    """Look up how a method is drawn.
-
-    Parameters
-    ----------
-    method : str
-        Its name.
-
-    Returns
-    -------
-    MethodStyle
-        The same in every figure.
-    """
+    """Look up how a method is drawn."""
     if method in _STYLES:
         return _STYLES[method]
     return _OTHER_STYLES[sum(method.encode()) % len(_OTHER_STYLES)]
 
 
 def reference_method(comparison: "Comparison") -> str:
-    """Name the method that the others are drawn against.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    str
-        The first of its trees.
-    """
+    """Name the method that the others are drawn against."""
     return next(iter(comparison.trees))
 
 
 def typical_start(comparison: "Comparison") -> int | None:
-    """Find the random start that stands for all.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    int or None
-        Its number; None if no random start converged.
-    """
+    """Find the random start that stands for all."""
     landscape = comparison.landscape
     found = landscape.loc[landscape["is_typical"].astype(bool), "start"]
     return None if found.empty else int(found.iloc[0])
 
 
 def representative(comparison: "Comparison", method: str, group: str) -> "xarray.Dataset":
-    """Select the draws that stand for a method.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    method : str
-        One of its trees.
-    group : str
-        Group of the tree.
-
-    Returns
-    -------
-    xarray.Dataset
-        The group; of random starts only the typical one.
-    """
+    """Select the draws that stand for a method."""
     dataset = comparison.trees[method][group].to_dataset()
     start = typical_start(comparison)
     if method != RANDOM_EM or start is None or "chain" not in dataset.dims:
@@ -157,20 +101,7 @@ _LEGEND_ROW_INCHES = 0.17
 
 
 def shorten(name: str, *, lines: int = 2) -> str:
-    """Break a name into short lines, and cut what does not fit.
-
-    Parameters
-    ----------
-    name : str
-        The name.
-    lines : int
-        How many lines there may be.
-
-    Returns
-    -------
-    str
-        The lines; an ellipsis stands for what was cut.
-    """
+    """Break a name into short lines, and cut what does not fit."""
     broken = wrap(name, _LINE_CHARACTERS) or [""]
     if len(broken) > lines:
         broken = [*broken[: lines - 1], broken[lines - 1][: _LINE_CHARACTERS - 1] + "…"]
@@ -178,17 +109,7 @@ def shorten(name: str, *, lines: int = 2) -> str:
 
 
 def label_rows(axes: "Axes", positions: Sequence[float], labels: Sequence[str]) -> None:
-    """Label the rows of a panel; the first is on top.
-
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        The panel.
-    positions : sequence of float
-        Where the rows are.
-    labels : sequence of str
-        What stands beside them, as it is: a dollar sign is no mathematics.
-    """
+    """Label the rows of a panel; the first is on top."""
     axes.set_yticks(list(positions), list(labels), fontsize=TEXT, color=INK)
     for label in axes.get_yticklabels():
         label.set_parse_math(False)
@@ -196,15 +117,7 @@ def label_rows(axes: "Axes", positions: Sequence[float], labels: Sequence[str]) 
 
 
 def finish(axes: "Axes", title: str, *, xlabel: str = "", ylabel: str = "") -> None:
-    """Give a panel its title, the labels of its axes, and the look of all.
-
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        The panel.
-    title, xlabel, ylabel : str
-        The texts.
-    """
+    """Give a panel its title, the labels of its axes, and the look of all."""
     legend = axes.get_legend()
     n_rows = 0 if legend is None else -(-len(legend.get_texts()) // _LEGEND_COLUMNS)
     pad = 8.0 + 72.0 * _LEGEND_ROW_INCHES * n_rows
@@ -222,17 +135,7 @@ def finish(axes: "Axes", title: str, *, xlabel: str = "", ylabel: str = "") -> N
 
 
 def show_methods(axes: "Axes", methods: Sequence[str], *, others: Sequence[str] = ()) -> None:
-    """Put a legend of the methods between title and panel.
-
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        The panel.
-    methods : sequence of str
-        Methods.
-    others : sequence of str
-        Labels of artists of the panel that are in the legend too.
-    """
+    """Put a legend of the methods between title and panel."""
     from matplotlib.lines import Line2D
 
     handles: list[Artist] = [
@@ -258,49 +161,17 @@ def show_methods(axes: "Axes", methods: Sequence[str], *, others: Sequence[str] 
 
 
 def legend_inches(n_entries: int) -> float:
-    """Height of such a legend.
-
-    Parameters
-    ----------
-    n_entries : int
-        Entries.
-
-    Returns
-    -------
-    float
-        Inches.
-    """
+    """Height of such a legend."""
     return _LEGEND_ROW_INCHES * -(-n_entries // _LEGEND_COLUMNS)
 
 
 def dodge(index: int, count: int) -> float:
-    """Shift of one of several marks in a row of height one.
-
-    Parameters
-    ----------
-    index : int
-        Which mark, from the top.
-    count : int
-        How many there are.
-
-    Returns
-    -------
-    float
-        Its shift, downwards in the order of rows; the marks take 0.6 of the row.
-    """
+    """Shift of one of several marks in a row of height one."""
     return 0.0 if count == 1 else _DODGED * (index / (count - 1) - 0.5)
 
 
 def say(axes: "Axes", text: str) -> None:
-    """Write into an otherwise empty panel.
-
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        The panel.
-    text : str
-        Why there is nothing to draw.
-    """
+    """Write into an otherwise empty panel."""
     place = axes.transAxes
     axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=TEXT, color=INK, transform=place)
     axes.set_xticks([])

@@ -72,30 +72,8 @@ def plot_comparison(
     *,
     figsize: tuple[float, float] | None = None,
 ) -> NDArray[np.object_]:
-    """Draw panels on one figure.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    panels : sequence of str, optional
-        Names in `PANELS`; all by default.
-    figsize : tuple of float, optional
-        Width and height of the figure in inches; what the panels need by default.
-
-    Returns
-    -------
-    numpy.ndarray of matplotlib.axes.Axes, shape (n_panels,)
-        The panels, in the order of their names. ``axes[0].figure`` is the figure, which belongs to
-        no window.
-
-    Raises
-    ------
-    ValueError
-        For an unknown panel, or none.
-    ImportError
-        If matplotlib is not installed.
-    """
+    """Draw panels on one figure."""
+    # -> (n_panels,)
     names = _checked_panels(panels)
     make_figure = _figure_maker()
     n_columns = min(_COLUMNS, len(names))
@@ -120,18 +98,7 @@ def comparison_figure(
     *,
     figsize: tuple[float, float] | None = None,
 ) -> "Figure":
-    """Draw panels on one figure, and return the figure in the place of its axes.
-
-    Parameters
-    ----------
-    comparison, panels, figsize : object
-        As for `plot_comparison`.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, which a notebook shows.
-    """
+    """Draw panels on one figure, and return the figure in the place of its axes."""
     figure: Figure = plot_comparison(comparison, panels, figsize=figsize)[0].figure
     return figure
 

@@ -26,71 +26,22 @@ maximum, which moves probabilities by less than that."""
 
 
 def best_log_likelihood(runs: Mapping[str, Sequence[EMRun]]) -> float:
-    """Highest log-likelihood that any start of any method led to.
-
-    Parameters
-    ----------
-    runs : mapping of str to sequence of EMRun
-        Runs by method.
-
-    Returns
-    -------
-    float
-        The log-likelihood.
-    """
+    """Highest log-likelihood that any start of any method led to."""
     return float(np.nanmax([run.log_likelihood for own in runs.values() for run in own]))
 
 
 def share_at_best(runs: Sequence[EMRun], best: float) -> float:
-    """Share of starts that led to the best optimum found.
-
-    Parameters
-    ----------
-    runs : sequence of EMRun
-        Runs of a method; those that broke down count as having missed it.
-    best : float
-        Log-likelihood of that optimum.
-
-    Returns
-    -------
-    float
-        Share within .01 of it, the library's tolerance for one optimum.
-    """
+    """Share of starts that led to the best optimum found."""
     return float(np.mean([is_at_best(run, best) for run in runs])) if runs else np.nan
 
 
 def is_at_best(run: EMRun, best: float) -> bool:
-    """Whether a run reached the highest log-likelihood found.
-
-    Parameters
-    ----------
-    run : EMRun
-        The run.
-    best : float
-        That log-likelihood.
-
-    Returns
-    -------
-    bool
-        True within .01 of it.
-    """
+    """Whether a run reached the highest log-likelihood found."""
     return bool(run.log_likelihood > best - SAME_OPTIMUM)
 
 
 def membership_distance(first: EMFit, second: EMFit) -> float:
-    """How differently two fits assign the same rows to components.
-
-    Parameters
-    ----------
-    first, second : EMFit
-        Fits of the same rows.
-
-    Returns
-    -------
-    float
-        Mean over the rows of the total variation distance of their probabilities, components
-        matched so that it is smallest: from 0 to 1, and blind to labels.
-    """
+    """How differently two fits assign the same rows to components."""
     theirs = second.responsibilities
     costs = np.array(
         [np.abs(own[:, None] - theirs).sum(axis=0) for own in first.responsibilities.T]
@@ -102,22 +53,7 @@ def membership_distance(first: EMFit, second: EMFit) -> float:
 def tabulate_landscape(
     runs: Mapping[str, Sequence[EMRun]], typical: EMRun | None
 ) -> "pandas.DataFrame":
-    """Put all optima into a table.
-
-    Parameters
-    ----------
-    runs : mapping of str to sequence of EMRun
-        Runs by method.
-    typical : EMRun or None
-        The random start that stands for all.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row a start or chain: ``method``, ``start``, ``log_likelihood``, ``is_best``, ``seconds``
-        (of a chain those of the climb from its best draw), ``status``, ``is_typical``, ``bounds``
-        on which it ended, and ``message`` if it broke down.
-    """
+    """Put all optima into a table."""
     import pandas
 
     best = best_log_likelihood(runs)
@@ -166,47 +102,20 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MethodFigures:
-    """Figures of one method.
+    """Figures of one method."""
 
-    Parameters
-    ----------
-    runs : sequence of EMRun
-        Optima that its starts or chains led to.
-    seconds : float
-        How long all of it took.
-    loo : LooScore
-        Leave-one-out score.
-    held_out : HeldOutScore
-        Score of the rows held out.
-    errors : tuple of float
-        Error of the coefficients and largest angle; NaN without a truth.
-    convergence : Convergence
-        Agreement and mixing of chains.
-    is_chosen : bool
-        Whether its run is the best of several: that it is at the best is no share of anything.
-    """
-
-    runs: Sequence[EMRun]
-    seconds: float
-    loo: LooScore = field(default_factory=lambda: LooScore(None))
-    held_out: HeldOutScore = field(default_factory=HeldOutScore)
+    runs: Sequence[EMRun]  # optima that its starts or chains led to
+    seconds: float  # how long all of it took
+    loo: LooScore = field(default_factory=lambda: LooScore(None))  # leave-one-out score
+    held_out: HeldOutScore = field(default_factory=HeldOutScore)  # score of the rows held out
+    # error of the coefficients and largest angle; NaN without a truth
     errors: tuple[float, float] = (np.nan, np.nan)
-    convergence: Convergence = field(default_factory=Convergence)
+    convergence: Convergence = field(default_factory=Convergence)  # agreement and mixing of chains
+    # whether its run is the best of several: that it is at the best is no share of anything
     is_chosen: bool = False
 
     def row(self, best: float) -> dict[str, float]:
-        """Figures by column.
-
-        Parameters
-        ----------
-        best : float
-            Highest log-likelihood that any method found.
-
-        Returns
-        -------
-        dict of str to float
-            A value for each of `COLUMNS`.
-        """
+        """Figures by column."""
         values = [run.log_likelihood for run in self.runs]
         mixing = self.convergence
         row = {
@@ -228,18 +137,7 @@ class MethodFigures:
 
 
 def tabulate(figures: Mapping[str, MethodFigures]) -> "pandas.DataFrame":
-    """Put the figures of all methods into a table.
-
-    Parameters
-    ----------
-    figures : mapping of str to MethodFigures
-        Figures by method.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row a method, indexed by ``method``; the columns are `COLUMNS`.
-    """
+    """Put the figures of all methods into a table."""
     import pandas
 
     best = best_log_likelihood({name: own.runs for name, own in figures.items()})

@@ -47,30 +47,14 @@ _OWN_ARGUMENTS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompareOptions:
-    """What to compare, and how.
+    """What to compare, and how."""
 
-    Parameters
-    ----------
-    n_starts : int
-        Number of random starts.
-    held_out : float
-        Share of the rows, or groups, that is held out.
-    include_default_nuts : bool
-        Whether to sample from PyMC's own start, too.
-    n_jobs : int or None
-        Random starts that run at once.
-    progressbar : bool
-        Whether to show progress.
-    nuts : NutsSettings
-        How to sample.
-    """
-
-    n_starts: int
-    held_out: float
-    include_default_nuts: bool
-    n_jobs: int | None
-    progressbar: bool
-    nuts: NutsSettings
+    n_starts: int  # number of random starts
+    held_out: float  # share of the rows, or groups, that is held out
+    include_default_nuts: bool  # whether to sample from PyMC's own start, too
+    n_jobs: int | None  # random starts that run at once
+    progressbar: bool  # whether to show progress
+    nuts: NutsSettings  # how to sample
 
 
 def validate_options(
@@ -87,29 +71,7 @@ def validate_options(
     progressbar: Any,
     pm_sample: Mapping[str, Any],
 ) -> CompareOptions:
-    """Check the options of a comparison.
-
-    Parameters
-    ----------
-    n_starts, held_out, include_default_nuts, directions, priors, draws, tune, chains : object
-        As for `compare`.
-    n_jobs, progressbar : object
-        As for `compare`.
-    pm_sample : mapping of str to object
-        Further arguments of `pymc.sample`.
-
-    Returns
-    -------
-    CompareOptions
-        The options.
-
-    Raises
-    ------
-    TypeError
-        For arguments of a sampler that a comparison sets itself, and priors that are no mapping.
-    ValueError
-        For numbers out of range and unknown words.
-    """
+    """Check the options of a comparison."""
     for name, value in {"n_starts": n_starts, "draws": draws, "chains": chains}.items():
         _require_whole(name, value, 1)
     if tune is not None:
@@ -187,43 +149,21 @@ def _is_whole(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NutsRun:
-    """Posterior of a method.
+    """Posterior of a method."""
 
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws, components in the order of the tensor start.
-    seconds : float
-        How long it took, with the compilation and the search for a start.
-    climbs : sequence of EMRun
-        The optimum to which each chain leads.
-    """
-
-    tree: "xarray.DataTree"
-    seconds: float
-    climbs: Sequence[EMRun]
+    tree: "xarray.DataTree"  # draws, components in the order of the tensor start
+    seconds: float  # how long it took, with the compilation and the search for a start
+    climbs: Sequence[EMRun]  # the optimum to which each chain leads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MethodRuns:
-    """What the methods found.
+    """What the methods found."""
 
-    Parameters
-    ----------
-    tensor : EMRun
-        The fit from the tensor start.
-    random : sequence of EMRun
-        The fits from random starts.
-    nuts : dict of str to NutsRun
-        Posteriors, that from the tensor start first.
-    moment_status : str
-        Status of the estimate from moments alone; empty if there is none.
-    """
-
-    tensor: EMRun
-    random: Sequence[EMRun]
-    nuts: dict[str, NutsRun]
-    moment_status: str
+    tensor: EMRun  # the fit from the tensor start
+    random: Sequence[EMRun]  # the fits from random starts
+    nuts: dict[str, NutsRun]  # posteriors, that from the tensor start first
+    moment_status: str  # status of the estimate from moments alone; empty if there is none
 
     @property
     def fit(self) -> EMFit:
@@ -242,24 +182,7 @@ class MethodRuns:
 def run_all(
     rows: ComparedRows, n_components: int, options: CompareOptions, rng: np.random.Generator
 ) -> MethodRuns:
-    """Run every method on the same rows.
-
-    Parameters
-    ----------
-    rows : ComparedRows
-        Rows to fit.
-    n_components : int
-        Number of components.
-    options : CompareOptions
-        What to run.
-    rng : numpy.random.Generator
-        Source of randomness; every method has a stream of its own.
-
-    Returns
-    -------
-    MethodRuns
-        What they found.
-    """
+    """Run every method on the same rows."""
     announce = make_stages(3 + options.include_default_nuts, is_shown=options.progressbar)
     streams = rng.spawn(5)
     announce("EM from the tensor start")
@@ -289,20 +212,6 @@ def run_all(
 def make_stages(total: int, *, is_shown: bool) -> Callable[[str], None]:
     """Make a function that announces the parts of a run.
 
-    Parameters
-    ----------
-    total : int
-        Number of parts.
-    is_shown : bool
-        Whether to write anything.
-
-    Returns
-    -------
-    callable
-        Takes what begins; numbers it and writes a line to the standard error.
-
-    Notes
-    -----
     Lines, not a bar: samplers show bars of their own, and two cannot be on one screen. A terminal
     that cannot be written to never stops a run.
     """

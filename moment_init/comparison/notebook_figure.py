@@ -9,19 +9,7 @@ from matplotlib.figure import Figure
 
 
 def make_figure(size: tuple[float, float]) -> Figure:
-    """Make an empty figure that belongs to no window and no list of pyplot's.
-
-    Parameters
-    ----------
-    size : tuple of float
-        Width and height in inches.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure. Notebooks show figures as pictures only once pyplot has set up its backend for
-        them; this one brings the picture itself.
-    """
+    """Make an empty figure that belongs to no window and no list of pyplot's."""
     return _NotebookFigure(figsize=size, layout="constrained")
 
 

@@ -153,40 +153,14 @@ _TYPICAL = " Random EM is shown by its typical start."
 
 
 def method_meaning(comparison: "Comparison", method: str) -> str:
-    """Say what a method is.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    method : str
-        A row of its table.
-
-    Returns
-    -------
-    str
-        A sentence or two; empty for a method that is not known here.
-    """
+    """Say what a method is."""
     if method == RANDOM_EM and method not in comparison.trees:
         return _NO_START
     return _MEANINGS.get(method, "")
 
 
 def caption(comparison: "Comparison", panel: str) -> str:
-    """Say how to read a panel.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    panel : str
-        Name of the panel.
-
-    Returns
-    -------
-    str
-        A few sentences.
-    """
+    """Say how to read a panel."""
     reference, has_starts = reference_method(comparison), RANDOM_EM in comparison.trees
     if panel == "predictive":
         text = (_CAPTIONS[check_kind(comparison)] + _BAND).format(reference=reference)
@@ -199,20 +173,7 @@ def caption(comparison: "Comparison", panel: str) -> str:
 
 
 def description(comparison: "Comparison", panel: str) -> str:
-    """Say in words what a panel shows, for those who cannot see it.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    panel : str
-        Name of the panel.
-
-    Returns
-    -------
-    str
-        What is drawn, with its main figures.
-    """
+    """Say in words what a panel shows, for those who cannot see it."""
     methods = ", ".join(comparison.trees)
     if panel == "landscape":
         found = optima_by_method(comparison).items()
@@ -274,25 +235,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def write_page(comparison: "Comparison", path: str | PathLike[str]) -> Path:
-    """Write a comparison as one self-contained HTML page.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    path : str or path-like
-        File to write; its folder is created.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    """
+    """Write a comparison as one self-contained HTML page."""
     target = Path(path)
     page = _page(comparison)
     target.parent.mkdir(parents=True, exist_ok=True)

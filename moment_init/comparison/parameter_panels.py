@@ -54,48 +54,21 @@ MOST_EFFECTS = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Effects:
-    """Effects of all methods, components one after another.
+    """Effects of all methods, components one after another."""
 
-    Parameters
-    ----------
-    labels : tuple of str
-        Names: the level, then features.
-    components : numpy.ndarray of int, shape (n_effects,)
-        Their components.
-    intervals : dict of str to numpy.ndarray, shape (n_effects, 3)
-        Lower end, median and upper end by method; of random starts those of the typical one.
-    starts : numpy.ndarray, shape (n_starts, n_effects)
-        Medians of every random start; no rows if there is none.
-    truth : numpy.ndarray, shape (n_effects,), or None
-        True effects.
-    n_all : int
-        Effects there are, shown or not.
-    """
-
-    labels: tuple[str, ...]
-    components: NDArray[np.int64]
+    labels: tuple[str, ...]  # names: the level, then features
+    components: NDArray[np.int64]  # their components; (n_effects,)
+    # lower end, median and upper end by method; of random starts those of the typical one;
+    # (n_effects, 3)
     intervals: dict[str, FloatArray]
+    # medians of every random start; no rows if there is none; (n_starts, n_effects)
     starts: FloatArray
-    truth: FloatArray | None
-    n_all: int
+    truth: FloatArray | None  # true effects; (n_effects,)
+    n_all: int  # effects there are, shown or not
 
 
 def compute_effects(comparison: "Comparison", *, most: int = MOST_EFFECTS) -> Effects:
-    """Compute effects, and choose those on which methods differ most if there are too many.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    most : int
-        How many to keep at most.
-
-    Returns
-    -------
-    Effects
-        The effects. Methods differ by the range of their medians, relative to the narrowest of
-        their intervals.
-    """
+    """Compute effects, and choose those on which methods differ most if there are too many."""
     posterior = comparison.trees[reference_method(comparison)]["posterior"].to_dataset()
     names = [LEVEL, *map(str, posterior.coords["feature"].to_numpy())]
     n_components = posterior.sizes["component"]
@@ -115,20 +88,8 @@ def compute_effects(comparison: "Comparison", *, most: int = MOST_EFFECTS) -> Ef
 
 
 def intervals(draws: FloatArray, *, probability: float = INTERVAL) -> FloatArray:
-    """Equal-tailed intervals with their medians.
-
-    Parameters
-    ----------
-    draws : numpy.ndarray, shape (n_draws, n_values)
-        Draws.
-    probability : float
-        Probability inside.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_values, 3)
-        Lower end, median, upper end.
-    """
+    """Equal-tailed intervals with their medians."""
+    # draws: (n_draws, n_values) -> (n_values, 3)
     tail = (1 - probability) / 2
     return np.asarray(np.quantile(draws, [tail, 0.5, 1 - tail], axis=0).T)
 
@@ -180,18 +141,7 @@ _TRUTH = "truth"
 
 
 def forest_height(comparison: "Comparison") -> float:
-    """Height that the forest needs.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    float
-        Inches.
-    """
+    """Height that the forest needs."""
     posterior = comparison.trees[reference_method(comparison)]["posterior"]
     n_components = posterior.sizes["component"]
     n_effects = min(n_components * (1 + posterior.sizes["feature"]), MOST_EFFECTS)
@@ -199,15 +149,7 @@ def forest_height(comparison: "Comparison") -> float:
 
 
 def draw_forest(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw effects by method, the true ones marked.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    """
+    """Draw effects by method, the true ones marked."""
     effects = compute_effects(comparison)
     rows, headers = _forest_rows(effects.components)
     axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
@@ -240,37 +182,14 @@ def _forest_rows(components: NDArray[np.int64]) -> tuple[list[float], dict[int, 
 
 
 def weights_height(comparison: "Comparison") -> float:
-    """Height that the panel of weights needs.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    float
-        Inches.
-    """
+    """Height that the panel of weights needs."""
     posterior = comparison.trees[reference_method(comparison)]["posterior"]
     return _rows_height(posterior.sizes["component"], len(comparison.trees))
 
 
 def compute_weights(comparison: "Comparison") -> tuple[dict[str, FloatArray], FloatArray]:
-    """Compute intervals of the components' weights.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    intervals : dict of str to numpy.ndarray, shape (n_components, 3)
-        Lower end, median and upper end by method; of random starts those of the typical one.
-    starts : numpy.ndarray, shape (n_starts, n_components)
-        Medians of every random start.
-    """
+    """Compute intervals of the components' weights."""
+    # -> (n_components, 3), (n_starts, n_components)
     found = {}
     for method in comparison.trees:
         weight = representative(comparison, method, "posterior")["weight"]
@@ -283,15 +202,7 @@ def compute_weights(comparison: "Comparison") -> tuple[dict[str, FloatArray], Fl
 
 
 def draw_weights(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw the weights of the components by method, the true ones marked.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    """
+    """Draw the weights of the components by method, the true ones marked."""
     found, starts = compute_weights(comparison)
     truth = comparison.truth
     known = truth is not None and "weight" in truth
@@ -313,21 +224,8 @@ def draw_interval_rows(
     starts: FloatArray,
     truth: FloatArray | None,
 ) -> None:
-    """Draw intervals by method in each row, with a tick a random start and a bar at the truth.
-
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    rows : sequence of float
-        Positions of the rows.
-    found : mapping of str to numpy.ndarray, shape (n_rows, 3)
-        Lower end, median and upper end by method.
-    starts : numpy.ndarray, shape (n_starts, n_rows)
-        Medians of every random start.
-    truth : numpy.ndarray, shape (n_rows,), or None
-        True values.
-    """
+    """Draw intervals by method in each row, with a tick a random start and a bar at the truth."""
+    # found: (n_rows, 3), starts: (n_starts, n_rows), truth: (n_rows,)
     positions = np.asarray(rows)
     if truth is not None:
         ends = positions - 0.45, positions + 0.45
@@ -369,20 +267,7 @@ _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def compute_certainty(comparison: "Comparison") -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Compute how sure rows are of their most probable component.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    dict of str to (numpy.ndarray, numpy.ndarray)
-        By method, quantiles of the largest probability, shape (n_components, 5), NaN for a
-        component that is the most probable of no row; and the share of rows of which each
-        component is the most probable, shape (n_components,).
-    """
+    """Compute how sure rows are of their most probable component."""
     result = {}
     for method, tree in comparison.trees.items():
         if "membership" not in tree.children:
@@ -400,33 +285,14 @@ def compute_certainty(comparison: "Comparison") -> dict[str, tuple[FloatArray, F
 
 
 def membership_height(comparison: "Comparison") -> float:
-    """Height that the panel needs.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    float
-        Inches.
-    """
+    """Height that the panel needs."""
     posterior = comparison.trees[reference_method(comparison)]["posterior"]
     n_rows, n_methods = posterior.sizes["component"], len(comparison.trees)
     return 1.1 + legend_inches(n_methods) + max(0.4, ROW_INCHES * (n_methods + 1)) * n_rows
 
 
 def draw_membership(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw the largest membership probability of rows by component and method.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    """
+    """Draw the largest membership probability of rows by component and method."""
     found = compute_certainty(comparison)
     if not found:
         say(axes, "No membership probabilities")

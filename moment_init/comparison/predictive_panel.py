@@ -64,20 +64,8 @@ PIT_GRID = np.linspace(0.0, 1.0, 51)[1:-1]
 def simultaneous_band(
     deviations: FloatArray, *, probability: float = BAND_PROBABILITY
 ) -> FloatArray:
-    """Half the width of the band in which a share of curves stay everywhere.
-
-    Parameters
-    ----------
-    deviations : numpy.ndarray, shape (n_curves, n_points)
-        Curves about zero.
-    probability : float
-        The share.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_points,)
-        A multiple of the standard deviations.
-    """
+    """Half the width of the band in which a share of curves stay everywhere."""
+    # deviations: (n_curves, n_points) -> (n_points,)
     spread = np.sqrt(np.mean(np.square(deviations), axis=0))
     with np.errstate(invalid="ignore", divide="ignore"):
         largest = np.nanmax(np.where(spread > 0, np.abs(deviations) / spread, 0.0), axis=1)
@@ -85,20 +73,8 @@ def simultaneous_band(
 
 
 def count_bins(observed: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
-    """Divide counts into bins with enough rows in each.
-
-    Parameters
-    ----------
-    observed : numpy.ndarray, shape (n_obs,)
-        Counts.
-
-    Returns
-    -------
-    edges : numpy.ndarray, shape (n_bins,)
-        Smallest count of each bin, the first zero; the last bin has no upper end.
-    labels : tuple of str
-        Their names.
-    """
+    """Divide counts into bins with enough rows in each."""
+    # observed: (n_obs,) -> (n_bins,), ...
     values, rows = np.unique(observed, return_counts=True)
     least = float(_LEAST_ROWS)
     edges = _merged(values, rows, least)
@@ -132,21 +108,8 @@ def rootogram_deviations(
     r"""Roots of the observed numbers of rows less those of the expected numbers.
 
     .. math:: \delta_l = \sqrt{n_l} - \sqrt{E n_l}
-
-    Parameters
-    ----------
-    data : numpy.ndarray, shape (n_sets, n_obs)
-        Counts, a data set in each row.
-    replicated : numpy.ndarray, shape (n_replicates, n_obs)
-        Replicated counts.
-    edges : numpy.ndarray, shape (n_bins,)
-        Smallest count of each bin.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_sets, n_bins)
-        The deviations.
     """
+    # data: (n_sets, n_obs), replicated: (n_replicates, n_obs), edges: (n_bins,) -> (n_sets, n_bins)
     expected = _histograms(replicated, edges).mean(axis=0)
     return np.asarray(np.sqrt(_histograms(data, edges)) - np.sqrt(expected))
 
@@ -161,24 +124,9 @@ def _histograms(data: FloatArray, edges: FloatArray) -> FloatArray:
 def calibration_deviations(
     data: FloatArray, *, predicted: FloatArray, trials: FloatArray, bins: NDArray[np.intp]
 ) -> FloatArray:
-    """Observed less predicted shares of successes.
-
-    Parameters
-    ----------
-    data : numpy.ndarray, shape (n_sets, n_obs)
-        Successes, a data set in each row.
-    predicted : numpy.ndarray, shape (n_obs,)
-        Probabilities of a success.
-    trials : numpy.ndarray, shape (n_obs,)
-        Trials of each row.
-    bins : numpy.ndarray of int, shape (n_obs,)
-        Bin of each row, from zero.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_sets, n_bins)
-        The deviations.
-    """
+    """Observed less predicted shares of successes."""
+    # data: (n_sets, n_obs), predicted: (n_obs,), trials: (n_obs,), bins: (n_obs,) -> (n_sets,
+    # n_bins)
     size = np.bincount(bins, weights=trials)
     expected = np.bincount(bins, weights=trials * predicted)
     seen = np.array([np.bincount(bins, weights=row) for row in data])
@@ -190,19 +138,8 @@ def pit_deviations(data: FloatArray, *, replicated: FloatArray) -> FloatArray:
 
     .. math:: \delta_l = \frac1n \sum_i 1\{u_i \le u_l\} - u_l, \qquad
         u_i = P(y^{rep}_i < y_i) + P(y^{rep}_i = y_i) / 2
-
-    Parameters
-    ----------
-    data : numpy.ndarray, shape (n_sets, n_obs)
-        Responses, a data set in each row.
-    replicated : numpy.ndarray, shape (n_replicates, n_obs)
-        Replicated responses.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_sets, n_points)
-        The deviations at 0.02, 0.04, ..., 0.98.
     """
+    # data: (n_sets, n_obs), replicated: (n_replicates, n_obs) -> (n_sets, n_points)
     ranks = np.empty(data.shape)
     ordered = np.sort(replicated, axis=0)
     for index in range(data.shape[1]):
@@ -215,18 +152,8 @@ def pit_deviations(data: FloatArray, *, replicated: FloatArray) -> FloatArray:
 
 
 def equal_bins(predicted: FloatArray) -> NDArray[np.intp]:
-    """Divide rows into bins of as many rows each, by their predicted probability.
-
-    Parameters
-    ----------
-    predicted : numpy.ndarray, shape (n_obs,)
-        Probabilities.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (n_obs,)
-        Bin of each row, from zero.
-    """
+    """Divide rows into bins of as many rows each, by their predicted probability."""
+    # predicted: (n_obs,) -> (n_obs,)
     n_bins = max(1, min(_CALIBRATION_BINS, len(predicted) // _ROWS_OF_BIN))
     ranks = np.empty(len(predicted), dtype=np.intp)
     ranks[np.argsort(predicted, kind="stable")] = np.arange(len(predicted))
@@ -240,55 +167,26 @@ fewer are read where rows times replicates would fill more than 160 MB."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckCurve:
-    """Deviations of the data from one method's predictions.
+    """Deviations of the data from one method's predictions."""
 
-    Parameters
-    ----------
-    positions : numpy.ndarray, shape (n_points,)
-        Where they are drawn.
-    deviations : numpy.ndarray, shape (n_points,)
-        Observed less predicted.
-    """
-
-    positions: FloatArray
-    deviations: FloatArray
+    positions: FloatArray  # where they are drawn; (n_points,)
+    deviations: FloatArray  # observed less predicted; (n_points,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictiveCheck:
-    """Deviations of the data from the predictions of every method.
+    """Deviations of the data from the predictions of every method."""
 
-    Parameters
-    ----------
-    kind : {"rootogram", "calibration", "pit"}
-        What is compared.
-    curves : dict of str to CheckCurve
-        Deviations by method; without the methods that have no replicated responses.
-    band : numpy.ndarray, shape (n_points,)
-        Half the width of the band about zero, from the first of the methods.
-    labels : tuple of str
-        Names of the bins of a rootogram.
-    """
-
-    kind: str
+    kind: str  # what is compared
+    # deviations by method; without the methods that have no replicated responses
     curves: dict[str, CheckCurve]
+    # half the width of the band about zero, from the first of the methods; (n_points,)
     band: FloatArray
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # names of the bins of a rootogram
 
 
 def check_kind(comparison: "Comparison") -> str:
-    """Name the check that suits the family.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    {"rootogram", "calibration", "pit"}
-        For counts, for binary responses and trials, and for all others.
-    """
+    """Name the check that suits the family."""
     family = family_of(comparison.trees[reference_method(comparison)], None, None)
     if family.has_unlimited_counts:
         return "rootogram"
@@ -296,18 +194,7 @@ def check_kind(comparison: "Comparison") -> str:
 
 
 def check_predictions(comparison: "Comparison") -> PredictiveCheck | None:
-    """Compare the responses with what each method predicts.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    PredictiveCheck or None
-        The check that suits the family; None if no tree has replicated responses.
-    """
+    """Compare the responses with what each method predicts."""
     replicated = {
         method: _replicated(comparison, method)
         for method, tree in comparison.trees.items()
@@ -427,31 +314,12 @@ _BAND = "94 % band"
 
 
 def predictive_height(comparison: "Comparison") -> float:
-    """Height that the panel needs.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    float
-        Inches.
-    """
+    """Height that the panel needs."""
     return 3.2 + legend_inches(len(comparison.trees) + 1)
 
 
 def draw_predictive(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw how far the responses are from what each method predicts.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    """
+    """Draw how far the responses are from what each method predicts."""
     check = check_predictions(comparison)
     if check is None:
         say(axes, "No replicated responses")

@@ -35,30 +35,15 @@ BY_ROW = ("offset", "n_trials", "sample_weight", "groups", "gating")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedRows:
-    """Rows in the form in which fits take them, and checked.
+    """Rows in the form in which fits take them, and checked."""
 
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like, shape (n_obs,)
-        Response.
-    block : dict of str to object
-        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`, `gating`.
-    checked : RegressionData
-        The same rows, checked.
-    gating : numpy.ndarray, shape (n_obs, n_gate), or None
-        Gating covariates, checked.
-    numbers : numpy.ndarray of int, shape (n_obs,)
-        Where the rows stand in the user's data.
-    """
-
-    X: Any
-    y: Any
+    X: Any  # inputs; (n_obs, n_features)
+    y: Any  # response; (n_obs,)
+    # `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`, `gating`
     block: dict[str, Any]
-    checked: RegressionData
-    gating: FloatArray | None
-    numbers: IndexArray
+    checked: RegressionData  # the same rows, checked
+    gating: FloatArray | None  # gating covariates, checked; (n_obs, n_gate)
+    numbers: IndexArray  # where the rows stand in the user's data; (n_obs,)
 
     @property
     def by_row(self) -> dict[str, Any]:
@@ -85,18 +70,7 @@ class ComparedRows:
         return bool(np.any(self.checked.sample_weight != 1.0))
 
     def take(self, index: IndexArray) -> "ComparedRows":
-        """Select rows.
-
-        Parameters
-        ----------
-        index : numpy.ndarray of int
-            Places of the rows.
-
-        Returns
-        -------
-        ComparedRows
-            Those rows.
-        """
+        """Select rows."""
         taken = {name: _take(self.block[name], index) for name in BY_ROW}
         return replace(
             self,
@@ -110,29 +84,8 @@ class ComparedRows:
 
 
 def check_rows(X: Any, y: Any, block: dict[str, Any]) -> ComparedRows:
-    """Check the data, and leave out the rows of weight zero.
-
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like, shape (n_obs,)
-        Response.
-    block : dict of str to object
-        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`, `gating`.
-
-    Returns
-    -------
-    ComparedRows
-        The rows that count.
-
-    Raises
-    ------
-    TypeError
-        For data that are not real numbers.
-    ValueError
-        For wrong shapes, missing or infinite values, and responses outside the family's range.
-    """
+    """Check the data, and leave out the rows of weight zero."""
+    # X: (n_obs, n_features), y: (n_obs,)
     rest = {name: value for name, value in block.items() if name != "gating"}
     checked = validate_data(X, y, **rest)
     covariates = validate_gating(block["gating"], checked.n_obs, checked.groups)
@@ -145,24 +98,7 @@ def check_rows(X: Any, y: Any, block: dict[str, Any]) -> ComparedRows:
 def split_rows(
     rows: ComparedRows, held_out: float, rng: np.random.Generator
 ) -> tuple[ComparedRows, ComparedRows | None]:
-    """Hold out a share of the rows at random; those of a group together.
-
-    Parameters
-    ----------
-    rows : ComparedRows
-        All rows.
-    held_out : float
-        Share of the groups, or rows, from zero to less than one.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    training : ComparedRows
-        Rows to fit, in their order.
-    held_out : ComparedRows or None
-        The others; None if the share is zero.
-    """
+    """Hold out a share of the rows at random; those of a group together."""
     if held_out == 0.0:
         return rows, None
     codes = group_codes(rows.checked.groups)
@@ -186,27 +122,13 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EMRun:
-    """What became of one start.
+    """What became of one start."""
 
-    Parameters
-    ----------
-    start : int
-        Number of the start, or of the chain from which it came.
-    fit : EMFit or None
-        Where it ended; None if it broke down.
-    seconds : float
-        How long it took.
-    seed : int
-        Seed of its Laplace draws.
-    message : str
-        Why it broke down, if it did.
-    """
-
-    start: int
-    fit: EMFit | None
-    seconds: float
-    seed: int
-    message: str = ""
+    start: int  # number of the start, or of the chain from which it came
+    fit: EMFit | None  # where it ended; None if it broke down
+    seconds: float  # how long it took
+    seed: int  # seed of its Laplace draws
+    message: str = ""  # why it broke down, if it did
 
     @property
     def log_likelihood(self) -> float:
@@ -227,24 +149,7 @@ class EMRun:
 def run_tensor(
     rows: ComparedRows, n_components: int, rng: np.random.Generator, n_jobs: int | None
 ) -> EMRun:
-    """Fit from the tensor start.
-
-    Parameters
-    ----------
-    rows : ComparedRows
-        Rows to fit.
-    n_components : int
-        Number of components.
-    rng : numpy.random.Generator
-        Source of randomness.
-    n_jobs : int or None
-        As for `fit_em`.
-
-    Returns
-    -------
-    EMRun
-        The fit; what stops it is raised.
-    """
+    """Fit from the tensor start."""
     seed = int(rng.integers(2**31))
     begin = perf_counter()
     fit = _fit(rows, n_components, init="tensor", random_seed=rng.spawn(1)[0], n_jobs=n_jobs)
@@ -260,28 +165,7 @@ def run_random(
     n_jobs: int | None,
     is_shown: bool,
 ) -> tuple[EMRun, ...]:
-    """Fit from random starts, each by itself.
-
-    Parameters
-    ----------
-    rows : ComparedRows
-        Rows to fit.
-    n_components : int
-        Number of components.
-    n_starts : int
-        Number of starts.
-    rng : numpy.random.Generator
-        Source of randomness; every start has a stream of its own.
-    n_jobs : int or None
-        Starts that run at once, through joblib.
-    is_shown : bool
-        Whether to show how many are done.
-
-    Returns
-    -------
-    tuple of EMRun
-        A run a start, in order; those that broke down are among them.
-    """
+    """Fit from random starts, each by itself."""
     from joblib import Parallel, delayed  # imported where starts are run in parallel
 
     seeds = rng.integers(2**31, size=n_starts).tolist()
@@ -299,26 +183,7 @@ def run_random(
 def timed_fit(
     rows: ComparedRows, n_components: int, start: int, seed: int, **arguments: Any
 ) -> EMRun:
-    """Fit once; a fit that breaks down is recorded.
-
-    Parameters
-    ----------
-    rows : ComparedRows
-        Rows to fit.
-    n_components : int
-        Number of components.
-    start : int
-        Number of the start.
-    seed : int
-        Seed of its Laplace draws.
-    **arguments
-        Passed to `fit_em`.
-
-    Returns
-    -------
-    EMRun
-        What became of it.
-    """
+    """Fit once; a fit that breaks down is recorded."""
     begin = perf_counter()
     with single_threaded_blas():
         try:
@@ -337,51 +202,18 @@ def _fit(rows: ComparedRows, n_components: int, **arguments: Any) -> EMFit:
 
 
 def converged_runs(runs: Sequence[EMRun]) -> list[EMRun]:
-    """Runs that converged, in order.
-
-    Parameters
-    ----------
-    runs : sequence of EMRun
-        All runs.
-
-    Returns
-    -------
-    list of EMRun
-        Those that have a maximum.
-    """
+    """Runs that converged, in order."""
     return [run for run in runs if run.fit is not None and run.fit.converged]
 
 
 def typical_run(runs: Sequence[EMRun]) -> EMRun:
-    """The run with the median log-likelihood; the lower one of two.
-
-    Parameters
-    ----------
-    runs : sequence of EMRun
-        Runs that converged, at least one.
-
-    Returns
-    -------
-    EMRun
-        The run; the first of equals.
-    """
+    """The run with the median log-likelihood; the lower one of two."""
     ordered = sorted(runs, key=lambda run: (run.log_likelihood, run.start))
     return ordered[(len(ordered) - 1) // 2]
 
 
 def best_run(runs: Sequence[EMRun]) -> EMRun:
-    """The run with the highest log-likelihood.
-
-    Parameters
-    ----------
-    runs : sequence of EMRun
-        Runs that converged, at least one.
-
-    Returns
-    -------
-    EMRun
-        The run; the first of equals.
-    """
+    """The run with the highest log-likelihood."""
     return max(runs, key=lambda run: (run.log_likelihood, -run.start))
 
 
@@ -397,30 +229,14 @@ _START_ARGUMENTS = ("anchor_angle", "initvals")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NutsSettings:
-    """How to sample.
+    """How to sample."""
 
-    Parameters
-    ----------
-    directions : {"anchored", "fixed", "free"}
-        What is done about the directions, from the tensor start.
-    priors : mapping of str to prior, or None
-        The user's priors.
-    draws : int
-        Draws of each chain that are kept.
-    tune : int or None
-        Draws that tune the sampler; its default if None.
-    chains : int
-        Number of chains.
-    pm_sample : mapping of str to object
-        Further arguments of `pymc.sample`.
-    """
-
-    directions: Any
-    priors: Mapping[str, Any] | None
-    draws: int
-    tune: int | None
-    chains: int
-    pm_sample: Mapping[str, Any]
+    directions: Any  # what is done about the directions, from the tensor start
+    priors: Mapping[str, Any] | None  # the user's priors
+    draws: int  # draws of each chain that are kept
+    tune: int | None  # draws that tune the sampler; its default if None
+    chains: int  # number of chains
+    pm_sample: Mapping[str, Any]  # further arguments of `pymc.sample`
 
     @property
     def free_priors(self) -> dict[str, Any] | None:
@@ -433,26 +249,7 @@ class NutsSettings:
 def run_tensor_nuts(
     rows: ComparedRows, fit: EMFit, settings: NutsSettings, rng: np.random.Generator
 ) -> tuple["xarray.DataTree", float]:
-    """Sample from the tensor start.
-
-    Parameters
-    ----------
-    rows : ComparedRows
-        Rows to fit.
-    fit : EMFit
-        The fit from the tensor start.
-    settings : NutsSettings
-        How to sample.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    tree : xarray.DataTree
-        What `moment_init.sample` returns, components in the order of the fit.
-    seconds : float
-        How long it took, the compilation of the model included.
-    """
+    """Sample from the tensor start."""
     begin = perf_counter()
     with quiet_notices():  # labels are matched, and counted
         tree = sample(
@@ -477,26 +274,7 @@ def run_tensor_nuts(
 def run_default_nuts(
     rows: ComparedRows, fit: EMFit, settings: NutsSettings, rng: np.random.Generator
 ) -> tuple["xarray.DataTree", float]:
-    """Sample the mixture with free coefficients from PyMC's own start, with its jitter.
-
-    Parameters
-    ----------
-    rows : ComparedRows
-        Rows to fit.
-    fit : EMFit
-        The fit by which components are ordered afterwards; the sampler does not see it.
-    settings : NutsSettings
-        How to sample; priors of scales and tilts, which this model does not have, are left out.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    tree : xarray.DataTree
-        The groups of `run_tensor_nuts`.
-    seconds : float
-        How long it took, the compilation of the model included.
-    """
+    """Sample the mixture with free coefficients from PyMC's own start, with its jitter."""
     import pymc as pm
 
     from moment_init.models.mixture_glm import build_model
@@ -545,22 +323,7 @@ def run_default_nuts(
 
 
 def climb_chains(tree: "xarray.DataTree", rows: ComparedRows, fit: EMFit) -> tuple[EMRun, ...]:
-    """Climb from the best draw of every chain to the maximum that it leads to.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws with the log-likelihoods of the rows.
-    rows : ComparedRows
-        The rows.
-    fit : EMFit
-        A fit of the same model, whose parameters those of the draw replace.
-
-    Returns
-    -------
-    tuple of EMRun
-        A run a chain, with the chains' numbers.
-    """
+    """Climb from the best draw of every chain to the maximum that it leads to."""
     values = tree["log_likelihood"]["y"].transpose("chain", "draw", ...)
     best = np.nan_to_num(values.values @ rows.unit_weights, nan=-np.inf).argmax(axis=1)
     posterior = tree["posterior"].to_dataset()

@@ -34,36 +34,15 @@ _PARAMETERS = ("coefficient", "bias", "weight", "dispersion", "gate", "gate_bias
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """How well chains agree and mix.
+    """How well chains agree and mix."""
 
-    Parameters
-    ----------
-    rhat_max : float
-        Largest R-hat of a parameter.
-    ess_bulk_min : float
-        Smallest effective sample size of a parameter.
-    divergences : float
-        Number of divergent transitions; NaN if the sampler does not say.
-    """
-
-    rhat_max: float = np.nan
-    ess_bulk_min: float = np.nan
-    divergences: float = np.nan
+    rhat_max: float = np.nan  # largest R-hat of a parameter
+    ess_bulk_min: float = np.nan  # smallest effective sample size of a parameter
+    divergences: float = np.nan  # number of divergent transitions; NaN if the sampler does not say
 
 
 def assess_convergence(tree: "xarray.DataTree") -> Convergence:
-    """Look at the chains of a sampler.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws, labels matched.
-
-    Returns
-    -------
-    Convergence
-        The figures.
-    """
+    """Look at the chains of a sampler."""
     import arviz as az
 
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
@@ -76,36 +55,14 @@ def assess_convergence(tree: "xarray.DataTree") -> Convergence:
 
 
 def largest_rhat(tree: "xarray.DataTree") -> float:
-    """Largest rank-normalised R-hat of a parameter.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws, labels matched.
-
-    Returns
-    -------
-    float
-        The figure; NaN with a single chain and if no parameter varies, infinite up to rounding if
-        a parameter varies between chains but not within them.
-    """
+    """Largest rank-normalised R-hat of a parameter."""
     values = find_rhat(tree)
     return float(values.max()) if values.size else np.nan
 
 
 def find_rhat(tree: "xarray.DataTree") -> FloatArray:
-    """Rank-normalised R-hat of every parameter that varies.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws, labels matched.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_parameters,)
-        The figures; none with a single chain.
-    """
+    """Rank-normalised R-hat of every parameter that varies."""
+    # -> (n_parameters,)
     import arviz as az
 
     if tree["posterior"].sizes["chain"] < 2:
@@ -144,16 +101,10 @@ which the standard error itself is not to be trusted: that of ``arviz.compare``.
 
 @dataclass(frozen=True, slots=True)
 class ScoreDifference:
-    """How much better one method predicts than another.
+    """How much better one method predicts than another."""
 
-    Parameters
-    ----------
-    value, error : float
-        Difference of the log predictive densities and its standard error.
-    """
-
-    value: float
-    error: float
+    value: float  # difference of the log predictive densities and its standard error
+    error: float  # difference of the log predictive densities and its standard error
 
     @property
     def is_clear(self) -> bool:
@@ -163,21 +114,11 @@ class ScoreDifference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LooScore:
-    """Leave-one-out score of a method.
+    """Leave-one-out score of a method."""
 
-    Parameters
-    ----------
-    elpd : arviz_stats.ELPDData or None
-        What ArviZ returns, pointwise; None if it could not be computed.
-    message : str
-        Why it could not.
-    n_dropped : int
-        Draws of density zero, which have no weight and were left out.
-    """
-
-    elpd: Any
-    message: str = ""
-    n_dropped: int = 0
+    elpd: Any  # what ArviZ returns, pointwise; None if it could not be computed
+    message: str = ""  # why it could not
+    n_dropped: int = 0  # draws of density zero, which have no weight and were left out
 
     @property
     def columns(self) -> dict[str, float]:
@@ -197,18 +138,7 @@ class LooScore:
         return self.elpd is not None and self.columns["pareto_k_bad"] <= _TRUSTED_SHARE
 
     def less(self, other: "LooScore") -> ScoreDifference | None:
-        """Difference from another score of the same rows.
-
-        Parameters
-        ----------
-        other : LooScore
-            Score of the other method.
-
-        Returns
-        -------
-        ScoreDifference or None
-            How much higher this one is; None if one of the two is missing or not reliable.
-        """
+        """Difference from another score of the same rows."""
         if not (self.is_reliable and other.is_reliable):
             return None
         each = np.ravel(self.elpd.elpd_i) - np.ravel(other.elpd.elpd_i)
@@ -217,18 +147,11 @@ class LooScore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOutScore:
-    """Log predictive density of rows that were held out.
+    """Log predictive density of rows that were held out."""
 
-    Parameters
-    ----------
-    values : numpy.ndarray, shape (n_units,), or None
-        That of each row, or group; None without such rows.
-    weights : numpy.ndarray, shape (n_units,), or None
-        How often each counts.
-    """
-
+    # that of each row, or group; None without such rows; (n_units,)
     values: FloatArray | None = None
-    weights: FloatArray | None = None
+    weights: FloatArray | None = None  # how often each counts; (n_units,)
 
     @property
     def elpd(self) -> float:
@@ -247,38 +170,14 @@ class HeldOutScore:
         return _weighted_sum(self.values, self.weights)
 
     def less(self, other: "HeldOutScore") -> ScoreDifference | None:
-        """Difference from another score of the same rows.
-
-        Parameters
-        ----------
-        other : HeldOutScore
-            Score of the other method.
-
-        Returns
-        -------
-        ScoreDifference or None
-            How much higher this one is; None without such rows, and if a row is impossible under
-            one of the methods.
-        """
+        """Difference from another score of the same rows."""
         if self.values is None or other.values is None or not np.isfinite(self.elpd + other.elpd):
             return None
         return ScoreDifference(*HeldOutScore(self.values - other.values, self.weights)._sum)
 
 
 def score_loo(tree: "xarray.DataTree") -> LooScore:
-    """Score a method by leaving out one row, or group, at a time.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws with ``log_likelihood``. If ``sample_stats`` has the density ``log_q`` from which they
-        were drawn, they are draws of an approximation and are weighted by ``exp(lp - log_q)``.
-
-    Returns
-    -------
-    LooScore
-        The score.
-    """
+    """Score a method by leaving out one row, or group, at a time."""
     import arviz as az
 
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
@@ -338,18 +237,6 @@ def score_held_out(tree: "xarray.DataTree", rows: ComparedRows | None) -> HeldOu
     .. math:: \sum_i c_i \log \frac{1}{S} \sum_s p(y_i \mid \theta_s)
 
     over rows with sample weights c, or over groups, whose rows are weighted inside.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws of one method and one optimum.
-    rows : ComparedRows or None
-        The rows.
-
-    Returns
-    -------
-    HeldOutScore
-        The sum and its standard error.
     """
     if rows is None:
         return HeldOutScore()
@@ -373,19 +260,6 @@ def _weighted_sum(values: FloatArray, weights: FloatArray) -> tuple[float, float
 def compare_loo(scores: Mapping[str, LooScore]) -> "pandas.DataFrame":
     """Compare methods by leave-one-out.
 
-    Parameters
-    ----------
-    scores : mapping of str to LooScore
-        Scores by method; those that could not be computed are left out.
-
-    Returns
-    -------
-    pandas.DataFrame
-        What ``arviz.compare`` returns, without rounding, and ``is_reliable``; empty if there is
-        nothing to compare.
-
-    Notes
-    -----
     Large Pareto k make scores too high. Methods of which more than one in a hundred are too large
     come last, differences are from the best of the others, and these alone share the weight; if
     all methods are such, they are compared as they are.
@@ -430,38 +304,16 @@ _WEIGHT_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """True parameters.
+    """True parameters."""
 
-    Parameters
-    ----------
-    coefficients : numpy.ndarray, shape (n_features, n_components)
-        Coefficients of the user's columns.
-    biases, weights : numpy.ndarray, shape (n_components,)
-        Intercepts and probabilities of the components.
-    dispersion : numpy.ndarray, shape (n_components,), or None
-        Dispersion.
-    """
-
-    coefficients: FloatArray
-    biases: FloatArray
-    weights: FloatArray
-    dispersion: FloatArray | None
+    coefficients: FloatArray  # coefficients of the user's columns; (n_features, n_components)
+    biases: FloatArray  # intercepts and probabilities of the components; (n_components,)
+    weights: FloatArray  # intercepts and probabilities of the components; (n_components,)
+    dispersion: FloatArray | None  # dispersion; (n_components,)
 
     def to_dataset(self, order: IndexArray, feature_names: tuple[str, ...]) -> "xarray.Dataset":
-        """Put the parameters under the names of the posterior.
-
-        Parameters
-        ----------
-        order : numpy.ndarray of int, shape (n_components,)
-            Which component comes first, second, and so on.
-        feature_names : tuple of str
-            Names of the columns.
-
-        Returns
-        -------
-        xarray.Dataset
-            Variables coefficient, direction, scale, bias, weight and, if known, dispersion.
-        """
+        """Put the parameters under the names of the posterior."""
+        # order: (n_components,)
         import xarray
 
         coefficient = self.coefficients[:, order]
@@ -481,28 +333,7 @@ class Truth:
 
 
 def read_truth(truth: Any, n_features: int, n_components: int) -> Truth | None:
-    """Check the truth that was given.
-
-    Parameters
-    ----------
-    truth : MixtureData, mapping of str to array-like, or None
-        What `simulate_mixture` returned, or `coefficients`, `biases`, `weights` and perhaps
-        `dispersion`.
-    n_features, n_components : int
-        Sizes that it must have.
-
-    Returns
-    -------
-    Truth or None
-        The parameters; None if none were given.
-
-    Raises
-    ------
-    TypeError
-        If it is neither.
-    ValueError
-        For missing or unknown names, wrong shapes, and values that are not finite or impossible.
-    """
+    """Check the truth that was given."""
     if truth is None:
         return None
     values = _named_values(truth)
@@ -563,23 +394,8 @@ def match_to_truth(
     The distance of two components is the mean squared difference of their linear predictors over
     the rows: units play no part, and components that differ by their intercept alone are told
     apart.
-
-    Parameters
-    ----------
-    coefficients : numpy.ndarray, shape (n_features, n_components)
-        Estimated coefficients.
-    biases : numpy.ndarray, shape (n_components,)
-        Estimated intercepts.
-    truth : Truth
-        The truth.
-    rows : ComparedRows
-        The rows.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (n_components,)
-        Index such that ``truth.coefficients[:, index]`` is in the order of the estimate.
     """
+    # coefficients: (n_features, n_components), biases: (n_components,) -> (n_components,)
     inputs = np.asarray(rows.checked.X, dtype=np.float64)
     estimated = inputs @ coefficients + biases
     true = inputs @ truth.coefficients + truth.biases
@@ -591,24 +407,7 @@ def match_to_truth(
 def errors_of(
     tree: "xarray.DataTree", truth: Truth | None, rows: ComparedRows
 ) -> tuple[float, float]:
-    """How far the means of draws are from the truth, components matched.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws of one method and one optimum.
-    truth : Truth or None
-        The truth.
-    rows : ComparedRows
-        The rows that were fitted.
-
-    Returns
-    -------
-    error : float
-        Root mean square error of the coefficients; NaN without a truth.
-    angle : float
-        Largest angle between a component's coefficients and the true ones, in degrees.
-    """
+    """How far the means of draws are from the truth, components matched."""
     if truth is None:
         return np.nan, np.nan
     means = tree["posterior"].to_dataset()[["coefficient", "bias"]].mean(("chain", "draw"))

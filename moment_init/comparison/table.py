@@ -22,18 +22,7 @@ _SCORES = ("elpd_loo", "elpd_held_out")
 
 
 def with_minus(text: str) -> str:
-    """Write a number with a minus sign in the place of a hyphen.
-
-    Parameters
-    ----------
-    text : str
-        The number as Python writes it.
-
-    Returns
-    -------
-    str
-        The same with a minus sign.
-    """
+    """Write a number with a minus sign in the place of a hyphen."""
     return text.replace("-", "−")  # noqa: RUF001
 
 
@@ -55,24 +44,12 @@ def _three_digits(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How one figure of the table is shown.
+    """How one figure of the table is shown."""
 
-    Parameters
-    ----------
-    label : str
-        Its name, short enough for the margin of a table.
-    write : callable
-        From a finite value to text.
-    better : {1, -1, 0}
-        Whether higher or lower values are better, or neither.
-    meaning : str
-        What it says.
-    """
-
-    label: str
-    write: Callable[[float], str]
-    better: int = 0
-    meaning: str = ""
+    label: str  # its name, short enough for the margin of a table
+    write: Callable[[float], str]  # from a finite value to text
+    better: int = 0  # whether higher or lower values are better, or neither
+    meaning: str = ""  # what it says
 
 
 _SHOWN: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
@@ -107,41 +84,17 @@ above."""
 
 @dataclass(frozen=True, slots=True)
 class MeasureRow:
-    """One figure of all methods as text.
+    """One figure of all methods as text."""
 
-    Parameters
-    ----------
-    column : str
-        Column of the table.
-    measure : Measure
-        How it is shown.
-    cells : dict of str to str
-        Text by method; empty where the figure has no meaning.
-    best : frozenset of str
-        Methods that are marked; none if there is nothing to choose between them.
-    """
-
-    column: str
-    measure: Measure
-    cells: dict[str, str]
-    best: frozenset[str]
+    column: str  # column of the table
+    measure: Measure  # how it is shown
+    cells: dict[str, str]  # text by method; empty where the figure has no meaning
+    best: frozenset[str]  # methods that are marked; none if there is nothing to choose between them
 
 
 def measure_rows(comparison: "Comparison") -> list[MeasureRow]:
     """Write the table, a row a figure.
 
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    list of MeasureRow
-        Figures that at least one method has.
-
-    Notes
-    -----
     Marked are the best value and those that read the same; of scores those within 4 of the best,
     and of leave-one-out scores those within two standard errors of the difference. Leave-one-out
     scores that are not reliable are left out.
@@ -205,18 +158,7 @@ _STAR = '<span role="img" aria-label="best" title="best">★</span>'
 
 
 def comparison_to_text(comparison: "Comparison") -> str:
-    """Print a comparison.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    str
-        The verdict, the table with a column a method, and warnings, in lines of 100 characters.
-    """
+    """Print a comparison."""
     verdict = comparison.verdict
     parts = [fill(verdict.headline, LINE_WIDTH)]
     parts += [_item(reason) for reason in verdict.reasons]
@@ -267,18 +209,7 @@ def _blocks(methods: list[str], rows: list[MeasureRow]) -> list[list[str]]:
 
 
 def comparison_to_html(comparison: "Comparison") -> str:
-    """Show a comparison in a notebook.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-
-    Returns
-    -------
-    str
-        The verdict, the table and the warnings.
-    """
+    """Show a comparison in a notebook."""
     verdict = comparison.verdict
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
     notes = "".join(f"<li>{escape(warning)}</li>" for warning in comparison.warnings)
@@ -291,20 +222,7 @@ def comparison_to_html(comparison: "Comparison") -> str:
 
 
 def table_to_html(comparison: "Comparison", *, with_meanings: bool = False) -> str:
-    """Write the table, a column a method.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    with_meanings : bool
-        Whether a last column says what each figure is.
-
-    Returns
-    -------
-    str
-        A table element.
-    """
+    """Write the table, a column a method."""
     methods = [str(name) for name in comparison.table.index]
     heads = "".join(f'<th scope="col">{escape(method)}</th>' for method in methods)
     if with_meanings:

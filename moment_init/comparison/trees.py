@@ -35,22 +35,7 @@ _MATCHED = ("coefficient", "bias", "weight", "dispersion")
 
 
 def laplace_tree(run: EMRun, rows: ComparedRows, draws: int) -> "xarray.DataTree":
-    """Laplace draws of a fit, with the log-likelihoods of the rows.
-
-    Parameters
-    ----------
-    run : EMRun
-        A run that led to a fit.
-    rows : ComparedRows
-        Rows that were fitted.
-    draws : int
-        Number of draws; the first ones are the same for any number.
-
-    Returns
-    -------
-    xarray.DataTree
-        One chain, labelled with the number of the start.
-    """
+    """Laplace draws of a fit, with the log-likelihoods of the rows."""
     if run.fit is None:
         raise ValueError(f"`run` must have led to a fit; got one that broke down: {run.message}")
     fit = _with_unique_root(run.fit)
@@ -74,20 +59,8 @@ def _with_unique_root(fit: EMFit) -> EMFit:
 
 
 def start_orders(fits: Sequence[EMFit], reference: EMFit) -> IndexArray:
-    """Order of the components of fits that brings them closest to a reference.
-
-    Parameters
-    ----------
-    fits : sequence of EMFit
-        The fits, at least one.
-    reference : EMFit
-        The fit that sets the order.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (n_fits, n_components)
-        Which component comes first, second, and so on: one permutation a fit.
-    """
+    """Order of the components of fits that brings them closest to a reference."""
+    # -> (n_fits, n_components)
     import xarray
 
     values = [start_values_of(fit).variables() for fit in fits]
@@ -105,20 +78,8 @@ def start_orders(fits: Sequence[EMFit], reference: EMFit) -> IndexArray:
 
 
 def relabel(tree: "xarray.DataTree", order: IndexArray) -> "xarray.DataTree":
-    """Draws of a fit with its components in another order.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        The draws.
-    order : numpy.ndarray of int, shape (n_components,)
-        Which component comes first, second, and so on.
-
-    Returns
-    -------
-    xarray.DataTree
-        The tree with another ``posterior``.
-    """
+    """Draws of a fit with its components in another order."""
+    # order: (n_components,)
     posterior = tree["posterior"].to_dataset()
     labels = posterior["component"].values
     result = tree.copy()
@@ -129,25 +90,8 @@ def relabel(tree: "xarray.DataTree", order: IndexArray) -> "xarray.DataTree":
 def random_tree(
     runs: Sequence[EMRun], orders: IndexArray, rows: ComparedRows, draws: int
 ) -> "xarray.DataTree":
-    """Laplace draws of several fits, a chain a start.
-
-    Parameters
-    ----------
-    runs : sequence of EMRun
-        Runs that converged, at least one.
-    orders : numpy.ndarray of int, shape (n_runs, n_components)
-        Orders of their components, one a start.
-    rows : ComparedRows
-        Rows that were fitted.
-    draws : int
-        Draws in all; a start has its share of them, 100 at least.
-
-    Returns
-    -------
-    xarray.DataTree
-        Groups ``posterior``, ``sample_stats``, ``log_likelihood``, ``observed_data`` and
-        ``moment_init``; chains have the numbers of the starts.
-    """
+    """Laplace draws of several fits, a chain a start."""
+    # orders: (n_runs, n_components)
     import xarray
 
     kept = max(_FEWEST_DRAWS, draws // len(runs))
@@ -202,27 +146,7 @@ def complete_tree(
     *,
     membership_of: "xarray.DataTree | None" = None,
 ) -> "xarray.DataTree":
-    """Add the data, replicated responses and memberships; label rows by their place in the data.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws of a method. It is not changed.
-    constant : xarray.Dataset
-        Group ``constant_data`` as `moment_init.sample` makes it.
-    rows : ComparedRows
-        The rows that were fitted.
-    rng : numpy.random.Generator
-        Source of the replicated responses.
-    membership_of : xarray.DataTree, optional
-        Draws that say to which component rows belong, where those of `tree` are of several optima.
-
-    Returns
-    -------
-    xarray.DataTree
-        The tree with ``constant_data``, ``posterior_predictive`` (evenly spaced draws, 1000 in all
-        and at least 100 of a chain) and ``membership``, means over the draws.
-    """
+    """Add the data, replicated responses and memberships; label rows by their place in the data."""
     import xarray
 
     result = tree.copy()

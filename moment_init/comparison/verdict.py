@@ -46,16 +46,6 @@ def starts_needed(share: float) -> float:
     r"""Number of random starts of which one reaches the optimum with probability 99 %.
 
     .. math:: \lceil \log 0.01 / \log (1 - s) \rceil
-
-    Parameters
-    ----------
-    share : float
-        Probability s that a single start reaches it.
-
-    Returns
-    -------
-    float
-        The number; infinite for a share of zero.
     """
     if share <= 0.0:
         return inf
@@ -65,20 +55,7 @@ def starts_needed(share: float) -> float:
 
 
 def share_interval(reached: int, total: int) -> tuple[float, float]:
-    """Jeffreys' interval of a share, 95 %.
-
-    Parameters
-    ----------
-    reached, total : int
-        Counts.
-
-    Returns
-    -------
-    lower : float
-        Lower end of the interval; zero if none reached.
-    upper : float
-        Upper end; one if all did.
-    """
+    """Jeffreys' interval of a share, 95 %."""
     tail = (1.0 - _COVERAGE) / 2.0
     shape = (reached + 0.5, total - reached + 0.5)
     lower = 0.0 if reached == 0 else float(betaincinv(*shape, tail))
@@ -88,26 +65,18 @@ def share_interval(reached: int, total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartEvidence:
-    """What a verdict rests on.
+    """What a verdict rests on."""
 
-    Parameters
-    ----------
-    runs : mapping of str to sequence of EMRun
-        Runs by method; ``"tensor EM"`` and ``"random EM"`` are among them.
-    moment_status : str
-        Status of the estimate from moments alone; empty if there is none.
-    loo_difference, held_out_difference : ScoreDifference, or None
-        Score of the typical random start less that of the tensor start, by leave-one-out if that is
-        reliable, and on rows held out if there are any.
-    has_unreliable_loo : bool
-        Whether leave-one-out is not reliable for one of the two.
-    """
-
+    # runs by method; ``"tensor EM"`` and ``"random EM"`` are among them
     runs: Mapping[str, Sequence[EMRun]]
-    moment_status: str = ""
+    moment_status: str = ""  # status of the estimate from moments alone; empty if there is none
+    # score of the typical random start less that of the tensor start, by leave-one-out if that is
+    # reliable, and on rows held out if there are any
     loo_difference: ScoreDifference | None = None
+    # score of the typical random start less that of the tensor start, by leave-one-out if that is
+    # reliable, and on rows held out if there are any
     held_out_difference: ScoreDifference | None = None
-    has_unreliable_loo: bool = False
+    has_unreliable_loo: bool = False  # whether leave-one-out is not reliable for one of the two
 
     @property
     def tensor(self) -> EMRun:
@@ -150,19 +119,7 @@ class StartEvidence:
 
 
 def judge(evidence: StartEvidence) -> Verdict:
-    """Say whether random starts are enough.
-
-    Parameters
-    ----------
-    evidence : StartEvidence
-        What was found.
-
-    Returns
-    -------
-    Verdict
-        The answer and its reasons. Of optima it says "best found": that none is better is never
-        known.
-    """
+    """Say whether random starts are enough."""
     needed = starts_needed(evidence.reached / len(evidence.random))
     suffice = needed <= USUAL_STARTS
     reasons = [
@@ -365,24 +322,7 @@ def collect_caveats(
     rows: ComparedRows,
     dropped_priors: Sequence[str],
 ) -> tuple[str, ...]:
-    """Say what limits a comparison.
-
-    Parameters
-    ----------
-    trees : mapping of str to xarray.DataTree
-        Draws by method.
-    figures : mapping of str to MethodFigures
-        Figures by method.
-    rows : ComparedRows
-        The rows that were fitted.
-    dropped_priors : sequence of str
-        Priors of the user's that default NUTS does not have.
-
-    Returns
-    -------
-    tuple of str
-        The sentences; empty if nothing does.
-    """
+    """Say what limits a comparison."""
     found: list[str] = []
     for method in (TENSOR_NUTS, DEFAULT_NUTS):
         if method in trees:

@@ -61,52 +61,15 @@ class RowSource(ABC):
 
     @abstractmethod
     def sum_rows(self, function: Callable[[slice], BlockSums], doubles_per_row: int) -> BlockSums:
-        """Add up what a function returns for slices of rows.
-
-        Parameters
-        ----------
-        function : callable
-            As for `sum_over_blocks`; the columns that it holds are of these rows.
-        doubles_per_row : int
-            How many doubles it derives from one row.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            The sums over all rows.
-        """
+        """Add up what a function returns for slices of rows."""
 
     @abstractmethod
     def sum_parts(self, function: Callable[[slice], BlockSums], n_blocks: int) -> BlockSums:
-        """Add up what a function returns, separately for each part of the rows.
-
-        Parameters
-        ----------
-        function : callable
-            As for `sum_rows`.
-        n_blocks : int
-            Runs of equal length into which all rows are cut; the parts take them in turn.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            The sums, each with a leading axis for the parts.
-        """
+        """Add up what a function returns, separately for each part of the rows."""
 
 
 def source_of(*columns: Any) -> RowSource | None:
-    """Say where the rows of some columns are.
-
-    Parameters
-    ----------
-    *columns : array or None
-        Columns of the same rows.
-
-    Returns
-    -------
-    RowSource or None
-        Their source; None if they are in memory.
-    """
+    """Say where the rows of some columns are."""
     for column in columns:
         source: RowSource | None = getattr(column, "source", None)
         if source is not None:
@@ -115,20 +78,7 @@ def source_of(*columns: Any) -> RowSource | None:
 
 
 def row_blocks(n_obs: int, doubles_per_row: int) -> Iterator[slice]:
-    """Cut rows into blocks that fit the cache.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of rows.
-    doubles_per_row : int
-        How many doubles the caller derives from one row.
-
-    Yields
-    ------
-    slice
-        Consecutive slices that cover the rows once, in order.
-    """
+    """Cut rows into blocks that fit the cache."""
     block_rows = _block_rows(doubles_per_row)
     for start in range(0, n_obs, block_rows):
         yield slice(start, min(start + block_rows, n_obs))
@@ -142,28 +92,7 @@ def sum_over_blocks(
     is_light: bool = False,
     source: RowSource | None = None,
 ) -> BlockSums:
-    """Add up what a function returns for each block of rows.
-
-    Parameters
-    ----------
-    function : callable
-        Maps a slice of rows to a tuple of arrays, each a sum over those rows. It is called from
-        several threads and may write to its own rows only.
-    n_obs : int
-        Number of rows.
-    doubles_per_row : int
-        How many doubles the function derives from one row; sets the size of the blocks.
-    is_light : bool, default False
-        Whether the function does little with a row beside reading it, so that threads need long
-        blocks.
-    source : RowSource, optional
-        Where the rows are that the function reads, if not in memory.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        The sums over all rows.
-    """
+    """Add up what a function returns for each block of rows."""
     if source is not None:
         return source.sum_rows(function, doubles_per_row)
     if n_obs * doubles_per_row < SERIAL_DOUBLES:
@@ -187,25 +116,6 @@ def sums_by_part(
     """Add up what a function returns, separately for each of 16 parts of the rows.
 
     Sums that leave one part out then cost nothing: the material of a jackknife.
-
-    Parameters
-    ----------
-    function : callable
-        As for `sum_over_blocks`.
-    n_obs : int
-        Number of rows, at least `N_PARTS`.
-    doubles_per_row : int
-        How many doubles the function derives from one row.
-    is_shuffled : bool
-        Whether rows that are next to each other have nothing in common: a part may then be a
-        single block. Else every part gets several blocks, as rows may come sorted.
-    source : RowSource, optional
-        Where the rows are that the function reads, if not in memory; the parts are the same.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        The sums, each with a leading axis of length `N_PARTS`.
     """
     at_least = N_PARTS if is_shuffled else min(n_obs, N_PARTS * BLOCKS_PER_PART)
     blocks = _equal_blocks(n_obs, doubles_per_row, at_least=at_least)
@@ -248,36 +158,12 @@ def _equal_blocks(n_obs: int, doubles_per_row: int, *, at_least: int) -> list[sl
 
 
 def read_block(X: NDArray[np.generic], rows: slice | NDArray[np.intp]) -> FloatArray:
-    """Read a block of rows as double precision, whatever the stored type.
-
-    Parameters
-    ----------
-    X : numpy.ndarray
-        Rows of any real type, shape (n_obs, n_features).
-    rows : slice or numpy.ndarray of int
-        The rows to read.
-
-    Returns
-    -------
-    numpy.ndarray
-        The block; a view where the type allows it, so it must not be written to.
-    """
+    """Read a block of rows as double precision, whatever the stored type."""
     return np.asarray(X[rows], dtype=np.float64)
 
 
 def add_sums(terms: Iterator[BlockSums]) -> BlockSums:
-    """Add tuples of arrays, in order.
-
-    Parameters
-    ----------
-    terms : iterator of tuple of numpy.ndarray
-        The terms, at least one.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        The sums.
-    """
+    """Add tuples of arrays, in order."""
     totals = tuple(np.array(term, dtype=np.float64) for term in next(terms))
     for term in terms:
         for total, part in zip(totals, term, strict=True):
@@ -314,13 +200,7 @@ def _in_own_thread(function: Callable[[], None]) -> None:
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Hold BLAS to one thread; the last of several callers at once restores what was set before.
-
-    Yields
-    ------
-    None
-        While the limit holds.
-    """
+    """Hold BLAS to one thread; the last of several callers at once restores what was set before."""
     global _blas_users
     with _blas_lock:
         _blas_users += 1
@@ -342,24 +222,9 @@ GOLDEN_SHARE = (np.sqrt(5.0) - 1.0) / 2.0
 def sample_rows(n_obs: int, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Draw rows: one at random from each of many runs of rows of the same length.
 
-    Parameters
-    ----------
-    n_obs : int
-        Number of rows to draw from.
-    size : int
-        Number of rows to draw.
-    rng : numpy.random.Generator
-        Source of the draws.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (min(size, n_obs),)
-        Distinct rows in ascending order; all of them if there are not more.
-
-    Notes
-    -----
     Every row has the same probability, and the time depends on `size` alone.
     """
+    # -> (min(size, n_obs),)
     if size >= n_obs:
         return np.arange(n_obs)
     bounds = np.arange(size + 1) * n_obs // size
@@ -367,23 +232,8 @@ def sample_rows(n_obs: int, size: int, rng: np.random.Generator) -> NDArray[np.i
 
 
 def resample_rows(weights: FloatArray, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draw rows in proportion to their weights, for what knows no weights.
-
-    Parameters
-    ----------
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    size : int
-        Number of rows to draw, at most `n_obs` of them.
-    rng : numpy.random.Generator
-        Source of the draws.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (min(size, n_obs),)
-        Rows in ascending order: distinct ones if all weights are equal, otherwise each as often as
-        its weight asks for, up to one (systematic resampling).
-    """
+    """Draw rows in proportion to their weights, for what knows no weights."""
+    # weights: (n_obs,) -> (min(size, n_obs),)
     size = min(size, len(weights))
     if np.all(weights == weights[0]):
         return sample_rows(len(weights), size, rng)
@@ -397,17 +247,8 @@ def spread_order(n_obs: int) -> NDArray[np.intp]:
 
     The i-th row is i times a, modulo n, with a close to the golden share of n and prime to it. A
     run is then a fair sample of rows that came sorted, and of rows that came in short cycles.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of rows.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (n_obs,)
-        A permutation; always the same one for the same number.
     """
+    # -> (n_obs,)
     step = max(1, round(GOLDEN_SHARE * n_obs))
     while gcd(step, n_obs) > 1:
         step -= 1

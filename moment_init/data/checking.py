@@ -28,21 +28,8 @@ def require_finite_predictors(values: FloatArray, slopes: FloatArray, argument: 
 
     The bound :math:`\sum_k \max_i |x_{ik}| \max_j |\beta_{kj}|` is looked at: infinite terms of
     both signs would leave NaN.
-
-    Parameters
-    ----------
-    values : numpy.ndarray, shape (n_obs, n_columns)
-        Inputs or gating covariates.
-    slopes : numpy.ndarray, shape (n_columns, ...)
-        Their coefficients in all predictors.
-    argument : str
-        What the caller calls the values.
-
-    Raises
-    ------
-    ValueError
-        If the bound is above 1e280.
     """
+    # values: (n_obs, n_columns), slopes: (n_columns, ...)
     sizes = np.maximum(values.max(axis=0, initial=0.0), -values.min(axis=0, initial=0.0))
     steepest = np.abs(slopes).reshape(len(slopes), -1).max(axis=1, initial=0.0)
     with np.errstate(over="ignore", invalid="ignore"):  # what is looked for
@@ -58,18 +45,7 @@ def require_finite_predictors(values: FloatArray, slopes: FloatArray, argument: 
 
 
 def require_finite_offset(offset: FloatArray | None) -> None:
-    """Raise for offsets that would make linear predictors overflow.
-
-    Parameters
-    ----------
-    offset : numpy.ndarray or None
-        Known parts of the predictors; NaN where a response has none.
-
-    Raises
-    ------
-    ValueError
-        If one is beyond 1e280.
-    """
+    """Raise for offsets that would make linear predictors overflow."""
     if offset is None:
         return
     sizes = np.abs(offset)
@@ -87,25 +63,8 @@ IndexArray = NDArray[np.intp]
 
 
 def validate_groups(groups: Any, n_obs: int) -> NDArray[np.generic] | None:
-    """Check the labels of groups.
-
-    Parameters
-    ----------
-    groups : array-like, shape (n_obs,), optional
-        Any hashable values, one per row.
-    n_obs : int
-        Number of rows.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,), or None
-        The labels; None where none were given.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape or missing labels.
-    """
+    """Check the labels of groups."""
+    # groups: (n_obs,) -> (n_obs,)
     if groups is None:
         return None
     labels = np.asarray(groups)
@@ -125,18 +84,8 @@ def validate_groups(groups: Any, n_obs: int) -> NDArray[np.generic] | None:
 
 
 def group_codes(groups: NDArray[np.generic] | None) -> IndexArray | None:
-    """Number the groups in the order of their first rows.
-
-    Parameters
-    ----------
-    groups : numpy.ndarray, shape (n_obs,), or None
-        Checked labels.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (n_obs,), or None
-        Number of each row's group. None without groups.
-    """
+    """Number the groups in the order of their first rows."""
+    # groups: (n_obs,) -> (n_obs,)
     if groups is None:
         return None
     from pandas import factorize  # labels of any kind; imported where there are groups only
@@ -147,20 +96,8 @@ def group_codes(groups: NDArray[np.generic] | None) -> IndexArray | None:
 def group_order(
     groups: NDArray[np.generic] | None,
 ) -> tuple[IndexArray | None, IndexArray | None]:
-    """Put the rows of each group together, groups in the order of their first rows.
-
-    Parameters
-    ----------
-    groups : numpy.ndarray, shape (n_obs,), or None
-        Checked labels.
-
-    Returns
-    -------
-    order : numpy.ndarray of int, shape (n_obs,), or None
-        Which row stands where; rows of a group keep their order. None without groups.
-    starts : numpy.ndarray of int, shape (n_groups,), or None
-        Where each group begins in that order.
-    """
+    """Put the rows of each group together, groups in the order of their first rows."""
+    # groups: (n_obs,) -> (n_obs,), (n_groups,)
     codes = group_codes(groups)
     if codes is None:
         return None, None
@@ -171,22 +108,8 @@ def group_order(
 def require_constant_in_groups(
     values: FloatArray, names: tuple[str, ...], groups: NDArray[np.generic] | None
 ) -> None:
-    """Raise for gating covariates that vary within a group.
-
-    Parameters
-    ----------
-    values : numpy.ndarray, shape (n_obs, n_gate)
-        The covariates.
-    names : tuple of str
-        Their names.
-    groups : numpy.ndarray, shape (n_obs,), or None
-        Checked labels; nothing is asked for without them.
-
-    Raises
-    ------
-    ValueError
-        For the first covariate that varies.
-    """
+    """Raise for gating covariates that vary within a group."""
+    # values: (n_obs, n_gate), groups: (n_obs,)
     order, starts = group_order(groups)
     if order is None or starts is None:
         return
@@ -207,36 +130,17 @@ RESPONSE_RANGES = (1e-75, 1e75)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegressionData:
-    """Checked rows of a regression.
+    """Checked rows of a regression."""
 
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        Inputs as the caller stores them; read by blocks as double precision.
-    y : numpy.ndarray, shape (n_obs,)
-        Response.
-    family : Family
-        Family of the response, with its link.
-    feature_names : tuple of str
-        Names of the columns of X.
-    offset : numpy.ndarray, shape (n_obs,), or None
-        Known part of the linear predictor.
-    n_trials : numpy.ndarray, shape (n_obs,), or None
-        Trials behind each binomial response.
-    sample_weight : numpy.ndarray, shape (n_obs,)
-        Weight of each row; ones where none was given.
-    groups : numpy.ndarray, shape (n_obs,), or None
-        Rows with one value share their component.
-    """
-
+    # inputs as the caller stores them; read by blocks as double precision; (n_obs, n_features)
     X: NDArray[np.generic]
-    y: FloatArray
-    family: Family
-    feature_names: tuple[str, ...]
-    offset: FloatArray | None
-    n_trials: FloatArray | None
-    sample_weight: FloatArray
-    groups: NDArray[np.generic] | None
+    y: FloatArray  # response; (n_obs,)
+    family: Family  # family of the response, with its link
+    feature_names: tuple[str, ...]  # names of the columns of X
+    offset: FloatArray | None  # known part of the linear predictor; (n_obs,)
+    n_trials: FloatArray | None  # trials behind each binomial response; (n_obs,)
+    sample_weight: FloatArray  # weight of each row; ones where none was given; (n_obs,)
+    groups: NDArray[np.generic] | None  # rows with one value share their component; (n_obs,)
 
     @property
     def n_obs(self) -> int:
@@ -249,30 +153,13 @@ class RegressionData:
         return int(self.X.shape[1])
 
     def take(self, index: NDArray[np.intp] | slice) -> "RegressionData":
-        """Select rows.
-
-        Parameters
-        ----------
-        index : numpy.ndarray of int, or slice
-            The rows to take.
-
-        Returns
-        -------
-        RegressionData
-            Those rows; views where `index` is a slice.
-        """
+        """Select rows."""
         names = ("X", "y", "offset", "n_trials", "sample_weight", "groups")
         taken = take_rows([getattr(self, name) for name in names], index)
         return replace(self, **dict(zip(names, taken, strict=True)))
 
     def counted(self) -> "RegressionData":
-        """Leave out the rows of weight zero; the same object if there are none.
-
-        Returns
-        -------
-        RegressionData
-            The rows that count.
-        """
+        """Leave out the rows of weight zero; the same object if there are none."""
         if source_of(self.X) is not None:
             from moment_init.row_sources.checking import counted_rows
 
@@ -292,33 +179,8 @@ def validate_data(
     sample_weight: Any = None,
     groups: Any = None,
 ) -> RegressionData:
-    """Check the data block and convert what must be converted.
-
-    Parameters
-    ----------
-    X : array-like, DataFrame or Dask collection, shape (n_obs, n_features)
-        Inputs.
-    y : array-like or Dask collection, shape (n_obs,)
-        Response.
-    family : str or Family
-        Family of the response.
-    link : str, optional
-        Link; the family's own by default.
-    offset, n_trials, sample_weight, groups : array-like or Dask collection, optional
-        See `RegressionData`.
-
-    Returns
-    -------
-    RegressionData
-        The checked rows.
-
-    Raises
-    ------
-    TypeError
-        For data that are not real numbers.
-    ValueError
-        For wrong shapes, missing or infinite values, and responses outside the family's range.
-    """
+    """Check the data block and convert what must be converted."""
+    # X: (n_obs, n_features), y: (n_obs,)
     resolved = get_family(family, link)
     if is_elsewhere(X, y, offset, n_trials, sample_weight, groups):
         from moment_init.row_sources.checking import validate_blocks
@@ -346,31 +208,8 @@ def validate_data(
 def validate_features(
     X: Any, *, name: str = "X", min_obs: int = 2
 ) -> tuple[NDArray[np.generic], tuple[str, ...]]:
-    """Check a matrix of inputs.
-
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    name : str
-        What the caller calls the argument, for the messages.
-    min_obs : int
-        Smallest number of rows that is accepted.
-
-    Returns
-    -------
-    features : numpy.ndarray, shape (n_obs, n_features)
-        The inputs, not copied where they are numeric already.
-    names : tuple of str
-        Names of the columns: a DataFrame's own, else x0, x1, ...
-
-    Raises
-    ------
-    TypeError
-        For sparse, complex or non-numeric inputs.
-    ValueError
-        For a wrong shape, missing or infinite values, or duplicate column names.
-    """
+    """Check a matrix of inputs."""
+    # X: (n_obs, n_features) -> (n_obs, n_features), ...
     if hasattr(X, "toarray") or hasattr(X, "sparse"):
         raise TypeError(f"`{name}` must be dense; got {type(X).__name__}. Pass `{name}.toarray()`.")
     names = _column_names(X, name)
@@ -391,29 +230,8 @@ def validate_features(
 
 
 def validate_row_vector(values: Any, name: str, n_obs: int) -> FloatArray:
-    """Check an argument that has one finite real number per row.
-
-    Parameters
-    ----------
-    values : array-like, shape (n_obs,)
-        The argument.
-    name : str
-        Its name, for the messages.
-    n_obs : int
-        Number of rows it must have.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,)
-        The values in double precision.
-
-    Raises
-    ------
-    TypeError
-        For values that are not real numbers.
-    ValueError
-        For a wrong shape, missing or infinite values.
-    """
+    """Check an argument that has one finite real number per row."""
+    # values: (n_obs,) -> (n_obs,)
     array = as_real_array(values, name)
     if array.shape != (n_obs,):
         raise ValueError(
@@ -477,18 +295,7 @@ def _require_variation(
 
 
 def require_response_range(smallest: float, largest: float) -> None:
-    """Raise for a response in units whose squares are no numbers.
-
-    Parameters
-    ----------
-    smallest, largest : float
-        Extremes of the response.
-
-    Raises
-    ------
-    ValueError
-        If half their difference is outside of `RESPONSE_RANGES`.
-    """
+    """Raise for a response in units whose squares are no numbers."""
     low, high = RESPONSE_RANGES
     if not low < largest / 2.0 - smallest / 2.0 < high:  # halves, whose difference is a number
         raise ValueError(
@@ -498,27 +305,8 @@ def require_response_range(smallest: float, largest: float) -> None:
 
 
 def validate_n_trials(n_trials: Any, family: Family, n_obs: int) -> FloatArray | None:
-    """Check the trials behind binomial responses.
-
-    Parameters
-    ----------
-    n_trials : int or array-like, shape (n_obs,), optional
-        The trials; one number stands for all rows.
-    family : Family
-        The response family.
-    n_obs : int
-        Number of rows.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,), or None
-        The trials in double precision; None where none were given.
-
-    Raises
-    ------
-    ValueError
-        For a family without trials, a wrong shape, or trials that are no whole numbers above zero.
-    """
+    """Check the trials behind binomial responses."""
+    # n_trials: (n_obs,) -> (n_obs,)
     if n_trials is None:
         return None
     if not family.has_trials:
@@ -539,25 +327,8 @@ def validate_n_trials(n_trials: Any, family: Family, n_obs: int) -> FloatArray |
 
 
 def validate_sample_weight(sample_weight: Any, n_obs: int) -> FloatArray:
-    """Check the weights of the rows.
-
-    Parameters
-    ----------
-    sample_weight : array-like, shape (n_obs,), optional
-        The weights; ones by default.
-    n_obs : int
-        Number of rows.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,)
-        The weights in double precision.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape, negative, missing or infinite weights, or none above zero.
-    """
+    """Check the weights of the rows."""
+    # sample_weight: (n_obs,) -> (n_obs,)
     if sample_weight is None:
         return np.ones(n_obs)
     weights = validate_row_vector(sample_weight, "sample_weight", n_obs)

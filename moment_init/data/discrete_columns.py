@@ -35,18 +35,8 @@ SAMPLED_ROWS = 1000
 
 
 def find_discrete_columns(X: NDArray[np.generic]) -> BoolArray:
-    """Columns without a density: binary, one-hot, or of few whole values.
-
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        The inputs.
-
-    Returns
-    -------
-    numpy.ndarray of bool, shape (n_features,)
-        Which columns take no more than ten values in a sample of the rows.
-    """
+    """Columns without a density: binary, one-hot, or of few whole values."""
+    # X: (n_obs, n_features) -> (n_features,)
     sample = np.asarray(X[:: max(1, len(X) // SAMPLED_ROWS)])
     limit = min(MIN_DISTINCT_VALUES, len(sample) // 2)
     return np.array([len(np.unique(column)) <= limit for column in sample.T])
@@ -54,95 +44,38 @@ def find_discrete_columns(X: NDArray[np.generic]) -> BoolArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContinuousBlock:
-    """The continuous columns without what the discrete ones say of them.
+    """The continuous columns without what the discrete ones say of them."""
 
-    Parameters
-    ----------
-    data : RegressionData
-        The rows, with the residuals e of the continuous columns as inputs.
-    is_discrete : numpy.ndarray of bool, shape (n_features,)
-        Which columns of all are discrete.
-    intercept : numpy.ndarray, shape (n_continuous,)
-        The a above.
-    slopes : numpy.ndarray, shape (n_discrete, n_continuous)
-        The M above.
-    """
-
-    data: RegressionData
-    is_discrete: BoolArray
-    intercept: FloatArray
-    slopes: FloatArray
+    data: RegressionData  # the rows, with the residuals e of the continuous columns as inputs
+    is_discrete: BoolArray  # which columns of all are discrete; (n_features,)
+    intercept: FloatArray  # the a above; (n_continuous,)
+    slopes: FloatArray  # the M above; (n_discrete, n_continuous)
 
     def residuals(self, X: FloatArray) -> FloatArray:
-        """Residuals of the continuous columns of other rows.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_rows, n_features)
-            The rows.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_rows, n_continuous)
-            The residuals.
-        """
+        """Residuals of the continuous columns of other rows."""
+        # X: (n_rows, n_features) -> (n_rows, n_continuous)
         return _residuals(X, self.is_discrete, self.intercept, self.slopes)
 
     def lift(
         self, parameters: MixtureParameters, own: Coordinates, full: Coordinates
     ) -> MixtureParameters:
-        """A mixture in the block as one in all columns.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            In standardised coordinates of the block.
-        own, full : Coordinates
-            Coordinates of the block and of all columns.
-
-        Returns
-        -------
-        MixtureParameters
-            In standardised coordinates of all columns.
-        """
+        """A mixture in the block as one in all columns."""
         slopes, biases = own.coefficients_to_user(parameters.coefficients, parameters.biases)
         shifted = biases - self.intercept @ slopes
         coefficients, biases = full.coefficients_to_standardised(self._place(slopes), shifted)
         return replace(parameters, coefficients=coefficients, biases=biases)
 
     def linear_map(self, own: Coordinates, full: Coordinates) -> FloatArray:
-        """What `lift` does to coefficients.
-
-        Parameters
-        ----------
-        own, full : Coordinates
-            Coordinates of the block and of all columns.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_features, n_continuous)
-            The map from the block's standardised coordinates to those of all columns.
-        """
+        """What `lift` does to coefficients."""
+        # -> (n_features, n_continuous)
         n_continuous = len(self.intercept)
         in_units, _ = own.coefficients_to_user(np.eye(n_continuous), np.zeros(n_continuous))
         lifted, _ = full.coefficients_to_standardised(self._place(in_units), np.zeros(n_continuous))
         return lifted
 
     def span(self, subspace: FloatArray, own: Coordinates, full: Coordinates) -> FloatArray:
-        """Span of directions in the block together with all discrete columns.
-
-        Parameters
-        ----------
-        subspace : numpy.ndarray, shape (n_continuous, k)
-            Basis in the block's standardised coordinates.
-        own, full : Coordinates
-            Coordinates of the block and of all columns.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_features, k + n_discrete)
-            Orthonormal basis in standardised coordinates of all columns.
-        """
+        """Span of directions in the block together with all discrete columns."""
+        # subspace: (n_continuous, k) -> (n_features, k + n_discrete)
         axes = full.factor.T[:, self.is_discrete]
         columns = np.concatenate([self.linear_map(own, full) @ subspace, axes], axis=1)
         return np.asarray(np.linalg.qr(columns)[0])
@@ -156,20 +89,8 @@ class ContinuousBlock:
 
 
 def split_continuous(data: RegressionData, is_discrete: BoolArray) -> ContinuousBlock:
-    """Regress the continuous columns on the discrete ones and keep the residuals.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    is_discrete : numpy.ndarray of bool, shape (n_features,)
-        Which columns are discrete; not all of them.
-
-    Returns
-    -------
-    ContinuousBlock
-        The residuals, with the way back.
-    """
+    """Regress the continuous columns on the discrete ones and keep the residuals."""
+    # is_discrete: (n_features,)
     centre = np.asarray(read_block(data.X, slice(0, 1000)).mean(axis=0))  # against cancellation
 
     def sums(block: slice) -> tuple[FloatArray, ...]:
@@ -211,22 +132,10 @@ FEWEST_EXPECTED = 5.0
 def describe_discrete_columns(X: NDArray[np.generic]) -> tuple[str, ...]:
     """Say of each column why it has no density.
 
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        The inputs.
-
-    Returns
-    -------
-    tuple of str
-        Of each column what it is in words: binary, one-hot, whole numbers, few values, a value that
-        holds many rows. Empty for a column with a density.
-
-    Notes
-    -----
     Some thousand rows are looked at. Whole numbers of many values, none of which holds a tenth of
     the rows, have a density for all that moments can see.
     """
+    # X: (n_obs, n_features)
     sample = np.asarray(X[:: max(1, len(X) // SAMPLED_ROWS)], dtype=np.float64)
     is_few = find_discrete_columns(sample)
     kinds = [_describe(*pair) for pair in zip(sample.T, is_few, strict=True)]
@@ -236,20 +145,7 @@ def describe_discrete_columns(X: NDArray[np.generic]) -> tuple[str, ...]:
 
 
 def name_discrete(names: Sequence[str], kinds: Sequence[str]) -> str:
-    """List discrete columns with what they are.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names of all columns.
-    kinds : sequence of str
-        What `describe_discrete_columns` says of each.
-
-    Returns
-    -------
-    str
-        As in "female (binary), children (whole numbers, 5 values)"; empty if there are none.
-    """
+    """List discrete columns with what they are."""
     return ", ".join(f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True) if kind)
 
 

@@ -49,18 +49,7 @@ def _restore_scope(values: dict[str, Any], modules: dict[str, str]) -> Scope:
 
 
 def is_frame(data: Any) -> bool:
-    """Tell a DataFrame of pandas from anything else, without an import of pandas.
-
-    Parameters
-    ----------
-    data : object
-        Anything.
-
-    Returns
-    -------
-    bool
-        Whether it is one.
-    """
+    """Tell a DataFrame of pandas from anything else, without an import of pandas."""
     return any(
         cls.__name__ == "DataFrame" and cls.__module__.split(".")[0] == "pandas"
         for cls in type(data).__mro__
@@ -68,20 +57,7 @@ def is_frame(data: Any) -> bool:
 
 
 def require_frame(data: Any, argument: str) -> None:
-    """Raise for anything but a DataFrame of pandas.
-
-    Parameters
-    ----------
-    data : object
-        What was given.
-    argument : str
-        What the caller calls it.
-
-    Raises
-    ------
-    TypeError
-        If it is none.
-    """
+    """Raise for anything but a DataFrame of pandas."""
     if is_elsewhere(data):
         raise TypeError(
             f"`{argument}` must be a pandas.DataFrame for a formula, whose transforms and levels "
@@ -96,20 +72,7 @@ def require_frame(data: Any, argument: str) -> None:
 
 
 def names_in(formula: Iterable[Any]) -> tuple[set[str], set[str]]:
-    """Names in the terms of a formula.
-
-    Parameters
-    ----------
-    formula : iterable of formulaic.parser.types.Term
-        The terms.
-
-    Returns
-    -------
-    variables : set of str
-        Names that stand alone, and quoted ones: they can only be columns.
-    inner : set of str
-        Names inside expressions: columns, functions or constants.
-    """
+    """Names in the terms of a formula."""
     variables: set[str] = set()
     inner: set[str] = set()
     for factor in {factor for term in formula for factor in term.factors}:
@@ -137,31 +100,7 @@ def resolve_names(
     scope: Mapping[str, Any],
     transforms: Mapping[str, Any],
 ) -> tuple[tuple[str, ...], Scope]:
-    """Find every name of a formula: among the columns, the transforms, then the caller's names.
-
-    Parameters
-    ----------
-    formula : iterable of formulaic.parser.types.Term
-        The terms.
-    data : pandas.DataFrame
-        The data.
-    scope : mapping of str to object
-        What the caller has.
-    transforms : mapping of str to object
-        What formulas have without a caller.
-
-    Returns
-    -------
-    columns : tuple of str
-        Columns that the formula uses, in the order of the data.
-    used : Scope
-        What it uses of the caller's scope.
-
-    Raises
-    ------
-    ValueError
-        For names that are nowhere, and rows that are not in the data.
-    """
+    """Find every name of a formula: among the columns, the transforms, then the caller's names."""
     variables, inner = names_in(formula)
     available = set(data.columns)
     rest = inner - available
@@ -194,27 +133,7 @@ def _missing_message(missing: list[str], columns: list[str]) -> str:
 def select_columns(
     data: "pandas.DataFrame", columns: Iterable[str], argument: str
 ) -> "pandas.DataFrame":
-    """Take the columns of a formula, of plain types and without missing values.
-
-    Parameters
-    ----------
-    data : pandas.DataFrame
-        The data.
-    columns : iterable of str
-        Names of the columns.
-    argument : str
-        What the caller calls the data, for the messages.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The columns, rows numbered from zero.
-
-    Raises
-    ------
-    ValueError
-        For columns that are not there or there twice, and missing values, which are counted.
-    """
+    """Take the columns of a formula, of plain types and without missing values."""
     names = list(dict.fromkeys(columns))
     missing = [name for name in names if name not in data.columns]
     if missing:
@@ -267,18 +186,10 @@ _STYLING = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FormulaPart:
-    """One part of a formula, fitted: levels, knots, centres and scales are those of its data.
+    """One part of a formula, fitted: levels, knots, centres and scales are those of its data."""
 
-    Parameters
-    ----------
-    spec : formulaic.ModelSpec
-        The terms, their columns and the state of their transforms.
-    variables : tuple of str
-        Columns of the data that they use.
-    """
-
-    spec: Any
-    variables: tuple[str, ...]
+    spec: Any  # the terms, their columns and the state of their transforms
+    variables: tuple[str, ...]  # columns of the data that they use
 
     @property
     def columns_by_term(self) -> dict[str, tuple[str, ...]]:
@@ -307,29 +218,7 @@ class FormulaPart:
     def encode(
         self, data: "pandas.DataFrame", scope: Mapping[str, Any], argument: str
     ) -> "pandas.DataFrame":
-        """Encode rows as those were from which the part was fitted.
-
-        Parameters
-        ----------
-        data : pandas.DataFrame
-            Rows with the columns that the part uses.
-        scope : mapping of str to object
-            Functions and constants that it uses.
-        argument : str
-            What the caller calls the data, for the messages.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A column of numbers for each of `names`.
-
-        Raises
-        ------
-        TypeError
-            For terms that are not real numbers.
-        ValueError
-            For missing columns and values, unseen levels, and whatever an expression raises.
-        """
+        """Encode rows as those were from which the part was fitted."""
         frame = select_columns(data, self.variables, argument)
         self._require_seen_levels(frame, argument)
         return _materialise(self.spec, frame, scope, argument)[0]
@@ -350,18 +239,7 @@ class FormulaPart:
                 )
 
     def column_of(self, factor: str) -> str | None:
-        """Name the column whose values are the levels of a factor, where there is one.
-
-        Parameters
-        ----------
-        factor : str
-            A factor as the formula has it, such as ``"sex"`` or ``"C(sex)"``.
-
-        Returns
-        -------
-        str or None
-            The column; None for the levels of an expression, such as ``"sex.str.upper()"``.
-        """
+        """Name the column whose values are the levels of a factor, where there is one."""
         if factor in self.variables:
             return factor
         named = [
@@ -371,31 +249,7 @@ class FormulaPart:
 
 
 def parse_formula(text: str, columns: Sequence[str]) -> tuple[Any, Any, Any]:
-    """Take a formula apart.
-
-    Parameters
-    ----------
-    text : str
-        ``"response ~ features"`` or ``"response ~ features | gating covariates"``.
-    columns : sequence of str
-        Columns that ``.`` stands for, less the response.
-
-    Returns
-    -------
-    response : formulaic.SimpleFormula
-        What is left of the tilde.
-    features : formulaic.SimpleFormula
-        What is right of it.
-    gate : formulaic.SimpleFormula or None
-        What is right of a bar; None without one, or if it has an intercept only.
-
-    Raises
-    ------
-    ImportError
-        If formulaic is not installed.
-    ValueError
-        For text that is no formula of this form, and for parts without an intercept.
-    """
+    """Take a formula apart."""
     parsed = _parse(text, columns)
     response, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
     if response is None or isinstance(response, tuple) or right is None:
@@ -421,27 +275,7 @@ def parse_formula(text: str, columns: Sequence[str]) -> tuple[Any, Any, Any]:
 
 
 def parse_expression(text: str, argument: str, columns: Sequence[str]) -> Any:
-    """Read an argument that is the name of a column, or an expression of columns.
-
-    Parameters
-    ----------
-    text : str
-        Such as ``"exposure"`` or ``"np.log(exposure)"``.
-    argument : str
-        Name of the argument, for the message.
-    columns : sequence of str
-        Columns of the data.
-
-    Returns
-    -------
-    formulaic.SimpleFormula
-        A formula of one term.
-
-    Raises
-    ------
-    ValueError
-        For text that is no expression.
-    """
+    """Read an argument that is the name of a column, or an expression of columns."""
     quoted = f"0 + `{text}`" if text in columns else f"0 + {{{text}}}"
     return _parse(quoted, (), argument=argument, given=text)
 
@@ -449,35 +283,7 @@ def parse_expression(text: str, argument: str, columns: Sequence[str]) -> Any:
 def fit_part(
     formula: Any, data: "pandas.DataFrame", scope: Mapping[str, Any], argument: str = "y"
 ) -> tuple[FormulaPart, "pandas.DataFrame", Scope]:
-    """Encode data for the first time.
-
-    Parameters
-    ----------
-    formula : formulaic.SimpleFormula
-        The terms.
-    data : pandas.DataFrame
-        The data.
-    scope : mapping of str to object
-        What the caller has for names that are no columns.
-    argument : str, default "y"
-        What the caller calls the data, for the messages.
-
-    Returns
-    -------
-    part : FormulaPart
-        By which new rows are encoded.
-    encoded : pandas.DataFrame
-        The columns, without an intercept.
-    used : Scope
-        What the terms use of the caller's scope.
-
-    Raises
-    ------
-    TypeError
-        For terms that are not real numbers.
-    ValueError
-        For unknown names, missing values, and whatever an expression raises.
-    """
+    """Encode data for the first time."""
     from formulaic import ModelSpec
     from formulaic.transforms import TRANSFORMS
 

@@ -281,39 +281,6 @@ def read_formula(
 ) -> FormulaDesign:
     """Read a formula together with the data that it is about.
 
-    Parameters
-    ----------
-    formula : str
-        ``"response ~ features"`` or ``"response ~ features | gating covariates"``, in the language
-        of formulaic; several responses are terms of a sum.
-    data : pandas.DataFrame
-        The data.
-    offset, n_trials, sample_weight : str, optional
-        A column, or an expression of columns such as ``"np.log(exposure)"``.
-    groups : str, optional
-        The column of the groups.
-    gating : str, optional
-        Terms of the gating covariates, where the formula has no bar.
-    has_classes : bool, default False
-        Whether the response is a label of one of several classes.
-    scope : mapping of str to object, optional
-        Functions and constants that the formula may name.
-
-    Returns
-    -------
-    FormulaDesign
-        What encodes these rows and new ones.
-
-    Raises
-    ------
-    ImportError
-        If formulaic is not installed.
-    TypeError
-        If `data` is no DataFrame, and for terms that are not real numbers.
-    ValueError
-        For text that is no formula, names that are not there, missing values, and a response of
-        other than two levels that are no classes.
-
     Examples
     --------
     >>> import pandas
@@ -412,20 +379,7 @@ def _require_single(part: FormulaPart, n_columns: int, name: str) -> None:
 
 
 def takes_formula[**P, R](function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function of X and y take a formula and a DataFrame in their places.
-
-    Parameters
-    ----------
-    function : callable
-        With the arguments `X`, `y`, `family`, `link` and, if it takes a gate, `gating`; further
-        ones of the data block may be strings, which stand for columns. Without a `family` the
-        response of a formula chooses one.
-
-    Returns
-    -------
-    callable
-        The same function; results keep what new rows are encoded by.
-    """
+    """Let a function of X and y take a formula and a DataFrame in their places."""
     parameters = signature(function)
 
     @wraps(function)
@@ -451,18 +405,7 @@ def takes_formula[**P, R](function: Callable[P, R]) -> Callable[P, R]:
 
 
 def reads_design[**P, R](method: Callable[P, R]) -> Callable[P, R]:
-    """Let a method of a fit by formula take a DataFrame of the formula's variables.
-
-    Parameters
-    ----------
-    method : callable
-        With the arguments `self`, which has a `design`, `X` and perhaps others of the data block.
-
-    Returns
-    -------
-    callable
-        The same method. What it is not given is read from the DataFrame, as in the fit.
-    """
+    """Let a method of a fit by formula take a DataFrame of the formula's variables."""
     parameters = signature(method)
 
     @wraps(method)

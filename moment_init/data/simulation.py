@@ -33,23 +33,13 @@ _UNIT_TOLERANCE = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedParameters:
-    """Parameters of a mixture of generalised linear models.
+    """Parameters of a mixture of generalised linear models."""
 
-    Parameters
-    ----------
-    directions : ndarray of shape (n_features, n_components)
-        Unit vectors in columns.
-    scales, biases, weights : ndarray of shape (n_components,)
-        Lengths of the coefficients, intercepts, probabilities.
-    dispersion : ndarray of shape (n_components,) or None
-        Where the family has one.
-    """
-
-    directions: FloatArray
-    scales: FloatArray
-    biases: FloatArray
-    weights: FloatArray
-    dispersion: FloatArray | None
+    directions: FloatArray  # unit vectors in columns; (n_features, n_components)
+    scales: FloatArray  # lengths of the coefficients, intercepts, probabilities; (n_components,)
+    biases: FloatArray  # lengths of the coefficients, intercepts, probabilities; (n_components,)
+    weights: FloatArray  # lengths of the coefficients, intercepts, probabilities; (n_components,)
+    dispersion: FloatArray | None  # where the family has one; (n_components,)
 
 
 def complete_parameters(
@@ -66,29 +56,6 @@ def complete_parameters(
     """Check the parameters that are given and draw the others.
 
     Every parameter is drawn, needed or not, so that no draw depends on which were given.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    shape : tuple of int
-        (n_features, n_components).
-    rng : numpy.random.Generator
-        The source of randomness.
-    directions, scales, biases, weights, dispersion : array_like or None
-        As in `simulate_mixture`.
-
-    Returns
-    -------
-    SimulatedParameters
-        All of them.
-
-    Raises
-    ------
-    TypeError
-        If a parameter does not hold numbers.
-    ValueError
-        If a parameter has the wrong shape or a value outside its range.
     """
     n_components = shape[1]
     drawn_directions = rng.standard_normal(shape)
@@ -107,27 +74,7 @@ def complete_parameters(
 
 
 def as_floats(name: str, values: ArrayLike) -> FloatArray:
-    """Turn an argument into an array of doubles.
-
-    Parameters
-    ----------
-    name : str
-        The argument to name in a message.
-    values : array_like
-        What was given.
-
-    Returns
-    -------
-    ndarray
-        A copy.
-
-    Raises
-    ------
-    TypeError
-        If the values are not real numbers.
-    ValueError
-        For masked values, and for lists of unequal length.
-    """
+    """Turn an argument into an array of doubles."""
     return np.array(as_float_array(values, name))
 
 

@@ -21,44 +21,22 @@ from moment_init.row_sources.columns import known_scatter
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coordinates:
-    """Location and scale of inputs and response.
+    """Location and scale of inputs and response."""
 
-    Parameters
-    ----------
-    mean : numpy.ndarray, shape (n_features,)
-        Mean of the input.
-    factor : numpy.ndarray, shape (n_features, n_features)
-        Lower triangular L with L L' the covariance of the input.
-    response_shift : float
-        Subtracted from the response, or for other links from the linear predictor.
-    response_scale : float
-        The response is divided by it; one unless the link is the identity.
-    """
-
-    mean: FloatArray
+    mean: FloatArray  # mean of the input; (n_features,)
+    # lower triangular L with L L' the covariance of the input; (n_features, n_features)
     factor: FloatArray
+    # subtracted from the response, or for other links from the linear predictor
     response_shift: float = 0.0
+    # the response is divided by it; one unless the link is the identity
     response_scale: float = 1.0
 
     def coefficients_to_user(
         self, coefficients: FloatArray, biases: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Map coefficients and biases to the user's units.
-
-        Parameters
-        ----------
-        coefficients : numpy.ndarray, shape (n_features, n_components)
-            Coefficients of standardised inputs.
-        biases : numpy.ndarray, shape (n_components,)
-            Biases in standardised coordinates.
-
-        Returns
-        -------
-        coefficients : numpy.ndarray, shape (n_features, n_components)
-            Coefficients of the user's columns.
-        biases : numpy.ndarray, shape (n_components,)
-            Biases in the user's units.
-        """
+        """Map coefficients and biases to the user's units."""
+        # coefficients: (n_features, n_components), biases: (n_components,) -> (n_features,
+        # n_components), (n_components,)
         slopes = self.response_scale * self._unwhiten(coefficients)
         intercepts = self.response_scale * biases + self.response_shift - self.mean @ slopes
         return slopes, np.asarray(intercepts)
@@ -66,41 +44,16 @@ class Coordinates:
     def coefficients_to_standardised(
         self, coefficients: FloatArray, biases: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Map coefficients and biases from the user's units.
-
-        Parameters
-        ----------
-        coefficients : numpy.ndarray, shape (n_features, n_components)
-            Coefficients of the user's columns.
-        biases : numpy.ndarray, shape (n_components,)
-            Biases in the user's units.
-
-        Returns
-        -------
-        coefficients : numpy.ndarray, shape (n_features, n_components)
-            Coefficients of standardised inputs.
-        biases : numpy.ndarray, shape (n_components,)
-            Biases in standardised coordinates.
-        """
+        """Map coefficients and biases from the user's units."""
+        # coefficients: (n_features, n_components), biases: (n_components,) -> (n_features,
+        # n_components), (n_components,)
         slopes = self.factor.T @ coefficients / self.response_scale
         levels = biases + self.mean @ coefficients - self.response_shift
         return np.asarray(slopes), np.asarray(levels / self.response_scale)
 
     def directions_to_user(self, directions: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Map unit directions to unit directions in the user's units.
-
-        Parameters
-        ----------
-        directions : numpy.ndarray, shape (n_features, n_components)
-            Unit directions in standardised coordinates.
-
-        Returns
-        -------
-        directions : numpy.ndarray, shape (n_features, n_components)
-            Unit directions of the user's columns.
-        lengths : numpy.ndarray, shape (n_components,)
-            User's scale of a predictor that has scale one in standardised coordinates.
-        """
+        """Map unit directions to unit directions in the user's units."""
+        # directions: (n_features, n_components) -> (n_features, n_components), (n_components,)
         mapped = self._unwhiten(directions)
         lengths = np.linalg.norm(mapped, axis=0)
         return mapped / lengths, self.response_scale * lengths
@@ -136,24 +89,13 @@ COLLINEAR_LOADING = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorrelationFit:
-    """Location, scale and correlation of the columns.
+    """Location, scale and correlation of the columns."""
 
-    Parameters
-    ----------
-    mean : numpy.ndarray, shape (n_features,)
-        Weighted means.
-    scales : numpy.ndarray, shape (n_features,)
-        Weighted standard deviations.
-    correlation : numpy.ndarray, shape (n_features, n_features)
-        Correlation matrix, shrunk where rows are few.
-    shrinkage : float
-        Share of the correlation matrix that was replaced by the identity.
-    """
-
-    mean: FloatArray
-    scales: FloatArray
+    mean: FloatArray  # weighted means; (n_features,)
+    scales: FloatArray  # weighted standard deviations; (n_features,)
+    # correlation matrix, shrunk where rows are few; (n_features, n_features)
     correlation: FloatArray
-    shrinkage: float
+    shrinkage: float  # share of the correlation matrix that was replaced by the identity
 
 
 def fit_correlation(
@@ -163,29 +105,8 @@ def fit_correlation(
     *,
     argument: str = "X",
 ) -> CorrelationFit:
-    """Fit mean, standard deviations and correlations by blocks of rows.
-
-    Parameters
-    ----------
-    features : numpy.ndarray, shape (n_obs, n_features)
-        Checked inputs.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    names : tuple of str
-        Names of the columns, for the messages.
-    argument : str, default "X"
-        What the caller calls the inputs, for the messages.
-
-    Returns
-    -------
-    CorrelationFit
-        The fit; the correlation matrix is shrunk where rows are few.
-
-    Raises
-    ------
-    ValueError
-        For constant or collinear columns, which are named.
-    """
+    """Fit mean, standard deviations and correlations by blocks of rows."""
+    # features: (n_obs, n_features), weights: (n_obs,)
     n_obs, n_features = features.shape
     source, total = source_of(features), weights.sum()
     known = known_scatter(features, weights)
@@ -247,21 +168,8 @@ def rough_units(
 
     Sums are taken about it: a large common level would otherwise cancel away the digits of the
     variance.
-
-    Parameters
-    ----------
-    features : numpy.ndarray, shape (n_obs, n_features)
-        Checked inputs.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-
-    Returns
-    -------
-    centre : numpy.ndarray, shape (n_features,)
-        What is to be subtracted.
-    unit : numpy.ndarray, shape (n_features,)
-        What is to be divided by.
     """
+    # features: (n_obs, n_features), weights: (n_obs,) -> (n_features,), (n_features,)
     if source_of(features) is None:
         counted = np.flatnonzero(weights)
         rows = counted[:: max(1, len(counted) // ROUGH_ROWS)]
@@ -292,22 +200,8 @@ def _require_variation(
 
 
 def require_safe_spreads(scales: FloatArray, names: tuple[str, ...], argument: str = "X") -> None:
-    """Raise for columns whose squares are no numbers, and name the first.
-
-    Parameters
-    ----------
-    scales : numpy.ndarray, shape (n_features,)
-        Standard deviations of the columns.
-    names : tuple of str
-        Names of the columns.
-    argument : str, default "X"
-        What the caller calls the inputs.
-
-    Raises
-    ------
-    ValueError
-        For a standard deviation that is too large or too small.
-    """
+    """Raise for columns whose squares are no numbers, and name the first."""
+    # scales: (n_features,)
     smallest, largest = SAFE_SPREADS
     is_safe = (scales > smallest) & (scales < largest)
     if not is_safe.all():

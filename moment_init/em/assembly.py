@@ -71,26 +71,7 @@ def assemble_fit(
     *,
     warnings: tuple[str, ...] = (),
 ) -> EMFit:
-    """Put a result together.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    data : RegressionData
-        The rows it was posed from.
-    end : MaximiseResult
-        Where the winning run ended.
-    starts : tuple of StartRecord
-        Every start.
-    warnings : tuple of str, optional
-        What was found before.
-
-    Returns
-    -------
-    EMFit
-        The fit: components by decreasing weight, or as given where weights or directions are held.
-    """
+    """Put a result together."""
     order = _component_order(problem, end.parameters)
     at = end.parameters.reorder(order)
     laplace, flat = laplace_of(problem, end, order)
@@ -103,24 +84,7 @@ def assemble_fit(
 def assemble_gated_fit(
     gated: GatedProblem, data: RegressionData, run: GatedRun, starts: tuple[StartRecord, ...]
 ) -> EMFit:
-    """Put a result with a Gaussian gate together.
-
-    Parameters
-    ----------
-    gated : GatedProblem
-        The problem.
-    data : RegressionData
-        The rows it was posed from.
-    run : GatedRun
-        Where the winning run ended.
-    starts : tuple of StartRecord
-        Every start.
-
-    Returns
-    -------
-    EMFit
-        The fit, ordered as by `assemble_fit`.
-    """
+    """Put a result with a Gaussian gate together."""
     order = _component_order(gated.base, run.end.parameters)
     at = run.at.reorder(order)
     laplace, flat = gated_laplace_of(gated, run, order)
@@ -222,18 +186,7 @@ def _entropy(problem: EMProblem, shares: FloatArray) -> float:
 
 
 def convergence_message(end: MaximiseResult) -> str:
-    """Say that a run did not converge, and what to do.
-
-    Parameters
-    ----------
-    end : MaximiseResult
-        Where it ended.
-
-    Returns
-    -------
-    str
-        The message.
-    """
+    """Say that a run did not converge, and what to do."""
     return (
         f"The search did not converge ({end.ending} after {end.n_iter} iterations): the "
         "log-likelihood may still rise. Allow more iterations (`max_iter`) or use fewer components."
@@ -293,22 +246,7 @@ def _parts(bound: str) -> tuple[str, int]:
 def with_uncounted(
     fit: EMFit, given: RegressionData, covariates: tuple[FloatArray, tuple[str, ...]] | None
 ) -> EMFit:
-    """Give a fit the responsibilities of all rows, those of weight zero included.
-
-    Parameters
-    ----------
-    fit : EMFit
-        Fit of the rows of positive weight.
-    given : RegressionData
-        All rows.
-    covariates : tuple of numpy.ndarray and tuple of str, or None
-        Their gating covariates and the names of these.
-
-    Returns
-    -------
-    EMFit
-        The same fit with responsibilities of all rows.
-    """
+    """Give a fit the responsibilities of all rows, those of weight zero included."""
     shares = membership(
         fit,
         given.X,

@@ -60,33 +60,8 @@ _LARGEST_LOG_DISPERSION = 300.0
 def fit_to_datatree(
     fit: "EMFit", X: Any, y: Any, *, draws: int, random_seed: RandomSeed, data: dict[str, Any]
 ) -> "xarray.DataTree":
-    """Convert a fit to a DataTree.
-
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-    X : array-like or DataFrame, shape (n_obs, n_features), or None
-        Inputs.
-    y : array-like, shape (n_obs,), or None
-        Response.
-    draws : int
-        Number of draws.
-    random_seed : int, sequence of int, numpy.random.Generator or None
-        Seed of the draws.
-    data : dict of str to array-like
-        `offset`, `n_trials`, `gating`, `groups`, `sample_weight` as in the fit.
-
-    Returns
-    -------
-    xarray.DataTree
-        The groups listed at the head of the module.
-
-    Raises
-    ------
-    ValueError
-        If only one of `X` and `y` is given, or `draws` is not a positive whole number.
-    """
+    """Convert a fit to a DataTree."""
+    # X: (n_obs, n_features), y: (n_obs,)
     import xarray
 
     is_extra = any(value is not None for value in data.values())
@@ -131,23 +106,8 @@ def draw_laplace(
 
     with z standard normal in k dimensions, R the root of the covariance. The density is that on the
     k-dimensional space in which the vector of parameters is free and determined.
-
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-    draws : int
-        Number of draws.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    parameters : list of MixtureParameters
-        The draws in the user's units, with the weights at the centre of the gate.
-    log_q : numpy.ndarray, shape (draws,)
-        Log density of each.
     """
+    # -> ..., (draws,)
     vectors, log_q = _draw_vectors(fit, draws, rng)
     return _unpacked(fit, vectors), log_q
 
@@ -252,24 +212,8 @@ def _draw_log_likelihoods(
 def unit_coordinate(
     rows: LikelihoodRows, order: NDArray[np.intp] | None, groups: Any
 ) -> tuple[str, NDArray[Any]]:
-    """Dim of what every unit has, and its labels.
-
-    Parameters
-    ----------
-    rows : LikelihoodRows
-        Rows from `moment_init.em.prediction.rows_for`.
-    order : numpy.ndarray of int, shape (n_obs,), or None
-        Which of the user's rows stands where.
-    groups : array-like, shape (n_obs,), or None
-        Labels of the groups in the user's order.
-
-    Returns
-    -------
-    name : {"obs", "group"}
-        The dim.
-    labels : numpy.ndarray, shape (n_units,)
-        Numbers of the rows, or labels of the groups, written as text if they are no numbers.
-    """
+    """Dim of what every unit has, and its labels."""
+    # order: (n_obs,), groups: (n_obs,) -> ..., (n_units,)
     if rows.group_starts is None or order is None:
         return "obs", np.arange(rows.n_obs)
     labels = np.asarray(groups)[order[rows.group_starts]]

@@ -42,34 +42,15 @@ settled, and there are rarely more of them."""
 
 @dataclass(slots=True)
 class GatedSearch:
-    """Runs so far and the best of them.
+    """Runs so far and the best of them."""
 
-    Parameters
-    ----------
-    gated : GatedProblem
-        What is fitted.
-    records : list of StartRecord
-        Every start, in the order in which they ended.
-    best : GatedRun or None
-        The best run.
-    """
-
-    gated: GatedProblem
+    gated: GatedProblem  # what is fitted
+    # every start, in the order in which they ended
     records: list[StartRecord] = field(default_factory=list)
-    best: GatedRun | None = None
+    best: GatedRun | None = None  # the best run
 
     def run(self, origin: str, start: Callable[[], GatedMixture], **options: Any) -> None:
-        """Climb from a start; one that breaks down is recorded.
-
-        Parameters
-        ----------
-        origin : str
-            Where the start comes from.
-        start : callable
-            Computes it.
-        **options
-            Of the climb.
-        """
+        """Climb from a start; one that breaks down is recorded."""
         target = None if self.best is None else self.best.end.log_likelihood - SAME_OPTIMUM
         try:
             self.add(origin, self.gated.climb(start(), target=target, **options))
@@ -77,29 +58,11 @@ class GatedSearch:
             self.fail(origin, str(error))
 
     def finish(self, origin: str, start: GatedMixture) -> None:
-        """Run a start to its maximum, or until it cannot reach the best.
-
-        Parameters
-        ----------
-        origin : str
-            Where the start comes from.
-        start : GatedMixture
-            The start.
-        """
+        """Run a start to its maximum, or until it cannot reach the best."""
         self.run(origin, lambda: start, **FINISH)
 
     def add(self, origin: str, run: GatedRun, status: StartStatus | None = None) -> None:
-        """Keep the record of a run, and the run if it is the best.
-
-        Parameters
-        ----------
-        origin : str
-            Where its start comes from.
-        run : GatedRun
-            The run.
-        status : StartStatus, optional
-            How it ended, for one that lost a race; it cannot be the best then.
-        """
+        """Keep the record of a run, and the run if it is the best."""
         end = run.end
         value = end.log_likelihood - self.gated.log_jacobian
         ending = status or StartStatus(str(end.ending))
@@ -109,15 +72,7 @@ class GatedSearch:
             self.best = run
 
     def fail(self, origin: str, message: str) -> None:
-        """Keep the record of a start that broke down.
-
-        Parameters
-        ----------
-        origin : str
-            Where the start comes from.
-        message : str
-            What went wrong.
-        """
+        """Keep the record of a start that broke down."""
         failed = StartRecord(origin, float("nan"), 0, StartStatus.FAILED, message=message)
         self.records.append(failed)
 
@@ -129,26 +84,8 @@ def run_gated_given(
     counted: NDArray[np.bool_],
     feature_names: tuple[str, ...],
 ) -> GatedSearch:
-    """Climb from what a user gives.
-
-    Parameters
-    ----------
-    gated : GatedProblem
-        The problem.
-    init : MomentEstimate, EMFit, tuple of arrays, or array
-        What was given; without a Gaussian gate it gets that of its responsibilities.
-    options : FitOptions
-        How long runs may be.
-    counted : numpy.ndarray of bool, shape (n_obs,)
-        Which of the user's rows the problem has.
-    feature_names : tuple of str
-        Names of the columns.
-
-    Returns
-    -------
-    GatedSearch
-        The best run and the record of all.
-    """
+    """Climb from what a user gives."""
+    # counted: (n_obs,)
     search = GatedSearch(gated)
     if isinstance(init, EMFit) and init.gate_means is not None:
         search.run(
@@ -163,22 +100,7 @@ def run_gated_given(
 def run_gated_random(
     gated: GatedProblem, options: FitOptions, rng: np.random.Generator
 ) -> GatedSearch:
-    """Climb from random starts, each to its own maximum.
-
-    Parameters
-    ----------
-    gated : GatedProblem
-        The problem.
-    options : FitOptions
-        How many starts, of which kind, how long runs may be, and how many at once.
-    rng : numpy.random.Generator
-        Source of randomness; every start has its own stream of it.
-
-    Returns
-    -------
-    GatedSearch
-        The best run and the record of all, in the order of the starts.
-    """
+    """Climb from random starts, each to its own maximum."""
     search = GatedSearch(gated)
     for origin, run in each_random_start(partial(_climb_at_random, gated, options), options, rng):
         if isinstance(run, str):
@@ -194,24 +116,7 @@ def search_gated(
     options: FitOptions,
     rng: np.random.Generator,
 ) -> GatedSearch:
-    """Race starts of several origins, and run the best to their ends.
-
-    Parameters
-    ----------
-    gated : GatedProblem
-        The problem, of as many rows as the search shall see.
-    found : sequence of tuple
-        Origins and standardised parameters of mixtures found without a Gaussian gate.
-    options : FitOptions
-        How many random starts; without iterations what was found is only evaluated.
-    rng : numpy.random.Generator
-        Source of clusters and random starts.
-
-    Returns
-    -------
-    GatedSearch
-        The best run and the record of all.
-    """
+    """Race starts of several origins, and run the best to their ends."""
     starts: list[Start] = [(origin, _starter(gated, parameters)) for origin, parameters in found]
     search = GatedSearch(gated)
     if options.max_iter == 0:
@@ -238,29 +143,7 @@ def search_gated(
 def finish_gated(
     gated: GatedProblem, search: GatedSearch, options: FitOptions
 ) -> tuple[GatedRun, list[StartRecord]]:
-    """Take the best run of a search to the tolerance on all rows.
-
-    Parameters
-    ----------
-    gated : GatedProblem
-        The problem with all rows.
-    search : GatedSearch
-        A search with a best run, on all rows or a sample of them.
-    options : FitOptions
-        How long the run may be.
-
-    Returns
-    -------
-    run : GatedRun
-        Where it ended.
-    records : list of StartRecord
-        The starts, marked if they saw a sample.
-
-    Raises
-    ------
-    ValueError
-        If the search has no run.
-    """
+    """Take the best run of a search to the tolerance on all rows."""
     if search.best is None:
         raise ValueError("`search` must have a best run; got none. Run a start first.")
     limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}

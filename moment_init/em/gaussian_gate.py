@@ -33,63 +33,27 @@ from moment_init.likelihood.rows import LikelihoodRows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatedRun:
-    """Where a climb of the joint likelihood ended.
+    """Where a climb of the joint likelihood ended."""
 
-    Parameters
-    ----------
-    at : GatedMixture
-        The best parameters found.
-    end : MaximiseResult
-        The same without the gate, and how the run went; its sums are those of all parameters.
-    """
-
-    at: GatedMixture
+    at: GatedMixture  # the best parameters found
+    # the same without the gate, and how the run went; its sums are those of all parameters
     end: MaximiseResult
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatedProblem:
-    """Rows to be fitted by a mixture of experts with a Gaussian gate.
+    """Rows to be fitted by a mixture of experts with a Gaussian gate."""
 
-    Parameters
-    ----------
-    base : EMProblem
-        The problem without a gate.
-    logit : EMProblem
-        The problem with a multinomial logit of the gating covariates.
-    rows : LikelihoodRows
-        Its rows, with the statistics of the gating covariates.
-    pooled_root : numpy.ndarray, shape (n_gate, n_gate)
-        Root of the covariance of the gating covariates over the units.
-    coordinates : GateCoordinates
-        The gating covariates in the user's units.
-    """
-
-    base: EMProblem
-    logit: EMProblem
-    rows: LikelihoodRows
+    base: EMProblem  # the problem without a gate
+    logit: EMProblem  # the problem with a multinomial logit of the gating covariates
+    rows: LikelihoodRows  # its rows, with the statistics of the gating covariates
+    # root of the covariance of the gating covariates over the units; (n_gate, n_gate)
     pooled_root: FloatArray
-    coordinates: GateCoordinates
+    coordinates: GateCoordinates  # the gating covariates in the user's units
 
     @classmethod
     def of(cls, logit: EMProblem) -> "GatedProblem":
-        """Take the rows of a problem with gating covariates.
-
-        Parameters
-        ----------
-        logit : EMProblem
-            The problem.
-
-        Returns
-        -------
-        GatedProblem
-            The same with a Gaussian gate.
-
-        Raises
-        ------
-        ValueError
-            If the problem has no gating covariates.
-        """
+        """Take the rows of a problem with gating covariates."""
         if logit.rows.gate is None or logit.gate_coordinates is None:
             raise ValueError("`logit` must have gating covariates; got none. Pose it with a gate.")
         prepared = logit.prepared()
@@ -107,18 +71,7 @@ class GatedProblem:
         return self.base.log_jacobian + self.rows.total_units * log_scales
 
     def likelihood(self, mixture: MixtureParameters) -> GatedLikelihood:
-        """The joint likelihood, with bounds and restrictions.
-
-        Parameters
-        ----------
-        mixture : MixtureParameters
-            Parameters with the number of components in question.
-
-        Returns
-        -------
-        GatedLikelihood
-            What is climbed.
-        """
+        """The joint likelihood, with bounds and restrictions."""
         base, held = self.base, self.base.constraint(mixture)
         n_gate_parameters = mixture.n_components * gate_size(len(self.pooled_root))
         bounds = bounds_of(
@@ -135,18 +88,7 @@ class GatedProblem:
         )
 
     def start_from(self, parameters: MixtureParameters) -> GatedMixture:
-        """Begin where a mixture with a logit gate, or without a gate, puts the units.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            Standardised parameters.
-
-        Returns
-        -------
-        GatedMixture
-            The same experts; weights and densities are those of the responsibilities.
-        """
+        """Begin where a mixture with a logit gate, or without a gate, puts the units."""
         rows = self.logit.rows
         shares = responsibilities(self.base.family, rows, parameters)
         if rows.group_starts is not None:
@@ -154,20 +96,8 @@ class GatedProblem:
         return self.with_shares(replace(parameters, gate=None), shares)
 
     def with_shares(self, mixture: MixtureParameters, shares: FloatArray) -> GatedMixture:
-        """Give experts the gate of given responsibilities.
-
-        Parameters
-        ----------
-        mixture : MixtureParameters
-            Experts; their weights are replaced.
-        shares : numpy.ndarray, shape (n_units, n_components)
-            Responsibilities of the units.
-
-        Returns
-        -------
-        GatedMixture
-            The mixture.
-        """
+        """Give experts the gate of given responsibilities."""
+        # shares: (n_units, n_components)
         statistics, weight = unit_values(self.rows)
         weighted = shares * weight[:, None]
         counts = np.maximum(weighted.sum(axis=0), SMALLEST_COUNT)
@@ -176,20 +106,7 @@ class GatedProblem:
         return GatedMixture(replace(mixture, weights=counts / counts.sum()), gate)
 
     def climb(self, start: GatedMixture, **options: Any) -> GatedRun:
-        """Climb from a start, under the restrictions.
-
-        Parameters
-        ----------
-        start : GatedMixture
-            Standardised parameters.
-        **options
-            As for `maximise`.
-
-        Returns
-        -------
-        GatedRun
-            Where the climb ended.
-        """
+        """Climb from a start, under the restrictions."""
         likelihood = self.likelihood(start.mixture)
         inside = GatedMixture(
             enforce(self.base.admit(start.mixture), likelihood.bounds),

@@ -111,24 +111,8 @@ class StandardErrors:
 def laplace_of(
     problem: EMProblem, end: MaximiseResult, order: IndexArray | None = None
 ) -> tuple[LaplaceApproximation, tuple[str, ...]]:
-    """Invert the observed information where it is positive, in the user's units.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    end : MaximiseResult
-        Where a climb ended.
-    order : numpy.ndarray of int, shape (n_components,), optional
-        Which component comes first, second, and so on; as in `end` by default.
-
-    Returns
-    -------
-    laplace : LaplaceApproximation
-        Of the user's vector of parameters, in the order of `pack`.
-    warnings : tuple of str
-        What is not determined.
-    """
+    """Invert the observed information where it is positive, in the user's units."""
+    # order: (n_components,)
     at = end.parameters
     active = active_bounds_of(problem, at)
     basis = free_basis(problem.constraint(at), active, parameter_count(at))
@@ -139,24 +123,8 @@ def laplace_of(
 def invert_information(
     sums: LikelihoodSums, basis: FloatArray, lift: FloatArray
 ) -> tuple[LaplaceApproximation, tuple[str, ...]]:
-    """Invert an observed information where it is positive.
-
-    Parameters
-    ----------
-    sums : LikelihoodSums
-        Sums with the missing information.
-    basis : numpy.ndarray, shape (n_parameters, n_free)
-        Orthonormal directions in which the vector of parameters is free.
-    lift : numpy.ndarray, shape (n_user_parameters, n_free)
-        What the user's vector of parameters changes by along each of them.
-
-    Returns
-    -------
-    laplace : LaplaceApproximation
-        Of the user's vector of parameters.
-    warnings : tuple of str
-        What is not determined.
-    """
+    """Invert an observed information where it is positive."""
+    # basis: (n_parameters, n_free), lift: (n_user_parameters, n_free)
     information = basis.T @ sums.information() @ basis
     complete = np.diag(basis.T @ sums.complete_information @ basis)
     if not np.all(np.isfinite(information)):
@@ -173,20 +141,7 @@ def invert_information(
 
 
 def active_bounds_of(problem: EMProblem, parameters: MixtureParameters) -> list[ActiveBound]:
-    """Find the bounds of a problem on which parameters lie.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    parameters : MixtureParameters
-        Standardised parameters.
-
-    Returns
-    -------
-    list of ActiveBound
-        Empty at an interior point.
-    """
+    """Find the bounds of a problem on which parameters lie."""
     has_held_weights = problem.restrictions.weights is not None
     bounds = bounds_of(
         problem.family,
@@ -197,20 +152,8 @@ def active_bounds_of(problem: EMProblem, parameters: MixtureParameters) -> list[
 
 
 def centring_matrix(parameters: MixtureParameters, centre: FloatArray | None) -> FloatArray:
-    """Map from the vector of parameters to the one whose logits are those at a centre of the gate.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        Any parameters of the model.
-    centre : numpy.ndarray, shape (n_gate,), or None
-        Gating covariates; None without a gate.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_parameters, n_parameters)
-        The matrix; the identity without a gate.
-    """
+    """Map to the vector of parameters whose logits are those at a centre of the gate."""
+    # centre: (n_gate,) -> (n_parameters, n_parameters)
     result = np.eye(parameter_count(parameters))
     if centre is not None:
         for row in _logit_rows(parameters):
@@ -225,21 +168,8 @@ def standard_errors_of(
 
     The delta method gives :math:`\partial w_j / \partial l_k = w_j (\delta_{jk} - w_k)` for weights
     with logits l, and :math:`\phi` times the error of :math:`\log\phi` for a dispersion.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        The user's parameters, with the weights at the centre of the gate.
-    laplace : LaplaceApproximation
-        Of their vector.
-    centre : numpy.ndarray, shape (n_gate,), or None
-        Centre of the gating covariates; None without a gate.
-
-    Returns
-    -------
-    StandardErrors
-        The errors.
     """
+    # centre: (n_gate,)
     p, r, q = parameters.n_features, parameters.n_components, component_size(parameters)
     errors = np.linalg.norm(laplace.root, axis=1)
     errors[laplace.undetermined] = np.nan
@@ -287,22 +217,8 @@ def _curved_sums(problem: EMProblem, end: MaximiseResult) -> LikelihoodSums:
 def free_basis(
     constraint: LinearConstraint | None, active: list[ActiveBound], n_parameters: int
 ) -> FloatArray:
-    """Orthonormal directions that neither restrictions nor active bounds hold.
-
-    Parameters
-    ----------
-    constraint : LinearConstraint or None
-        What is shared and held.
-    active : list of ActiveBound
-        Bounds on which the parameters lie.
-    n_parameters : int
-        Length of the vector of parameters.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_parameters, n_free)
-        The directions.
-    """
+    """Orthonormal directions that neither restrictions nor active bounds hold."""
+    # -> (n_parameters, n_free)
     basis = np.eye(n_parameters) if constraint is None else constraint.basis
     if not active:
         return basis
@@ -313,22 +229,8 @@ def free_basis(
 def to_user_matrix(
     problem: EMProblem, parameters: MixtureParameters, order: IndexArray | None
 ) -> FloatArray:
-    """Linear part of the map from the standardised vector to the user's.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    parameters : MixtureParameters
-        Any parameters of the model.
-    order : numpy.ndarray of int, shape (n_components,), or None
-        Which component comes first, second, and so on.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_user_parameters, n_parameters)
-        The matrix.
-    """
+    """Linear part of the map from the standardised vector to the user's."""
+    # order: (n_components,) -> (n_user_parameters, n_parameters)
     standardising = problem.standardising_matrix(parameters)
     to_user = np.linalg.solve(standardising, np.eye(len(standardising)))
     if problem.restrictions.directions is not None:
@@ -384,24 +286,8 @@ rows to estimate a variance so well."""
 def gated_laplace_of(
     gated: GatedProblem, run: GatedRun, order: IndexArray
 ) -> tuple[LaplaceApproximation, tuple[str, ...]]:
-    """Invert the observed information of the joint likelihood, in the user's units.
-
-    Parameters
-    ----------
-    gated : GatedProblem
-        The problem.
-    run : GatedRun
-        Where a climb ended.
-    order : numpy.ndarray of int, shape (n_components,)
-        Which component comes first, second, and so on.
-
-    Returns
-    -------
-    laplace : LaplaceApproximation
-        Of the user's vector of parameters.
-    warnings : tuple of str
-        What is not determined.
-    """
+    """Invert the observed information of the joint likelihood, in the user's units."""
+    # order: (n_components,)
     likelihood = gated.likelihood(run.at.mixture)
     sums = run.end.sums
     if sums.missing_information is None:
@@ -415,22 +301,7 @@ def gated_laplace_of(
 def gated_standard_errors(
     parameters: MixtureParameters, gate: GaussianGate, laplace: LaplaceApproximation
 ) -> StandardErrors:
-    """Standard errors of parameters on their natural scale.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        The user's experts and weights.
-    gate : GaussianGate
-        The user's gate.
-    laplace : LaplaceApproximation
-        Of the vector of both.
-
-    Returns
-    -------
-    StandardErrors
-        The errors, those of the gate's covariances by the delta method.
-    """
+    """Standard errors of parameters on their natural scale."""
     first, n_gate = parameter_count(parameters), gate.n_gate
     own = LaplaceApproximation(laplace.root[:first], laplace.undetermined[:first])
     errors = standard_errors_of(parameters, own, None)

@@ -37,21 +37,7 @@ _REFIT_STEPS = 5
 
 
 def propose_moves(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
-    """Starts from which a better maximum may be reached.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    parameters : MixtureParameters
-        A fitted mixture.
-
-    Returns
-    -------
-    list of MixtureParameters
-        Drops with splits, a component replanted on the rows that fit worst, and for few columns
-        pairs of components that trade places where their predictors cross.
-    """
+    """Starts from which a better maximum may be reached."""
     if parameters.n_components == 1:
         return []
     moves = propose_drops_and_splits(problem.family, problem.rows, parameters)
@@ -72,19 +58,6 @@ def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
     .. math:: \sum_{i: y_i = 0} v_i / f(y_i \mid x_i) - \sum_i v_i > 0.
 
     Starts from the data lead to such a component hardly ever: its zeros lie among those of others.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    parameters : MixtureParameters
-        A fitted mixture.
-
-    Returns
-    -------
-    list of MixtureParameters
-        One for each component that may become it; none for responses that are not counts, and where
-        zeros are as many as the mixture expects.
 
     References
     ----------
@@ -115,23 +88,7 @@ def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
 def tempered(
     problem: EMProblem, parameters: MixtureParameters, temperature: float
 ) -> MixtureParameters:
-    """A start from EM on a softened likelihood: it leaves maxima that few rows hold up.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    parameters : MixtureParameters
-        A fitted mixture.
-    temperature : float
-        The density of every row is raised to the power of its reciprocal, so that components share
-        rows more evenly.
-
-    Returns
-    -------
-    MixtureParameters
-        The start.
-    """
+    """A start from EM on a softened likelihood: it leaves maxima that few rows hold up."""
     # a unit whose rows have weight 1/T has the density of its rows to the power 1/T
     rows = problem.rows
     starts, weight = rows.group_starts, rows.sample_weight / temperature
@@ -153,37 +110,12 @@ def levelled(
 
     Hathaway's constraint keeps a narrow component from collapsing, not from being narrow: with few
     rows a parameter there are maxima on it and near it whose components fit some rows closely.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem, of a family whose deviations are constrained.
-    parameters : MixtureParameters
-        A fitted mixture.
-    **options
-        Of `EMProblem.climb`.
-
-    Returns
-    -------
-    MixtureParameters
-        Where the climb ends, deviations nearly equal.
     """
     return with_level_deviations(problem).climb(parameters, **options).parameters
 
 
 def with_level_deviations(problem: EMProblem) -> EMProblem:
-    """The same problem, with the deviations of all components held together.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem, of a family whose deviations are constrained.
-
-    Returns
-    -------
-    EMProblem
-        With a smallest ratio of `LEVEL_RATIO`, or the caller's where that is stricter.
-    """
+    """The same problem, with the deviations of all components held together."""
     ratio = max(LEVEL_RATIO, problem.min_dispersion_ratio)
     return replace(problem, min_dispersion_ratio=ratio)
 

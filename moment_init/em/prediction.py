@@ -49,31 +49,9 @@ def predicted_mean(
     gating: Any = None,
     kind: PredictionKind = "mean",
 ) -> FloatArray:
-    """Mean response of new rows.
-
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    offset, n_trials : array-like, shape (n_obs,), optional
-        Known part of the linear predictor (zero by default) and binomial trials (one by default).
-    gating : array-like or DataFrame, shape (n_obs, n_gate), optional
-        Gating covariates, for a fit with a gate.
-    kind : {"mean", "components"}, default "mean"
-        Mean of the mixture, or of every component.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,) or (n_obs, n_components)
-        Mean responses; those of binomial counts are probabilities times trials.
-
-    Raises
-    ------
-    ValueError
-        For an unknown kind, wrong shapes or columns, missing values, or predictors that overflow.
-    """
+    """Mean response of new rows."""
+    # X: (n_obs, n_features), offset, n_trials: (n_obs,), gating: (n_obs, n_gate) -> (n_obs,) or
+    # (n_obs, n_components)
     if kind not in ("mean", "components"):
         raise ValueError(
             f"`kind` must be 'mean' or 'components'; got {kind!r}. Choose one of them."
@@ -108,24 +86,8 @@ def membership(
     groups: Any = None,
     sample_weight: Any = None,
 ) -> FloatArray:
-    """Posterior probabilities of the components of new rows.
-
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like, shape (n_obs,)
-        Response.
-    offset, n_trials, gating, groups, sample_weight : array-like, optional
-        As in the fit; rows of a group get the same probabilities.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs, n_components)
-        Probabilities; every row sums to one.
-    """
+    """Posterior probabilities of the components of new rows."""
+    # X: (n_obs, n_features), y: (n_obs,) -> (n_obs, n_components)
     rows, order = rows_for(
         fit,
         X,
@@ -142,23 +104,8 @@ def membership(
 
 
 def unit_scores(fit: "EMFit", rows: LikelihoodRows) -> tuple[FloatArray, FloatArray]:
-    """Log-likelihood of every row, or group, and how many draws of a component it stands for.
-
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-    rows : LikelihoodRows
-        Rows in the user's units, from `rows_for`.
-
-    Returns
-    -------
-    values : numpy.ndarray, shape (n_units,)
-        Log densities.
-    weights : numpy.ndarray, shape (n_units,)
-        Sample weights of rows; ones for groups, whose rows are weighted inside, zero for a group
-        without weight.
-    """
+    """Log-likelihood of every row, or group, and how many draws of a component it stands for."""
+    # -> (n_units,), (n_units,)
     _require_finite(fit, rows.Z, rows.gate, rows.offset)
     family = get_family(fit.family, fit.link)
     values = unit_log_likelihood(family, rows, logit_parameters(fit))
@@ -168,18 +115,7 @@ def unit_scores(fit: "EMFit", rows: LikelihoodRows) -> tuple[FloatArray, FloatAr
 
 
 def logit_parameters(fit: "EMFit") -> MixtureParameters:
-    """Parameters for the rows of `rows_for`: a Gaussian gate is a logit of its statistics.
-
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-
-    Returns
-    -------
-    MixtureParameters
-        `EMFit.centred_parameters`, with the slopes of a Gaussian gate's log densities.
-    """
+    """Parameters for the rows of `rows_for`: a Gaussian gate is a logit of its statistics."""
     if fit.gaussian_gate is None:
         return fit.centred_parameters
     return with_gaussian_gate(fit.centred_parameters, fit.gaussian_gate, fit.gate_centre)
@@ -188,41 +124,15 @@ def logit_parameters(fit: "EMFit") -> MixtureParameters:
 def with_gaussian_gate(
     parameters: MixtureParameters, gate: GaussianGate, centre: FloatArray | None
 ) -> MixtureParameters:
-    """Parameters with the slopes of a Gaussian gate's log densities.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        Experts and weights.
-    gate : GaussianGate
-        The gate in the user's units.
-    centre : numpy.ndarray, shape (n_gate,), or None
-        What is subtracted from the gating covariates before their statistics are formed.
-
-    Returns
-    -------
-    MixtureParameters
-        A mixture with a logit of these statistics.
-    """
+    """Parameters with the slopes of a Gaussian gate's log densities."""
+    # centre: (n_gate,)
     shift = np.zeros(gate.n_gate) if centre is None else -centre
     return replace(parameters, gate=gate.rescale(shift, np.ones(gate.n_gate)).slopes)
 
 
 def unit_gate_log_likelihood(rows: LikelihoodRows, parameters: MixtureParameters) -> FloatArray:
-    """Log density of the gating covariates of every row, or group, under a Gaussian gate.
-
-    Parameters
-    ----------
-    rows : LikelihoodRows
-        Rows with the statistics of the gating covariates.
-    parameters : MixtureParameters
-        With the slopes of the log densities.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_units,)
-        Log densities.
-    """
+    """Log density of the gating covariates of every row, or group, under a Gaussian gate."""
+    # -> (n_units,)
     return log_gate_density(parameters, unit_values(rows)[0])
 
 
@@ -237,34 +147,8 @@ def rows_for(
     groups: Any = None,
     sample_weight: Any = None,
 ) -> tuple[LikelihoodRows, IndexArray | None]:
-    """Check rows against a fit.
-
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like, shape (n_obs,)
-        Response.
-    offset, n_trials, gating, groups, sample_weight : array-like, optional
-        As in the fit.
-
-    Returns
-    -------
-    rows : LikelihoodRows
-        Rows in the user's units with centred gating covariates (their statistics for a Gaussian
-        gate), those of a group together; for `logit_parameters`.
-    order : numpy.ndarray of int, shape (n_obs,), or None
-        Which of the user's rows stands where; None if they stand in the user's order.
-
-    Raises
-    ------
-    TypeError
-        For data that are not real numbers.
-    ValueError
-        For wrong shapes or columns, missing values, and impossible responses.
-    """
+    """Check rows against a fit."""
+    # X: (n_obs, n_features), y: (n_obs,) -> ..., (n_obs,)
     family = get_family(fit.family, fit.link)
     features = match_columns(X, fit.feature_names, "X")
     n_obs = len(features)
@@ -292,20 +176,8 @@ def rows_for(
 
 
 def in_users_order(values: FloatArray, order: IndexArray | None) -> FloatArray:
-    """Put rows back where the user had them.
-
-    Parameters
-    ----------
-    values : numpy.ndarray, shape (n_obs, ...)
-        Values of rows as they stand.
-    order : numpy.ndarray of int, shape (n_obs,), or None
-        Which of the user's rows stands where.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs, ...)
-        Values of the user's rows.
-    """
+    """Put rows back where the user had them."""
+    # values: (n_obs, ...), order: (n_obs,) -> (n_obs, ...)
     if order is None:
         return values
     result = np.empty_like(values)
@@ -314,27 +186,8 @@ def in_users_order(values: FloatArray, order: IndexArray | None) -> FloatArray:
 
 
 def match_columns(values: Any, names: tuple[str, ...], argument: str) -> FloatArray:
-    """Columns in the order of the fit; matched by name where they have names.
-
-    Parameters
-    ----------
-    values : array-like or DataFrame, shape (n_obs, n_columns)
-        The columns.
-    names : tuple of str
-        Names of the fit's columns.
-    argument : str
-        What the caller calls the columns, for the messages.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs, n_columns)
-        The columns.
-
-    Raises
-    ------
-    ValueError
-        For missing and unknown columns, and wrong values.
-    """
+    """Columns in the order of the fit; matched by name where they have names."""
+    # values: (n_obs, n_columns) -> (n_obs, n_columns)
     features, given = validate_features(values, name=argument, min_obs=1)
     if not hasattr(values, "columns"):
         if features.shape[1] != len(names):

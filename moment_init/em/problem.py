@@ -51,41 +51,23 @@ _SMALLEST_LENGTH = 1e-300
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GateCoordinates:
-    """Location and scale of the gating covariates.
+    """Location and scale of the gating covariates."""
 
-    Parameters
-    ----------
-    mean, scales : numpy.ndarray, shape (n_gate,)
-        Their means and standard deviations.
-    names : tuple of str
-        Their names.
-    """
-
-    mean: FloatArray
-    scales: FloatArray
-    names: tuple[str, ...]
+    mean: FloatArray  # their means and standard deviations; (n_gate,)
+    scales: FloatArray  # their means and standard deviations; (n_gate,)
+    names: tuple[str, ...]  # their names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restrictions:
-    """What components share, and what is held.
+    """What components share, and what is held."""
 
-    Parameters
-    ----------
-    shared_features : tuple of int
-        Columns whose coefficients are common to all components.
-    has_shared_bias, has_shared_dispersion : bool
-        Whether the intercept and the dispersion are common too.
-    weights : numpy.ndarray, shape (n_components,), or None
-        Weights that are held.
-    directions : numpy.ndarray, shape (n_features, n_components), or None
-        Directions that are held, in the user's units; the rows then hold the projected inputs.
-    """
-
-    shared_features: tuple[int, ...] = ()
-    has_shared_bias: bool = False
-    has_shared_dispersion: bool = False
-    weights: FloatArray | None = None
+    shared_features: tuple[int, ...] = ()  # columns whose coefficients are common to all components
+    has_shared_bias: bool = False  # whether the intercept and the dispersion are common too
+    has_shared_dispersion: bool = False  # whether the intercept and the dispersion are common too
+    weights: FloatArray | None = None  # weights that are held; (n_components,)
+    # directions that are held, in the user's units; the rows then hold the projected inputs;
+    # (n_features, n_components)
     directions: FloatArray | None = None
 
     @property
@@ -102,38 +84,18 @@ class Restrictions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EMProblem:
-    """Rows to be fitted by a mixture of a given number of components.
+    """Rows to be fitted by a mixture of a given number of components."""
 
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    n_components : int
-        Number of components.
-    rows : LikelihoodRows
-        Standardised rows; those of a group follow one another.
-    coordinates : Coordinates
-        The way to the user's units.
-    gate_coordinates : GateCoordinates or None
-        The same for gating covariates.
-    order : numpy.ndarray of int, shape (n_obs,), or None
-        Which of the user's rows stands where; None if they stand in the user's order.
-    restrictions : Restrictions
-        What is shared and held.
-    min_dispersion_ratio : float
-        Hathaway's constraint.
-    constant : float or None
-        Part of the rows' log-likelihood that no parameter enters, once `prepared`.
-    """
-
-    family: Family
-    n_components: int
-    rows: LikelihoodRows
-    coordinates: Coordinates
-    gate_coordinates: GateCoordinates | None = None
+    family: Family  # the response family
+    n_components: int  # number of components
+    rows: LikelihoodRows  # standardised rows; those of a group follow one another
+    coordinates: Coordinates  # the way to the user's units
+    gate_coordinates: GateCoordinates | None = None  # the same for gating covariates
+    # which of the user's rows stands where; None if they stand in the user's order; (n_obs,)
     order: IndexArray | None = None
-    restrictions: Restrictions = Restrictions()
-    min_dispersion_ratio: float = MIN_DISPERSION_RATIO
+    restrictions: Restrictions = Restrictions()  # what is shared and held
+    min_dispersion_ratio: float = MIN_DISPERSION_RATIO  # hathaway's constraint
+    # part of the rows' log-likelihood that no parameter enters, once `prepared`
     constant: float | None = None
 
     @property
@@ -142,48 +104,18 @@ class EMProblem:
         return self.rows.total_weight * float(np.log(self.coordinates.response_scale))
 
     def with_rows(self, rows: LikelihoodRows) -> "EMProblem":
-        """The same problem for other rows, a sample of these for instance.
-
-        Parameters
-        ----------
-        rows : LikelihoodRows
-            Standardised rows.
-
-        Returns
-        -------
-        EMProblem
-            The problem; its `order` is no longer that of the user's rows.
-        """
+        """The same problem for other rows, a sample of these for instance."""
         return replace(self, rows=rows, constant=None)
 
     def prepared(self) -> "EMProblem":
-        """The same problem with what many climbs would compute again and again.
-
-        Returns
-        -------
-        EMProblem
-            With products of columns stored, and the constant of the log-likelihood.
-        """
+        """The same problem with what many climbs would compute again and again."""
         if self.constant is not None:
             return self
         constant = parameter_free_log_likelihood(self.family, self.rows)
         return replace(self, rows=self.rows.with_products(), constant=constant)
 
     def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
-        """Climb from a start with any number of components, under the restrictions.
-
-        Parameters
-        ----------
-        start : MixtureParameters
-            Standardised parameters.
-        **options
-            Passed to `maximise`.
-
-        Returns
-        -------
-        MaximiseResult
-            Where the climb ended.
-        """
+        """Climb from a start with any number of components, under the restrictions."""
         admissible = self.admit(start)
         return maximise(
             self.family,
@@ -202,18 +134,7 @@ class EMProblem:
         return min(MIN_WEIGHT, 0.1 / self.rows.total_units)
 
     def to_user(self, parameters: MixtureParameters) -> MixtureParameters:
-        """Map parameters to the user's units.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            Standardised parameters.
-
-        Returns
-        -------
-        MixtureParameters
-            Parameters of the user's columns; the gate's weights are those at covariates zero.
-        """
+        """Map parameters to the user's units."""
         slopes, biases = self.coordinates.coefficients_to_user(
             parameters.coefficients, parameters.biases
         )
@@ -231,19 +152,7 @@ class EMProblem:
         )
 
     def to_standardised(self, parameters: MixtureParameters) -> MixtureParameters:
-        """Map parameters from the user's units; the inverse of `to_user`.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            Parameters of the user's columns.
-
-        Returns
-        -------
-        MixtureParameters
-            Standardised parameters; those of a problem with a gate get one with slopes zero if they
-            have none.
-        """
+        """Map parameters from the user's units; the inverse of `to_user`."""
         slopes, biases = self.coordinates.coefficients_to_standardised(
             parameters.coefficients, parameters.biases
         )
@@ -263,18 +172,7 @@ class EMProblem:
         )
 
     def admit(self, parameters: MixtureParameters) -> MixtureParameters:
-        """Make parameters satisfy the restrictions: shared ones are averaged, held ones are set.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            Standardised parameters, of any number of components.
-
-        Returns
-        -------
-        MixtureParameters
-            Parameters that satisfy them, with a gate if the problem has one.
-        """
+        """Make parameters satisfy the restrictions: shared ones are averaged, held ones are set."""
         if self.rows.gate is not None and parameters.gate is None:
             slopes = np.zeros((self.rows.n_gate, parameters.n_components))
             parameters = replace(parameters, gate=slopes)
@@ -305,36 +203,15 @@ class EMProblem:
         )
 
     def constraint(self, parameters: MixtureParameters) -> LinearConstraint | None:
-        """The restrictions as a constraint on the vector of standardised parameters.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            Parameters with the number of components in question.
-
-        Returns
-        -------
-        LinearConstraint or None
-            None where nothing is shared or held.
-        """
+        """The restrictions as a constraint on the vector of standardised parameters."""
         if self.restrictions.is_empty:
             return None
         allowed = self._allowed_moves(parameters)
         return LinearConstraint.spanned_by(self.standardising_matrix(parameters) @ allowed)
 
     def standardising_matrix(self, parameters: MixtureParameters) -> FloatArray:
-        """Linear part of the map from the user's vector of parameters to the standardised one.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            Parameters with the number of components in question.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_parameters, n_parameters)
-            The matrix, in the order of `moment_init.likelihood.parameters`.
-        """
+        """Linear part of the map from the user's vector of parameters to the standardised one."""
+        # -> (n_parameters, n_parameters)
         p, scale = parameters.n_features, self.coordinates.response_scale
         component = np.zeros((p + 1, p + 1))
         component[:p, :p] = self.coordinates.factor.T / scale
@@ -434,31 +311,7 @@ def pose_em(
     restrictions: Restrictions | None = None,
     min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
 ) -> EMProblem:
-    """Standardise rows, put groups together and settle the coordinates.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    n_components : int
-        Number of components.
-    gating : tuple of numpy.ndarray and tuple of str, optional
-        Gating covariates (n_obs, n_gate) and their names.
-    restrictions : Restrictions, optional
-        What is shared and held.
-    min_dispersion_ratio : float, default 0.05
-        Hathaway's constraint.
-
-    Returns
-    -------
-    EMProblem
-        The problem.
-
-    Raises
-    ------
-    ValueError
-        For constant or collinear columns, which are named.
-    """
+    """Standardise rows, put groups together and settle the coordinates."""
     restrictions = restrictions or Restrictions()
     order, starts = group_order(data.groups)
     inputs, coordinates = _standardised_inputs(data, restrictions.directions, order)
@@ -494,31 +347,8 @@ def pose_em(
 def validate_gating(
     gating: Any, n_obs: int, groups: NDArray[np.generic] | None, *, source: Any = None
 ) -> tuple[FloatArray, tuple[str, ...]] | None:
-    """Check gating covariates.
-
-    Parameters
-    ----------
-    gating : array-like or DataFrame, shape (n_obs,) or (n_obs, n_gate), optional
-        The covariates.
-    n_obs : int
-        Number of rows they must have.
-    groups : numpy.ndarray, shape (n_obs,), optional
-        Groups within which they must not vary.
-    source : BlockedRows, optional
-        Where the rows of X are, if not in memory.
-
-    Returns
-    -------
-    tuple of numpy.ndarray and tuple of str, or None
-        Values (n_obs, n_gate) in double precision and names; None without a gate.
-
-    Raises
-    ------
-    TypeError
-        For values that are not real numbers.
-    ValueError
-        For a wrong shape, missing or infinite values, or values that vary within a group.
-    """
+    """Check gating covariates."""
+    # gating: (n_obs,) or (n_obs, n_gate), groups: (n_obs,)
     if gating is None:
         return None
     if source is not None:
@@ -541,20 +371,7 @@ def validate_gating(
 
 
 def validate_gate_kind(gate: Any, gating: Any) -> None:
-    """Check the kind of a gate.
-
-    Parameters
-    ----------
-    gate : {"softmax", "gaussian"}
-        The kind.
-    gating : object
-        Gating covariates; None without a gate.
-
-    Raises
-    ------
-    ValueError
-        For an unknown word, and for a gaussian gate without covariates.
-    """
+    """Check the kind of a gate."""
     if not isinstance(gate, str) or gate not in get_args(GateKind):
         raise ValueError(f"`gate` must be 'softmax' or 'gaussian'; got {gate!r}. Choose one.")
     if gate == "gaussian" and gating is None:
@@ -573,33 +390,8 @@ def validate_restrictions(
     fixed_directions: ArrayLike | None = None,
     has_gate: bool = False,
 ) -> Restrictions:
-    """Check what is to be shared and held.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    n_components : int
-        Number of components.
-    shared : str, int or sequence of them, optional
-        Columns by name or index, 'intercept' or 'dispersion', whose parameters are common.
-    fixed_weights : array-like, shape (n_components,), optional
-        Weights that are held.
-    fixed_directions : array-like, shape (n_features, n_components), optional
-        Directions that are held.
-    has_gate : bool, default False
-        Whether a gate sets the weights.
-
-    Returns
-    -------
-    Restrictions
-        The restrictions.
-
-    Raises
-    ------
-    ValueError
-        For unknown columns, weights that are no probabilities, or directions of a wrong shape.
-    """
+    """Check what is to be shared and held."""
+    # fixed_weights: (n_components,), fixed_directions: (n_features, n_components)
     columns, has_bias, has_dispersion = _shared_entries(shared, data)
     weights = None
     if fixed_weights is not None:
@@ -621,23 +413,7 @@ def validate_restrictions(
 
 
 def validate_dispersion_ratio(min_dispersion_ratio: Any) -> float:
-    """Check Hathaway's ratio.
-
-    Parameters
-    ----------
-    min_dispersion_ratio : float
-        Smallest ratio of two components' standard deviations.
-
-    Returns
-    -------
-    float
-        The ratio.
-
-    Raises
-    ------
-    ValueError
-        If it is not above 0 and at most 1.
-    """
+    """Check Hathaway's ratio."""
     is_real = isinstance(min_dispersion_ratio, int | float | np.integer | np.floating)
     if not is_real or not 0.0 < min_dispersion_ratio <= 1.0:
         raise ValueError(

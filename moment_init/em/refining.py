@@ -55,22 +55,7 @@ SMALLEST_SHARE = 1e-3
 
 
 def search_sample(problem: EMProblem, rng: np.random.Generator, enlargement: int = 1) -> EMProblem:
-    """The problem on as many units as a search needs.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem, with all units.
-    rng : numpy.random.Generator
-        Draws the units.
-    enlargement : int, default 1
-        How many times the usual number of units.
-
-    Returns
-    -------
-    EMProblem
-        The problem itself where it has no more than twice as many; in memory in any case.
-    """
+    """The problem on as many units as a search needs."""
     most = enlargement * search_units(problem.family, problem.rows.n_features, problem.n_components)
     n_units = problem.rows.n_units
     if n_units <= 2 * most:
@@ -82,22 +67,7 @@ def search_sample(problem: EMProblem, rng: np.random.Generator, enlargement: int
 
 
 def search_units(family: Family, n_features: int, n_components: int) -> int:
-    """How many units a search sees where there are more than twice as many.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    n_features : int
-        Number of columns.
-    n_components : int
-        Number of components.
-
-    Returns
-    -------
-    int
-        The number.
-    """
+    """How many units a search sees where there are more than twice as many."""
     n_parameters = n_components * (n_features + 2 + family.has_dispersion)
     each = SEARCH_UNITS_PER_PARAMETER
     if family.has_binary_rows:
@@ -115,23 +85,6 @@ def enlarged(
 
     A sample that says too little about a component has its maximum on a bound, far from that of all
     units; moments, which are those of all units, are then the better start.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem, with all units.
-    portfolio : Portfolio
-        The search on a sample of them.
-    from_moments : callable
-        Computes starts from moments.
-    rng : numpy.random.Generator
-        Draws the units.
-
-    Returns
-    -------
-    Portfolio
-        Runs from moments and from the maximum of the sample before, on the last sample; the same
-        where the best maximum lies on no bound.
     """
     times = 1
     while portfolio.best is not None and portfolio.best.bounds:
@@ -156,26 +109,7 @@ def refine(
     max_steps: int,
     tolerance: float,
 ) -> MaximiseResult:
-    """Climb on all units from the maximum of a sample, with the sample's curvature at first.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem, with all units.
-    searched : EMProblem
-        The problem on a sample of them.
-    found : MaximiseResult
-        The maximum of that sample.
-    max_steps : int
-        Most steps of the climb, of both kinds.
-    tolerance : float
-        Predicted gain of a Newton step at which the climb has converged.
-
-    Returns
-    -------
-    MaximiseResult
-        Where Newton's steps end that follow the quasi-Newton ones; never lower than the start.
-    """
+    """Climb on all units from the maximum of a sample, with the sample's curvature at first."""
     near = _Approach.begin(problem, searched, found)
     while near.n_iter < min(max_steps, MOST_PASSES) and near.advance(tolerance):
         pass

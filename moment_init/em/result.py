@@ -43,18 +43,7 @@ Rows = list[tuple[str, list[str]]]
 
 
 def fit_table(fit: "EMFit") -> ComponentTable:
-    """Arrange what is printed of a fit.
-
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-
-    Returns
-    -------
-    ComponentTable
-        A title, the parameters, criteria, how many starts agree, and warnings.
-    """
+    """Arrange what is printed of a fit."""
     return ComponentTable(_title(fit), _rows(fit), [_criteria(fit), _agreement(fit)], fit.warnings)
 
 

@@ -55,71 +55,30 @@ number of rows tells apart where a mixture is worth fitting."""
 
 @dataclass(slots=True)
 class Portfolio:
-    """Runs so far and the best of them.
+    """Runs so far and the best of them."""
 
-    Parameters
-    ----------
-    problem : EMProblem
-        What is fitted.
-    records : list of StartRecord
-        Every start, in the order in which they ran.
-    best : MaximiseResult or None
-        The best run.
-    witnesses : set of str
-        Kinds of starts that reached the best maximum on their own.
-    maxima : list of KnownMaximum
-        Maxima inside all bounds that runs have reached; runs that lead to one of them end early.
-    tried : set of str
-        Ways out of the best maximum that were tried: they would end as they did.
-    """
-
-    problem: EMProblem
+    problem: EMProblem  # what is fitted
+    # every start, in the order in which they ran
     records: list[StartRecord] = field(default_factory=list)
-    best: MaximiseResult | None = None
+    best: MaximiseResult | None = None  # the best run
+    # kinds of starts that reached the best maximum on their own
     witnesses: set[str] = field(default_factory=set)
+    # maxima inside all bounds that runs have reached; runs that lead to one of them end early
     maxima: list[KnownMaximum] = field(default_factory=list)
+    # ways out of the best maximum that were tried: they would end as they did
     tried: set[str] = field(default_factory=set)
 
     def finish(self, origin: str, start: MixtureParameters) -> None:
-        """Run a start to its maximum, or until it cannot reach the best.
-
-        Parameters
-        ----------
-        origin : str
-            Where the start comes from.
-        start : MixtureParameters
-            The start.
-        """
+        """Run a start to its maximum, or until it cannot reach the best."""
         target = None if self.best is None else self.best.log_likelihood - SAME_OPTIMUM
         self.add(origin, self.climb(start, target=target, **FINISH))
 
     def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
-        """Climb from a start, as far as a maximum that is known.
-
-        Parameters
-        ----------
-        start : MixtureParameters
-            The start.
-        **options
-            Of `EMProblem.climb`.
-
-        Returns
-        -------
-        MaximiseResult
-            Where the climb ended.
-        """
+        """Climb from a start, as far as a maximum that is known."""
         return self.problem.climb(start, known=self.maxima, **options)
 
     def race(self, starts: list[Start], n_finishers: int = 1) -> None:
-        """Short runs of several starts, the best of them to their ends.
-
-        Parameters
-        ----------
-        starts : list of tuple
-            Origins and starts.
-        n_finishers : int, default 1
-            How many are run to the end.
-        """
+        """Short runs of several starts, the best of them to their ends."""
         if len(starts) <= n_finishers:  # nothing to choose from
             for origin, start in starts:
                 self.finish(origin, start)
@@ -132,15 +91,7 @@ class Portfolio:
             self._record(origin, run, StartStatus.RACED)
 
     def add(self, origin: str, run: MaximiseResult) -> None:
-        """Keep the record of a finished run, and the run if it is the best.
-
-        Parameters
-        ----------
-        origin : str
-            Where its start comes from.
-        run : MaximiseResult
-            The run.
-        """
+        """Keep the record of a finished run, and the run if it is the best."""
         self._record(origin, run, StartStatus(str(run.ending)))
         if run.recognised is not None:
             if self._is_best(run.recognised.log_likelihood):
@@ -159,44 +110,20 @@ class Portfolio:
                 self.best = run
 
     def fail(self, origin: str, message: str) -> None:
-        """Keep the record of a start that broke down.
-
-        Parameters
-        ----------
-        origin : str
-            Where the start comes from.
-        message : str
-            What went wrong.
-        """
+        """Keep the record of a start that broke down."""
         self.records.append(
             StartRecord(origin, float("nan"), 0, StartStatus.FAILED, message=message)
         )
 
     def attempt(self, origin: str, route: Callable[["Portfolio"], object]) -> None:
-        """Take a route; one that breaks down is put on record, and others go on.
-
-        Parameters
-        ----------
-        origin : str
-            Where its starts come from.
-        route : callable
-            Runs starts of this portfolio.
-        """
+        """Take a route; one that breaks down is put on record, and others go on."""
         try:
             route(self)
         except BREAKDOWNS as error:
             self.fail(origin, str(error))
 
     def temper(self, temperatures: Sequence[float], *, is_levelled: bool = False) -> None:
-        """Cool the best maximum from softened likelihoods for as long as that finds a better one.
-
-        Parameters
-        ----------
-        temperatures : sequence of float
-            Inverse powers of the likelihood.
-        is_levelled : bool, default False
-            Whether to release it from equal deviations too, where a family has them.
-        """
+        """Cool the best maximum from softened likelihoods while that finds a better one."""
         ways: dict[str, Callable[[MixtureParameters], MixtureParameters]] = {
             f"temperature {temperature:g}": partial(tempered, self.problem, temperature=temperature)
             for temperature in temperatures
@@ -222,20 +149,7 @@ class Portfolio:
     def move(
         self, origin: str, propose: Callable[[MixtureParameters], list[MixtureParameters]]
     ) -> bool:
-        """Try to leave the best maximum for a better one.
-
-        Parameters
-        ----------
-        origin : str
-            Name of the moves.
-        propose : callable
-            Maps the best mixture to starts near it.
-
-        Returns
-        -------
-        bool
-            Whether a better maximum was found.
-        """
+        """Try to leave the best maximum for a better one."""
         if self.best is None or origin in self.tried:
             return False
         self.tried.add(origin)  # should it break down
@@ -282,30 +196,14 @@ def _is_degenerate(run: MaximiseResult) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """How long runs may be, how many there are, and how they are run.
+    """How long runs may be, how many there are, and how they are run."""
 
-    Parameters
-    ----------
-    max_iter : int
-        Most iterations of a run.
-    tolerance : float
-        Predicted gain below which a run has converged.
-    n_starts : int or None
-        Number of random starts; None for the default.
-    random_start : {"assignment", "coefficients"}
-        Kind of random starts.
-    n_jobs : int or None
-        Runs at once.
-    progressbar : bool
-        Whether to show progress.
-    """
-
-    max_iter: int = 1000
-    tolerance: float = 1e-6
-    n_starts: int | None = None
-    random_start: RandomStart = "assignment"
-    n_jobs: int | None = None
-    progressbar: bool = False
+    max_iter: int = 1000  # most iterations of a run
+    tolerance: float = 1e-6  # predicted gain below which a run has converged
+    n_starts: int | None = None  # number of random starts; None for the default
+    random_start: RandomStart = "assignment"  # kind of random starts
+    n_jobs: int | None = None  # runs at once
+    progressbar: bool = False  # whether to show progress
 
     @property
     def run(self) -> dict[str, Any]:
@@ -322,23 +220,7 @@ def validate_options(
     n_jobs: Any,
     progressbar: bool,
 ) -> FitOptions:
-    """Check the options of a fit.
-
-    Parameters
-    ----------
-    max_iter, tolerance, n_starts, random_start, n_jobs, progressbar : object
-        As for `fit_em`.
-
-    Returns
-    -------
-    FitOptions
-        The options.
-
-    Raises
-    ------
-    ValueError
-        For numbers out of range and unknown words.
-    """
+    """Check the options of a fit."""
     if not _is_whole(max_iter) or max_iter < 0:
         raise ValueError(f"`max_iter` must be a whole number, 0 or more; got {max_iter!r}.")
     if not _is_real(tolerance) or not 0.0 < tolerance < np.inf:
@@ -365,20 +247,7 @@ def validate_options(
 
 
 def require_rows(problem: EMProblem, n_more: int = 0) -> None:
-    """Raise where there are more parameters than rows.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    n_more : int, default 0
-        Free parameters that the problem does not know of.
-
-    Raises
-    ------
-    ValueError
-        If the rows are fewer than the free parameters.
-    """
+    """Raise where there are more parameters than rows."""
     p, r = problem.rows.n_features, problem.n_components
     any_parameters = MixtureParameters(
         np.zeros((p, r)),
@@ -411,24 +280,6 @@ def track[Item](
 ) -> Iterator[Item]:
     """Pass items on, and show how many came.
 
-    Parameters
-    ----------
-    items : iterable
-        The items.
-    total : int
-        How many there will be.
-    description : str
-        What they are.
-    is_shown : bool
-        Whether to show anything; a single item never is.
-
-    Yields
-    ------
-    object
-        The items, in order.
-
-    Notes
-    -----
     A display that cannot be shown, inside another one for instance, is left out: it never stops a
     run.
     """
@@ -469,22 +320,7 @@ DEFAULT_RANDOM_STARTS = 10
 def run_given(
     problem: EMProblem, starts: Sequence[tuple[str, MixtureParameters]], options: FitOptions
 ) -> Portfolio:
-    """Climb from each of several starts, until it cannot reach the best one's end.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    starts : sequence of tuple
-        Origins and standardised parameters.
-    options : FitOptions
-        How long runs may be.
-
-    Returns
-    -------
-    Portfolio
-        The best run and the record of all; starts that break down are among them.
-    """
+    """Climb from each of several starts, until it cannot reach the best one's end."""
     portfolio = Portfolio(problem)
     for origin, start in starts:
         best = portfolio.best
@@ -499,23 +335,7 @@ def run_given(
 
 
 def run_random(problem: EMProblem, options: FitOptions, rng: np.random.Generator) -> Portfolio:
-    """Climb from random starts, each to its own maximum.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    options : FitOptions
-        How many starts, of which kind, how long runs may be, and how many at once.
-    rng : numpy.random.Generator
-        Source of randomness; every start has its own stream of it.
-
-    Returns
-    -------
-    Portfolio
-        The best run and the record of all, in the order of the starts; those that break down are
-        among them.
-    """
+    """Climb from random starts, each to its own maximum."""
     portfolio = Portfolio(problem)
     climb = partial(_climb_at_random, problem, options)
     for origin, run in each_random_start(climb, options, rng):
@@ -529,24 +349,7 @@ def run_random(problem: EMProblem, options: FitOptions, rng: np.random.Generator
 def each_random_start[Run](
     climb: Callable[[np.random.Generator], Run], options: FitOptions, rng: np.random.Generator
 ) -> Iterator[tuple[str, Run | str]]:
-    """Run random starts, several at once through joblib, and show how many are done.
-
-    Parameters
-    ----------
-    climb : callable
-        Draws a start and climbs from it; it must pickle.
-    options : FitOptions
-        How many starts, and how many at once.
-    rng : numpy.random.Generator
-        Source of randomness; every start has its own stream of it.
-
-    Yields
-    ------
-    origin : str
-        Name of the start, in order.
-    run : object or str
-        What the climb returned, or what it said when it broke down.
-    """
+    """Run random starts, several at once through joblib, and show how many are done."""
     from joblib import Parallel, delayed  # imported where starts are run in parallel
 
     n_starts = DEFAULT_RANDOM_STARTS if options.n_starts is None else options.n_starts

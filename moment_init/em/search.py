@@ -64,24 +64,33 @@ WIDE_GROWTH = GrowthOptions(beam=3, n_splits=4, n_directions=2, race_steps=8, se
 
 @dataclass(frozen=True, slots=True)
 class PortfolioOptions:
-    """Which parts of the portfolio run; all of them unless a part is to be measured.
+    """Which parts of the portfolio run; all of them unless a part is to be measured."""
 
-    Parameters
-    ----------
-    use_tensor, use_splits, use_subsets, use_peeling, use_moves, use_tempering : bool
-        Starts from moments, from growth by splits (with deviations held together too), from small
-        subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
-        zeros; runs that are tempered, or released from equal deviations.
-    n_random : int
-        Random starts before the wide growth, and again after it, while kinds disagree.
-    """
-
+    # starts from moments, from growth by splits (with deviations held together too), from small
+    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
+    # zeros; runs that are tempered, or released from equal deviations
     use_tensor: bool = True
+    # starts from moments, from growth by splits (with deviations held together too), from small
+    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
+    # zeros; runs that are tempered, or released from equal deviations
     use_splits: bool = True
+    # starts from moments, from growth by splits (with deviations held together too), from small
+    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
+    # zeros; runs that are tempered, or released from equal deviations
     use_subsets: bool = True
+    # starts from moments, from growth by splits (with deviations held together too), from small
+    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
+    # zeros; runs that are tempered, or released from equal deviations
     use_peeling: bool = True
+    # starts from moments, from growth by splits (with deviations held together too), from small
+    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
+    # zeros; runs that are tempered, or released from equal deviations
     use_moves: bool = True
+    # starts from moments, from growth by splits (with deviations held together too), from small
+    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
+    # zeros; runs that are tempered, or released from equal deviations
     use_tempering: bool = True
+    # random starts before the wide growth, and again after it, while kinds disagree
     n_random: int = 2
 
 
@@ -91,24 +100,7 @@ def search(
     rng: np.random.Generator,
     options: PortfolioOptions | None = None,
 ) -> Portfolio:
-    """Search for the highest maximum of the likelihood.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem, of as many rows as the search shall see.
-    tensor_starts : callable
-        Computes starts from moments, when they are asked for.
-    rng : numpy.random.Generator
-        Source of subsets and random starts.
-    options : PortfolioOptions, optional
-        Which parts run.
-
-    Returns
-    -------
-    Portfolio
-        The best run and the record of all.
-    """
+    """Search for the highest maximum of the likelihood."""
     options = options or PortfolioOptions()
     problem = problem.prepared()
     portfolio = Portfolio(problem)

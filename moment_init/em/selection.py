@@ -31,25 +31,14 @@ _DECIMALS = {"cv_score": 4, "cv_error": 4}
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ComponentChoice:
-    """Fits with several numbers of components, and the number that was chosen.
+    """Fits with several numbers of components, and the number that was chosen."""
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        A row a number: n_components, log_likelihood, n_parameters, aic, bic, icl, cross-validated
-        log-likelihood per unit and its standard error (cv_score, cv_error) if asked for, status.
-    chosen : int
-        The chosen number.
-    fit : EMFit or JointFit
-        Its fit to all rows; the latter of several responses, or classes.
-    criterion : str
-        By which it was chosen.
-    """
-
+    # A row a number: n_components, log_likelihood, n_parameters, aic, bic, icl, cross-validated
+    # log-likelihood per unit and its standard error (cv_score, cv_error) if asked for, status
     table: "pandas.DataFrame"
-    chosen: int
-    fit: EMFit | JointFit
-    criterion: str
+    chosen: int  # the chosen number
+    fit: EMFit | JointFit  # its fit to all rows; the latter of several responses, or classes
+    criterion: str  # by which it was chosen
 
     def __repr__(self) -> str:
         """Table, the chosen number marked."""

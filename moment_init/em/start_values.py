@@ -56,38 +56,24 @@ nearer to other directions than to the estimate."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartValues:
-    """One value of every parameter, with the names and shapes of an estimate; None if unknown.
+    """One value of every parameter, with the names and shapes of an estimate; None if unknown."""
 
-    Parameters
-    ----------
-    directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions.
-    coefficients : numpy.ndarray, shape (n_features, n_components), or None
-        Coefficients.
-    scales, biases, weights : numpy.ndarray, shape (n_components,), or None
-        Lengths of the coefficients, intercepts, probabilities of the components.
-    dispersion : numpy.ndarray, shape (n_components,), or None
-        Dispersion.
-    gate : numpy.ndarray, shape (n_gate, n_components), or None
-        Slopes of a softmax gate's logits; they sum to zero over the components.
-    gate_biases : numpy.ndarray, shape (n_components,), or None
-        Its logits at covariates zero; they sum to zero.
-    gate_means : numpy.ndarray, shape (n_gate, n_components), or None
-        Means of a gaussian gate.
-    gate_covariances : numpy.ndarray, shape (n_components, n_gate, n_gate), or None
-        Its covariances.
-    """
-
-    directions: FloatArray
-    coefficients: FloatArray | None = None
+    directions: FloatArray  # unit directions; (n_features, n_components)
+    coefficients: FloatArray | None = None  # coefficients; (n_features, n_components)
+    # lengths of the coefficients, intercepts, probabilities of the components; (n_components,)
     scales: FloatArray | None = None
+    # lengths of the coefficients, intercepts, probabilities of the components; (n_components,)
     biases: FloatArray | None = None
+    # lengths of the coefficients, intercepts, probabilities of the components; (n_components,)
     weights: FloatArray | None = None
-    dispersion: FloatArray | None = None
+    dispersion: FloatArray | None = None  # dispersion; (n_components,)
+    # slopes of a softmax gate's logits; they sum to zero over the components; (n_gate,
+    # n_components)
     gate: FloatArray | None = None
+    # its logits at covariates zero; they sum to zero; (n_components,)
     gate_biases: FloatArray | None = None
-    gate_means: FloatArray | None = None
-    gate_covariances: FloatArray | None = None
+    gate_means: FloatArray | None = None  # means of a gaussian gate; (n_gate, n_components)
+    gate_covariances: FloatArray | None = None  # its covariances; (n_components, n_gate, n_gate)
 
     @property
     def n_components(self) -> int:
@@ -95,13 +81,7 @@ class StartValues:
         return int(self.directions.shape[1])
 
     def variables(self) -> dict[str, FloatArray]:
-        """Known parameters by the data model's names, with the dims of `DIMS`.
-
-        Returns
-        -------
-        dict of str to numpy.ndarray
-            The values.
-        """
+        """Known parameters by the data model's names, with the dims of `DIMS`."""
         result = {}
         for name, attribute in _ATTRIBUTES.items():
             value = getattr(self, attribute)
@@ -110,18 +90,8 @@ class StartValues:
         return result
 
     def reorder(self, order: IndexArray) -> "StartValues":
-        """Take the components in another order.
-
-        Parameters
-        ----------
-        order : numpy.ndarray of int, shape (n_components,)
-            Which component comes first, second, and so on.
-
-        Returns
-        -------
-        StartValues
-            The same mixture.
-        """
+        """Take the components in another order."""
+        # order: (n_components,)
         changed = {}
         for name, value in self.variables().items():
             taken = np.take(value, order, axis=DIMS[name].index("component"))
@@ -130,18 +100,7 @@ class StartValues:
 
 
 def start_values_of(estimate: MomentEstimate | EMFit) -> StartValues:
-    """Read the parameters of an estimate.
-
-    Parameters
-    ----------
-    estimate : MomentEstimate or EMFit
-        The estimate.
-
-    Returns
-    -------
-    StartValues
-        Its parameters in the user's units.
-    """
+    """Read the parameters of an estimate."""
     values: dict[str, Any] = {
         field.name: getattr(estimate, field.name, None) for field in fields(StartValues)
     }
@@ -154,30 +113,7 @@ def start_values_of(estimate: MomentEstimate | EMFit) -> StartValues:
 def draw_start_values(
     estimate: MomentEstimate | EMFit, draws: int, rng: np.random.Generator, *, spread: float
 ) -> list[StartValues]:
-    """Draw parameters about an estimate, by its own standard errors.
-
-    Parameters
-    ----------
-    estimate : MomentEstimate or EMFit
-        The estimate.
-    draws : int
-        Number of draws.
-    rng : numpy.random.Generator
-        Source of randomness.
-    spread : float
-        Factor of the standard errors.
-
-    Returns
-    -------
-    list of StartValues
-        The draws: of an `EMFit` from its normal approximation about the maximum; of a
-        `MomentEstimate` with its directions turned and all else as it is.
-
-    Raises
-    ------
-    ValueError
-        For a `MomentEstimate` without standard errors.
-    """
+    """Draw parameters about an estimate, by its own standard errors."""
     if isinstance(estimate, EMFit):
         return _draw_fit(estimate, draws, rng, spread)
     return _draw_directions(estimate, draws, rng, spread)

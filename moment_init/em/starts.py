@@ -53,36 +53,13 @@ _EDGE = 0.05
 
 
 def fit_single(problem: EMProblem) -> MaximiseResult:
-    """Fit a single generalised linear model to all rows.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-
-    Returns
-    -------
-    MaximiseResult
-        Its maximum, in standardised coordinates.
-    """
+    """Fit a single generalised linear model to all rows."""
     return problem.climb(_flat_start(problem), max_steps=SINGLE_STEPS, em_steps=3, tolerance=1e-6)
 
 
 def fit_responsibilities(problem: EMProblem, responsibilities: FloatArray) -> MixtureParameters:
-    """The M-step from given responsibilities, each component run to its maximum.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    responsibilities : numpy.ndarray, shape (n_units, n_components)
-        Non-negative shares of the components in each unit.
-
-    Returns
-    -------
-    MixtureParameters
-        Parameters that satisfy the restrictions; a gate has slopes zero.
-    """
+    """The M-step from given responsibilities, each component run to its maximum."""
+    # responsibilities: (n_units, n_components)
     r = problem.n_components
     flat = replace(_flat_start(problem), gate=None)
     start = joined([flat] * r, np.full(r, 1 / r))
@@ -92,20 +69,8 @@ def fit_responsibilities(problem: EMProblem, responsibilities: FloatArray) -> Mi
 
 
 def joined(parts: list[MixtureParameters], weights: FloatArray) -> MixtureParameters:
-    """Put single models together as a mixture without a gate.
-
-    Parameters
-    ----------
-    parts : list of MixtureParameters
-        Models of one component each.
-    weights : numpy.ndarray, shape (n_components,)
-        Their weights.
-
-    Returns
-    -------
-    MixtureParameters
-        The mixture.
-    """
+    """Put single models together as a mixture without a gate."""
+    # weights: (n_components,)
     dispersions = [part.dispersion for part in parts if part.dispersion is not None]
     return MixtureParameters(
         np.concatenate([part.coefficients for part in parts], axis=1),
@@ -137,20 +102,7 @@ MIN_ROWS_PER_FEATURE = 20
 
 
 def has_moments(data: RegressionData, n_components: int) -> bool:
-    """Whether moments can say something about these data.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    n_components : int
-        Number of components.
-
-    Returns
-    -------
-    bool
-        False with fewer columns than components, few rows, or discrete columns.
-    """
+    """Whether moments can say something about these data."""
     n_obs, n_features = data.X.shape
     if n_components > n_features or n_obs < MIN_ROWS_PER_FEATURE * n_features:
         return False
@@ -160,22 +112,7 @@ def has_moments(data: RegressionData, n_components: int) -> bool:
 def tensor_starts(
     problem: EMProblem, data: RegressionData, rng: np.random.Generator
 ) -> list[tuple[str, MixtureParameters]]:
-    """Candidates of the moments, best first.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem; its coordinates are those of the moments.
-    data : RegressionData
-        The rows that it was posed from.
-    rng : numpy.random.Generator
-        Source of the decomposition's starts.
-
-    Returns
-    -------
-    list of tuple
-        Origins and standardised parameters; empty where moments do not apply.
-    """
+    """Candidates of the moments, best first."""
     if problem.restrictions.directions is not None or not has_moments(data, problem.n_components):
         return []
     model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
@@ -188,47 +125,18 @@ def tensor_starts(
 
 @dataclass(frozen=True, slots=True)
 class GrowthOptions:
-    """How growth searches.
+    """How growth searches."""
 
-    Parameters
-    ----------
-    beam : int
-        How many mixtures of each size are kept.
-    n_splits : int
-        How many splits of each are tried.
-    n_directions : int
-        How many directions of each component are candidates for a split.
-    heat_steps : int
-        EM steps after which the worse half of the splits is dropped.
-    race_steps : int
-        EM steps before the beam is chosen.
-    settle_steps : int
-        EM steps after it.
-    """
-
-    beam: int = 2
-    n_splits: int = 3
-    n_directions: int = 2
-    heat_steps: int = 3
-    race_steps: int = 8
-    settle_steps: int = 12
+    beam: int = 2  # how many mixtures of each size are kept
+    n_splits: int = 3  # how many splits of each are tried
+    n_directions: int = 2  # how many directions of each component are candidates for a split
+    heat_steps: int = 3  # EM steps after which the worse half of the splits is dropped
+    race_steps: int = 8  # EM steps before the beam is chosen
+    settle_steps: int = 12  # EM steps after it
 
 
 def grow(problem: EMProblem, options: GrowthOptions | None = None) -> list[MaximiseResult]:
-    """Grow mixtures from a single model to all components.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    options : GrowthOptions, optional
-        How to search.
-
-    Returns
-    -------
-    list of MaximiseResult
-        The last beam, best first; short runs, not maxima.
-    """
+    """Grow mixtures from a single model to all components."""
     options = options or GrowthOptions()
     beam = [fit_single(problem)]
     for _ in range(1, problem.n_components):
@@ -295,22 +203,7 @@ and would run away for a binary one."""
 def race_subsets(
     problem: EMProblem, single: MixtureParameters, rng: np.random.Generator
 ) -> list[MaximiseResult]:
-    """Fit every component to a few rows, and race such starts on a sample of the rows.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    single : MixtureParameters
-        The single model, for its dispersion.
-    rng : numpy.random.Generator
-        Draws rows.
-
-    Returns
-    -------
-    list of MaximiseResult
-        The best of the race, best first.
-    """
+    """Fit every component to a few rows, and race such starts on a sample of the rows."""
     units = np.arange(problem.rows.n_units)
     if len(units) > SUBSET_ROWS:
         units = np.sort(rng.choice(len(units), SUBSET_ROWS, replace=False))
@@ -361,20 +254,7 @@ _SMALLEST = 1e-10
 
 
 def peel(problem: EMProblem, single: MixtureParameters) -> MixtureParameters:
-    """Fit components one after the other to the rows that are left.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    single : MixtureParameters
-        The single model, from which each robust regression starts.
-
-    Returns
-    -------
-    MixtureParameters
-        A start that satisfies the restrictions.
-    """
+    """Fit components one after the other to the rows that are left."""
     rows = replace(problem.rows, group_starts=None, gate=None)
     start = replace(single, gate=None)
     saturated = _saturated(problem, rows)
@@ -457,42 +337,14 @@ flexmix's soft assignment."""
 def random_parameters(
     problem: EMProblem, kind: RandomStart, rng: np.random.Generator
 ) -> MixtureParameters:
-    """Draw a start.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    kind : {"assignment", "coefficients"}
-        How to draw it.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    MixtureParameters
-        Standardised parameters that satisfy the restrictions.
-    """
+    """Draw a start."""
     if kind == "assignment":
         return random_assignment(problem, rng)
     return random_coefficients(problem, rng)
 
 
 def random_assignment(problem: EMProblem, rng: np.random.Generator) -> MixtureParameters:
-    """Fit components to units assigned at random, softly.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    MixtureParameters
-        Parameters after the M-step.
-    """
+    """Fit components to units assigned at random, softly."""
     n_units, r = problem.rows.n_units, problem.n_components
     shares = np.full((n_units, r), OTHER_SHARE)
     shares[np.arange(n_units), rng.integers(r, size=n_units)] = ASSIGNED_SHARE
@@ -500,20 +352,7 @@ def random_assignment(problem: EMProblem, rng: np.random.Generator) -> MixturePa
 
 
 def random_coefficients(problem: EMProblem, rng: np.random.Generator) -> MixtureParameters:
-    """Draw coefficients of the size that is typical of the family about a single model's bias.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    MixtureParameters
-        Parameters with equal weights.
-    """
+    """Draw coefficients of the size that is typical of the family about a single model's bias."""
     single = fit_single(problem).parameters
     r, p = problem.n_components, single.n_features
     spread = problem.family.typical_scale / np.sqrt(p)
@@ -541,31 +380,8 @@ def given_starts(
     counted: NDArray[np.bool_] | None = None,
     feature_names: tuple[str, ...] | None = None,
 ) -> list[Start]:
-    """Turn what was given into starts.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    init : MomentEstimate, EMFit, tuple of arrays, or array
-        What was given.
-    counted : numpy.ndarray of bool, shape (n_obs,), optional
-        Which of the user's rows the problem has, for responsibilities; all of them by default.
-    feature_names : tuple of str, optional
-        Names of the columns: a fit to the same ones in another order is matched by name.
-
-    Returns
-    -------
-    list of tuple
-        Origins and standardised parameters, the given one first.
-
-    Raises
-    ------
-    TypeError
-        If it is nothing from which to start.
-    ValueError
-        If it is of another number of features or components, or not finite.
-    """
+    """Turn what was given into starts."""
+    # counted: (n_obs,)
     if isinstance(init, MomentEstimate):
         return _from_estimate(problem, init)
     if isinstance(init, EMFit):

@@ -306,27 +306,7 @@ class MixtureGLMBase(
 
 
 def validated_data(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
-    """Check arrays by scikit-learn's rules.
-
-    Parameters
-    ----------
-    estimator : BaseEstimator
-        Whose rows they are.
-    *data : array-like
-        Inputs, and responses if there are any.
-    **checks : object
-        As for `sklearn.utils.validation.validate_data`.
-
-    Returns
-    -------
-    numpy.ndarray or tuple of numpy.ndarray
-        The arrays.
-
-    Raises
-    ------
-    ValueError
-        For what scikit-learn refuses.
-    """
+    """Check arrays by scikit-learn's rules."""
     # It looks for infinities by a sum: of both signs they are NaN, of which NumPy would warn.
     with np.errstate(invalid="ignore"):
         return validate_data(estimator, *data, **checks)

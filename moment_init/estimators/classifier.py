@@ -28,25 +28,8 @@ MultiClass = Literal["one_vs_rest", "categorical"]
 
 
 def counted_classes(labels: NDArray[Any], weights: FloatArray) -> NDArray[Any]:
-    """Labels of the rows that count.
-
-    Parameters
-    ----------
-    labels : numpy.ndarray, shape (n_obs,)
-        Labels.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weights of the rows.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_classes,)
-        The classes, sorted.
-
-    Raises
-    ------
-    ValueError
-        For fewer than two classes.
-    """
+    """Labels of the rows that count."""
+    # labels: (n_obs,), weights: (n_obs,) -> (n_classes,)
     classes = np.unique(labels[weights > 0.0])
     if len(classes) < 2:
         raise ValueError(
@@ -57,18 +40,8 @@ def counted_classes(labels: NDArray[Any], weights: FloatArray) -> NDArray[Any]:
 
 
 def class_shares(columns: list[FloatArray]) -> FloatArray:
-    """Probabilities of classes from those of single classes against all others.
-
-    Parameters
-    ----------
-    columns : list of numpy.ndarray, shape (n_obs,)
-        Of each class; of the second alone, if there are two.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs, n_classes)
-        Probabilities that sum to one.
-    """
+    """Probabilities of classes from those of single classes against all others."""
+    # columns: (n_obs,) -> (n_obs, n_classes)
     if len(columns) == 1:
         return np.column_stack([1.0 - columns[0], columns[0]])
     shares = np.column_stack(columns)
@@ -78,45 +51,16 @@ def class_shares(columns: list[FloatArray]) -> FloatArray:
 
 
 def encode_labels(y: Any, classes: NDArray[Any]) -> FloatArray:
-    """Numbers of the classes of rows.
-
-    Parameters
-    ----------
-    y : array-like, shape (n_obs,)
-        Labels.
-    classes : numpy.ndarray, shape (n_classes,)
-        The classes, sorted.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,)
-        The numbers; -1 for labels of no class.
-    """
+    """Numbers of the classes of rows."""
+    # y: (n_obs,), classes: (n_classes,) -> (n_obs,)
     labels = column_or_1d(y)
     codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     return np.where(classes[codes] == labels, codes, -1).astype(np.float64)
 
 
 def require_known(y: Any, classes: NDArray[Any]) -> FloatArray:
-    """Numbers of the classes of new rows, all of which must be known.
-
-    Parameters
-    ----------
-    y : array-like, shape (n_obs,)
-        Labels.
-    classes : numpy.ndarray, shape (n_classes,)
-        The classes, sorted.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,)
-        The numbers.
-
-    Raises
-    ------
-    ValueError
-        For a label of no class.
-    """
+    """Numbers of the classes of new rows, all of which must be known."""
+    # y: (n_obs,), classes: (n_classes,) -> (n_obs,)
     codes = encode_labels(y, classes)
     if codes.min() < 0.0:
         row = int(np.argmin(codes))
@@ -129,20 +73,8 @@ def require_known(y: Any, classes: NDArray[Any]) -> FloatArray:
 
 
 def require_two_classes_for(offset: Any, classes: NDArray[Any]) -> None:
-    """Raise for an offset where it has no single predictor to belong to.
-
-    Parameters
-    ----------
-    offset : array-like or None
-        The offset.
-    classes : numpy.ndarray, shape (n_classes,)
-        The classes.
-
-    Raises
-    ------
-    ValueError
-        If there is one, and more than two classes.
-    """
+    """Raise for an offset where it has no single predictor to belong to."""
+    # classes: (n_classes,)
     if offset is not None and len(classes) > 2:
         raise ValueError(
             "`offset` must be None for more than two classes, each of which has a predictor of its "
@@ -151,25 +83,8 @@ def require_two_classes_for(offset: Any, classes: NDArray[Any]) -> None:
 
 
 def shares_components(multi_class: Any, classes: NDArray[Any]) -> bool:
-    """Tell whether all classes share one mixture of softmax regressions.
-
-    Parameters
-    ----------
-    multi_class : str
-        What was asked for.
-    classes : numpy.ndarray, shape (n_classes,)
-        The classes.
-
-    Returns
-    -------
-    bool
-        Whether they do; two classes are a binary response in any case.
-
-    Raises
-    ------
-    ValueError
-        For another word.
-    """
+    """Tell whether all classes share one mixture of softmax regressions."""
+    # classes: (n_classes,)
     names = get_args(MultiClass)
     if multi_class not in names:
         listed = " or ".join(map(repr, names))

@@ -55,50 +55,18 @@ _SMALLEST_SPREAD = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnAxes:
-    """Axes in which a mixture is fitted instead of the columns.
+    """Axes in which a mixture is fitted instead of the columns."""
 
-    Parameters
-    ----------
-    mean : numpy.ndarray, shape (n_features,)
-        Weighted means of the columns.
-    basis : numpy.ndarray, shape (n_features, n_axes)
-        The axes; a row of zeros for a constant column.
-    """
-
-    mean: FloatArray
-    basis: FloatArray
+    mean: FloatArray  # weighted means of the columns; (n_features,)
+    basis: FloatArray  # the axes; a row of zeros for a constant column; (n_features, n_axes)
 
     def project(self, X: NDArray[np.generic]) -> FloatArray:
-        """Coordinates of rows.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            Inputs.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_axes)
-            Coordinates along the axes.
-        """
+        """Coordinates of rows."""
+        # X: (n_obs, n_features) -> (n_obs, n_axes)
         return np.asarray((np.asarray(X, dtype=np.float64) - self.mean) @ self.basis)
 
     def lift(self, fit: EMFit, feature_names: tuple[str, ...]) -> EMFit:
-        """Turn a fit to the coordinates into one to the columns.
-
-        Parameters
-        ----------
-        fit : EMFit
-            Fit to coordinates along the axes.
-        feature_names : tuple of str
-            Names of the columns.
-
-        Returns
-        -------
-        EMFit
-            The same mixture of the columns; its covariance is that of coefficients in the span of
-            the axes.
-        """
+        """Turn a fit to the coordinates into one to the columns."""
         coefficients = self.basis @ fit.coefficients
         root, undetermined = fit.laplace.root, fit.laplace.undetermined
         matrix = self._parameter_matrix((fit.dispersion is not None,), fit.n_components, len(root))
@@ -113,20 +81,7 @@ class ColumnAxes:
         )
 
     def lift_joint(self, fit: JointFit, feature_names: tuple[str, ...]) -> JointFit:
-        """Turn a fit of several predictors to the coordinates into one to the columns.
-
-        Parameters
-        ----------
-        fit : JointFit
-            Fit to coordinates along the axes.
-        feature_names : tuple of str
-            Names of the columns.
-
-        Returns
-        -------
-        JointFit
-            The same mixture of the columns, as from `lift`.
-        """
+        """Turn a fit of several predictors to the coordinates into one to the columns."""
         coefficients = np.tensordot(self.basis, fit.coefficients, axes=1)
         covariance = fit.covariance
         if covariance is not None:
@@ -172,27 +127,6 @@ def affordable_size(
     """Components and columns that rows can carry: no more free parameters than rows.
 
     Columns are given up before components: a fit along one axis can still tell components apart.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of distinct rows.
-    n_components, n_features : int
-        What is asked for.
-    has_dispersion : bool
-        Whether each component has a dispersion.
-    n_gate : int
-        Number of gating covariates.
-    n_predictors : int, default 1
-        Number of linear predictors of a component for each value of a response: that of classes
-        has one for every class but the first.
-
-    Returns
-    -------
-    n_components : int
-        Number of components, at least one.
-    n_axes : int
-        Number of axes, at least one and at most `n_features`.
     """
     for number in range(n_components, 0, -1):
         n_weights = (number - 1) * (1 + n_gate)
@@ -203,27 +137,8 @@ def affordable_size(
 
 
 def column_axes(X: NDArray[np.generic], weights: FloatArray, n_axes: int) -> ColumnAxes | None:
-    """Axes along which rows differ, if they are fewer than the columns.
-
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        Inputs.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    n_axes : int
-        Most axes that are wanted; those of largest variance are kept.
-
-    Returns
-    -------
-    ColumnAxes or None
-        The axes; None if the columns themselves are few enough, vary and are independent.
-
-    Raises
-    ------
-    ValueError
-        If no column varies, or one by too much or too little to be squared.
-    """
+    """Axes along which rows differ, if they are fewer than the columns."""
+    # X: (n_obs, n_features), weights: (n_obs,)
     n_features = X.shape[1]
     mean, scales, correlation = _correlation(X, weights)
     varies = scales > _SMALLEST_SPREAD * np.abs(mean)
@@ -269,24 +184,13 @@ def _correlation(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureOptions:
-    """What an estimator was asked for.
+    """What an estimator was asked for."""
 
-    Parameters
-    ----------
-    n_components : int
-        Number of components.
-    family : Family, tuple of Family, or "categorical"
-        Family of the response, with its link; one for each of several.
-    fitting : mapping of str to object
-        Further arguments of `moment_init.fit_em`.
-    sampling : mapping of str to object
-        Further arguments of `moment_init.sample`.
-    """
-
-    n_components: int
+    n_components: int  # number of components
+    # family of the response, with its link; one for each of several
     family: Family | tuple[Family, ...] | str
-    fitting: Mapping[str, Any]
-    sampling: Mapping[str, Any]
+    fitting: Mapping[str, Any]  # further arguments of `moment_init.fit_em`
+    sampling: Mapping[str, Any]  # further arguments of `moment_init.sample`
 
     @property
     def has_dispersion(self) -> bool:
@@ -315,39 +219,7 @@ def fit_mixture(
     *,
     reduces: bool = True,
 ) -> EMFit | JointFit:
-    """Fit by maximum likelihood.
-
-    Parameters
-    ----------
-    rows : EstimatorRows
-        The user's rows.
-    merged : EstimatorRows
-        The same rows, equal ones merged; or the very same object.
-    options : MixtureOptions
-        What was asked for.
-    seed : int
-        Seed of the search.
-    reduces : bool, default True
-        Whether constant, collinear or too many columns are reduced to axes; otherwise they are
-        errors.
-
-    Returns
-    -------
-    EMFit or JointFit
-        The fit, with the user's columns and rows.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `moment_init.fit_em`.
-
-    Warns
-    -----
-    EstimatorConvergenceWarning
-        If the search did not converge.
-    WeakSignalWarning
-        If there are too few rows for the columns or the components.
-    """
+    """Fit by maximum likelihood."""
     n_components = validate_n_components(options.n_components, rows.n_obs)
     axes, used = None, merged
     if reduces and options.is_plain:
@@ -364,29 +236,7 @@ def fit_mixture(
 def sample_mixture(
     rows: EstimatorRows, options: MixtureOptions, fit: EMFit | JointFit, seed: int
 ) -> "xarray.DataTree":
-    """Draw from the posterior, from a fit onwards.
-
-    Parameters
-    ----------
-    rows : EstimatorRows
-        The rows.
-    options : MixtureOptions
-        What was asked for.
-    fit : EMFit or JointFit
-        Where the chains start.
-    seed : int
-        Seed of the draws.
-
-    Returns
-    -------
-    xarray.DataTree
-        As `moment_init.sample` gives it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `moment_init.sample`.
-    """
+    """Draw from the posterior, from a fit onwards."""
     return sample(
         rows.inputs,
         rows.response,

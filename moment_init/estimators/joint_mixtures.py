@@ -24,32 +24,16 @@ if TYPE_CHECKING:
 
 
 def side_by_side(values: FloatArray) -> FloatArray:
-    """Write components of several predictors, or outcomes, as columns.
-
-    Parameters
-    ----------
-    values : numpy.ndarray, shape (n, n_components) or (n, n_components, n_predictors)
-        A value for each component, and perhaps predictor.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n, n_predictors n_components)
-        All components of the first predictor first.
-    """
+    """Write components of several predictors, or outcomes, as columns."""
+    # values: (n, n_components) or (n, n_components, n_predictors) -> (n, n_predictors n_components)
     return np.ascontiguousarray(np.swapaxes(values, 1, -1)).reshape(len(values), -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointMixture:
-    """A maximum-likelihood fit.
+    """A maximum-likelihood fit."""
 
-    Parameters
-    ----------
-    fit : JointFit
-        The fit.
-    """
-
-    fit: JointFit
+    fit: JointFit  # the fit
 
     @property
     def point(self) -> JointParameters:
@@ -62,41 +46,15 @@ class JointMixture:
         return self.fit.n_components * len(self.fit.outcome_names)
 
     def linked(self, projections: FloatArray) -> FloatArray:
-        """Means of which projections are the predictors.
-
-        Parameters
-        ----------
-        projections : numpy.ndarray, shape (n_obs, n_predictors n_components)
-            Projections, all components of the first predictor first.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_outcomes n_components)
-            g of them; of classes the softmax over those of each component.
-        """
+        """Means of which projections are the predictors."""
+        # projections: (n_obs, n_predictors n_components) -> (n_obs, n_outcomes n_components)
         shape = (self.fit.kind.n_predictors, self.fit.n_components, -1)
         means = self.fit.kind.mean(np.ascontiguousarray(projections.T).reshape(shape))
         return np.ascontiguousarray(means.reshape(self.n_means, -1).T)
 
     def mean(self, X: Any, kind: PredictionKind, *, gating: Any = None, **data: Any) -> FloatArray:
-        """Mean responses of rows, or probabilities of classes.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            Inputs.
-        kind : {"mean", "components"}
-            Mean of the mixture, or of every component.
-        gating : None
-            Not available.
-        **data : array-like
-            `offset` and `n_trials`.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_outcomes) or (n_obs, n_components, n_outcomes)
-            The means.
-        """
+        """Mean responses of rows, or probabilities of classes."""
+        # X: (n_obs, n_features) -> (n_obs, n_outcomes) or (n_obs, n_components, n_outcomes)
         refuse_arguments("predict", gating=gating)
         return self._means(X, kind, data)
 
@@ -110,50 +68,16 @@ class JointMixture:
         sample_weight: Any = None,
         **data: Any,
     ) -> FloatArray:
-        """Probabilities of components.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            Inputs.
-        y : array-like, shape (n_obs, n_responses), labels, or None
-            Responses.
-        groups, gating : None
-            Not available.
-        sample_weight : array-like, optional
-            Not read: there are no groups.
-        **data : array-like
-            `offset` and `n_trials`.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_components)
-            Probabilities; every row sums to one.
-        """
+        """Probabilities of components."""
+        # X: (n_obs, n_features), y: (n_obs, n_responses) -> (n_obs, n_components)
         refuse_arguments("predict_membership", groups=groups, gating=gating)
         if y is None:
             return np.tile(self.point.weights, (len(X), 1))
         return self._memberships(X, y, data)
 
     def log_density(self, X: Any, y: Any, *, gating: Any = None, **data: Any) -> FloatArray:
-        """Log densities of all responses of rows.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            Inputs.
-        y : array-like, shape (n_obs, n_responses), or labels
-            Responses.
-        gating : None
-            Not available.
-        **data : array-like
-            `offset` and `n_trials`.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs,)
-            Log densities of the rows.
-        """
+        """Log densities of all responses of rows."""
+        # X: (n_obs, n_features), y: (n_obs, n_responses) -> (n_obs,)
         refuse_arguments("log_density", gating=gating)
         return self._log_densities(X, y, data)
 
@@ -174,17 +98,9 @@ class JointMixture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnJointMixture(JointMixture):
-    """Draws of a posterior; answers are averages over them.
+    """Draws of a posterior; answers are averages over them."""
 
-    Parameters
-    ----------
-    fit : JointFit
-        Where the chains started; it has the names of responses and classes.
-    tree : xarray.DataTree
-        As `moment_init.sample` gives it.
-    """
-
-    tree: "xarray.DataTree"
+    tree: "xarray.DataTree"  # as `moment_init.sample` gives it
 
     @override
     def _point(self) -> JointParameters:

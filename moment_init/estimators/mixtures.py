@@ -49,16 +49,6 @@ def posterior_point(tree: "xarray.DataTree") -> MixtureParameters:
 
     The coefficients are :math:`\bar s_j \bar u_j`, with the mean of the lengths and the unit vector
     along the mean of the directions: a mean of coefficients would be too short.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws.
-
-    Returns
-    -------
-    MixtureParameters
-        The parameters; with a gate the means of the weights at the mean of its covariates.
     """
     draws = PosteriorDraws.of(posterior_of(tree, None))
     lengths = np.linalg.norm(draws.coefficients, axis=1)
@@ -86,28 +76,8 @@ def mean_response(
     r"""Posterior mean of the mean response.
 
     .. math:: E\Big[\sum_j \pi_j\, g(\langle\beta_j, x\rangle + b_j)\Big]
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws.
-    X : array-like, shape (n_obs, n_features)
-        Inputs.
-    kind : {"mean", "components"}, default "mean"
-        Mean of the mixture, or of every component.
-    offset, n_trials, gating : array-like, optional
-        As for `moment_init.sample`; one trial by default.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,) or (n_obs, n_components)
-        Means over all draws.
-
-    Raises
-    ------
-    ValueError
-        For wrong shapes or columns, or missing values.
     """
+    # X: (n_obs, n_features) -> (n_obs,) or (n_obs, n_components)
     draws = PosteriorDraws.of(posterior_of(tree, None))
     data, covariates = _rows(tree, draws, X, None, offset, n_trials, gating)
     total = np.zeros((data.n_obs, draws.biases.shape[1]))
@@ -131,29 +101,8 @@ def mean_density(
     n_trials: Any = None,
     gating: Any = None,
 ) -> FloatArray:
-    r"""Log of the posterior mean of the density of each response, its log predictive density.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws.
-    X : array-like, shape (n_obs, n_features)
-        Inputs.
-    y : array-like, shape (n_obs,)
-        Response.
-    offset, n_trials, gating : array-like, optional
-        As for `moment_init.sample`.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,)
-        Log densities.
-
-    Raises
-    ------
-    ValueError
-        For wrong shapes or columns, missing values, or impossible responses.
-    """
+    r"""Log of the posterior mean of the density of each response, its log predictive density."""
+    # X: (n_obs, n_features), y: (n_obs,) -> (n_obs,)
     draws = PosteriorDraws.of(posterior_of(tree, None))
     data, covariates = _rows(tree, draws, X, y, offset, n_trials, gating)
     result = np.empty(data.n_obs)
@@ -204,15 +153,9 @@ def _rows(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PointMixture:
-    """A maximum-likelihood fit.
+    """A maximum-likelihood fit."""
 
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-    """
-
-    fit: EMFit
+    fit: EMFit  # the fit
 
     @property
     def point(self) -> MixtureParameters:
@@ -225,41 +168,13 @@ class PointMixture:
         return self.fit.n_components
 
     def mean(self, X: Any, kind: PredictionKind, **data: Any) -> FloatArray:
-        """Mean response of rows.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            Inputs.
-        kind : {"mean", "components"}
-            Mean of the mixture, or of every component.
-        **data : array-like
-            `offset`, `n_trials` and `gating`.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs,) or (n_obs, n_components)
-            Mean responses.
-        """
+        """Mean response of rows."""
+        # X: (n_obs, n_features) -> (n_obs,) or (n_obs, n_components)
         return self.fit.predict(X, kind=kind, **data)
 
     def membership(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Probabilities of components.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            Inputs.
-        y : numpy.ndarray, shape (n_obs,), or None
-            Response.
-        **data : array-like
-            `offset`, `n_trials`, `gating`, `groups` and `sample_weight`.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_components)
-            Probabilities; every row sums to one.
-        """
+        """Probabilities of components."""
+        # X: (n_obs, n_features), y: (n_obs,) -> (n_obs, n_components)
         if y is not None:
             return self.fit.predict_membership(X, y, **data)
         fit, ones = self.fit, np.ones((len(X), 1))
@@ -277,37 +192,17 @@ class PointMixture:
         return np.broadcast_to(prior, (len(X), fit.n_components)).copy()
 
     def log_density(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Log densities of responses.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            Inputs.
-        y : numpy.ndarray, shape (n_obs,)
-            Response.
-        **data : array-like
-            `offset`, `n_trials` and `gating`.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs,)
-            Log densities of the rows.
-        """
+        """Log densities of responses."""
+        # X: (n_obs, n_features), y: (n_obs,) -> (n_obs,)
         rows, _ = rows_for(self.fit, X, y, **data)
         return unit_scores(self.fit, rows)[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnMixture:
-    """Draws of a posterior.
+    """Draws of a posterior."""
 
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        As `moment_init.sample` gives it.
-    """
-
-    tree: "xarray.DataTree"
+    tree: "xarray.DataTree"  # as `moment_init.sample` gives it
 
     @property
     def point(self) -> MixtureParameters:
@@ -320,41 +215,13 @@ class DrawnMixture:
         return self.point.n_components
 
     def mean(self, X: Any, kind: PredictionKind, **data: Any) -> FloatArray:
-        """Posterior mean of the mean response of rows.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            Inputs.
-        kind : {"mean", "components"}
-            Mean of the mixture, or of every component.
-        **data : array-like
-            `offset`, `n_trials` and `gating`.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs,) or (n_obs, n_components)
-            Mean responses.
-        """
+        """Posterior mean of the mean response of rows."""
+        # X: (n_obs, n_features) -> (n_obs,) or (n_obs, n_components)
         return mean_response(self.tree, X, kind, **data)
 
     def membership(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Posterior means of the probabilities of components.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            Inputs.
-        y : numpy.ndarray, shape (n_obs,), or None
-            Response.
-        **data : array-like
-            `offset`, `n_trials`, `gating`, `groups` and `sample_weight`.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_components)
-            Probabilities; every row sums to one.
-        """
+        """Posterior means of the probabilities of components."""
+        # X: (n_obs, n_features), y: (n_obs,) -> (n_obs, n_components)
         if y is None and "gate" not in self.tree["posterior"]:
             return np.tile(self.point.weights, (len(X), 1))
         if y is None:
@@ -365,22 +232,8 @@ class DrawnMixture:
         return values if codes is None else values[codes]
 
     def log_density(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Log posterior means of the densities of responses.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            Inputs.
-        y : numpy.ndarray, shape (n_obs,)
-            Response.
-        **data : array-like
-            `offset`, `n_trials` and `gating`.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs,)
-            Log densities of the rows.
-        """
+        """Log posterior means of the densities of responses."""
+        # X: (n_obs, n_features), y: (n_obs,) -> (n_obs,)
         return mean_density(self.tree, X, y, **data)
 
 

@@ -44,40 +44,10 @@ def deviance_explained(
     with f the family's density at dispersion one and c the sample weights. For a gaussian family it
     is the coefficient of determination.
 
-    Parameters
-    ----------
-    family : Family
-        Family of the response.
-    y : array-like, shape (n_obs,)
-        Response.
-    mean : numpy.ndarray, shape (n_obs,)
-        Predicted means; of binomial counts, probability times trials.
-    sample_weight : array-like, shape (n_obs,), optional
-        Weights of the rows; ones by default.
-    n_trials : int or array-like, shape (n_obs,), optional
-        Binomial trials.
-
-    Returns
-    -------
-    float
-        At most 1, which is a perfect prediction; 0 is that of the mean response. NaN for a single
-        row. If the response is constant, 1 for a perfect prediction and 0 otherwise.
-
-    Raises
-    ------
-    ValueError
-        For wrong shapes, missing or infinite values, and responses outside the family's range.
-
-    Warns
-    -----
-    UndefinedMetricWarning
-        For a single row, as scikit-learn's own scores.
-
-    Notes
-    -----
     The deviance of a negative binomial depends on its dispersion, of which a mixture has several:
     with alpha = 1 it needs none, and it is as all of them smallest at the true mean.
     """
+    # y: (n_obs,), mean: (n_obs,), sample_weight: (n_obs,), n_trials: (n_obs,)
     response = validate_row_vector(column_or_1d(y), "y", len(mean))
     trials = validate_n_trials(n_trials, family, len(mean))
     family.validate_response(response, trials)
@@ -108,31 +78,9 @@ def mean_deviance_explained(
     sample_weight: Any = None,
     n_trials: Any = None,
 ) -> float:
-    """Return the mean over responses of the share of the deviance that predicted means explain.
-
-    Parameters
-    ----------
-    kind : SeparateResponses
-        Names and families of the responses.
-    y : array-like or DataFrame, shape (n_obs, n_responses)
-        Responses; the columns of a DataFrame are matched by name.
-    mean : numpy.ndarray, shape (n_obs, n_responses)
-        Predicted means; of binomial counts, probability times trials.
-    sample_weight : array-like, shape (n_obs,), optional
-        Weights of the rows; ones by default.
-    n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), optional
-        Binomial trials.
-
-    Returns
-    -------
-    float
-        At most 1.
-
-    Raises
-    ------
-    ValueError
-        As `deviance_explained`.
-    """
+    """Return the mean over responses of the share of the deviance that predicted means explain."""
+    # y: (n_obs, n_responses), mean: (n_obs, n_responses), sample_weight: (n_obs,), n_trials:
+    # (n_obs,) or (n_obs, n_responses)
     trials = validate_trials(n_trials, kind, len(mean))
     shares = []
     for index, (family, column) in enumerate(

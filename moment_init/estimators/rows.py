@@ -31,44 +31,23 @@ IndexArray = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EstimatorRows:
-    """Rows that an estimator is fitted to.
+    """Rows that an estimator is fitted to."""
 
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        Inputs.
-    y : numpy.ndarray, shape (n_obs,) or (n_obs, n_responses)
-        Response, or several; codes of classes where `classes` has their labels, -1 for a label that
-        no row of positive weight has.
-    sample_weight : numpy.ndarray, shape (n_obs,)
-        How often each row counts.
-    feature_names : tuple of str or None
-        Names of the columns of X, where they have any.
-    offset, n_trials : numpy.ndarray, shape (n_obs,) or (n_obs, n_responses), or None
-        Known part of the linear predictor, and binomial trials.
-    groups : numpy.ndarray, shape (n_obs,), or None
-        Rows with one value share their component.
-    gating : numpy.ndarray, shape (n_obs, n_gate), or None
-        Gating covariates.
-    gate_names : tuple of str
-        Their names.
-    response_names : tuple of str or None
-        Names of several responses.
-    classes : numpy.ndarray, shape (n_classes,), or None
-        Labels of the classes of one mixture.
-    """
-
-    X: NDArray[np.generic]
+    X: NDArray[np.generic]  # inputs; (n_obs, n_features)
+    # response, or several; codes of classes where `classes` has their labels, -1 for a label that
+    # no row of positive weight has; (n_obs,) or (n_obs, n_responses)
     y: FloatArray
-    sample_weight: FloatArray
-    feature_names: tuple[str, ...] | None = None
+    sample_weight: FloatArray  # how often each row counts; (n_obs,)
+    feature_names: tuple[str, ...] | None = None  # names of the columns of X, where they have any
+    # known part of the linear predictor, and binomial trials; (n_obs,) or (n_obs, n_responses)
     offset: FloatArray | None = None
+    # known part of the linear predictor, and binomial trials; (n_obs,) or (n_obs, n_responses)
     n_trials: FloatArray | None = None
-    groups: NDArray[np.generic] | None = None
-    gating: FloatArray | None = None
-    gate_names: tuple[str, ...] = ()
-    response_names: tuple[str, ...] | None = None
-    classes: NDArray[Any] | None = None
+    groups: NDArray[np.generic] | None = None  # rows with one value share their component; (n_obs,)
+    gating: FloatArray | None = None  # gating covariates; (n_obs, n_gate)
+    gate_names: tuple[str, ...] = ()  # their names
+    response_names: tuple[str, ...] | None = None  # names of several responses
+    classes: NDArray[Any] | None = None  # labels of the classes of one mixture; (n_classes,)
 
     @property
     def n_obs(self) -> int:
@@ -105,18 +84,7 @@ class EstimatorRows:
         }
 
     def take(self, index: IndexArray) -> "EstimatorRows":
-        """Select rows.
-
-        Parameters
-        ----------
-        index : numpy.ndarray of int
-            The rows to take.
-
-        Returns
-        -------
-        EstimatorRows
-            Those rows.
-        """
+        """Select rows."""
         return replace(
             self,
             X=self.X[index],
@@ -141,33 +109,8 @@ def validate_rows(
     n_trials: Any = None,
     gating: Any = None,
 ) -> EstimatorRows:
-    """Check what belongs to rows whose inputs and response scikit-learn has checked.
-
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        Inputs.
-    y : numpy.ndarray, shape (n_obs,)
-        Response.
-    family : Family
-        Family of the response.
-    feature_names : tuple of str, optional
-        Names of the columns.
-    sample_weight, groups, offset, n_trials, gating : array-like, optional
-        As for `moment_init.fit_em`.
-
-    Returns
-    -------
-    EstimatorRows
-        The rows.
-
-    Raises
-    ------
-    TypeError
-        For data that are not real numbers.
-    ValueError
-        For wrong shapes, missing or infinite values, and responses outside the family's range.
-    """
+    """Check what belongs to rows whose inputs and response scikit-learn has checked."""
+    # X: (n_obs, n_features), y: (n_obs,)
     n_obs = len(X)
     trials = validate_n_trials(n_trials, family, n_obs)
     family.validate_response(y, trials)
@@ -187,25 +130,7 @@ def validate_rows(
 
 
 def has_several_columns(y: Any, family: Any) -> bool:
-    """Tell whether a response is more than one column, or has a family for each.
-
-    Parameters
-    ----------
-    y : array-like
-        The response as the user gave it.
-    family : str, Family or sequence of them
-        The family as the user gave it.
-
-    Returns
-    -------
-    bool
-        Whether several responses are fitted together; a column alone is one response.
-
-    Raises
-    ------
-    ValueError
-        For a name that is no family's.
-    """
+    """Tell whether a response is more than one column, or has a family for each."""
     if isinstance(family, str):
         get_family(family)
     if not has_several_responses(y, family):
@@ -224,37 +149,8 @@ def validate_joint_rows(
     offset: Any = None,
     n_trials: Any = None,
 ) -> tuple[EstimatorRows, tuple[Family, ...]]:
-    """Check what belongs to rows with several responses, whose inputs scikit-learn has checked.
-
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        Inputs.
-    y : array-like or DataFrame, shape (n_obs, n_responses)
-        Responses.
-    family : str, Family or sequence of them
-        Family of all responses, or one for each.
-    link : str or None
-        Link of all responses.
-    feature_names : tuple of str, optional
-        Names of the columns.
-    sample_weight, offset, n_trials : array-like, optional
-        As for `moment_init.fit_em`.
-
-    Returns
-    -------
-    rows : EstimatorRows
-        The rows.
-    families : tuple of Family
-        Family of each response.
-
-    Raises
-    ------
-    TypeError
-        For data that are not real numbers.
-    ValueError
-        For wrong shapes, missing or infinite values, and responses outside a family's range.
-    """
+    """Check what belongs to rows with several responses, whose inputs scikit-learn has checked."""
+    # X: (n_obs, n_features), y: (n_obs, n_responses)
     names, columns = response_columns(y)
     families = response_families(family, link, len(names))
     kind = SeparateResponses(names, families)
@@ -274,18 +170,7 @@ def validate_joint_rows(
 
 
 def refuses_negative(family: Any) -> bool:
-    """Tell whether a family's response is never negative.
-
-    Parameters
-    ----------
-    family : str, Family or sequence of them
-        The family, or one for each response.
-
-    Returns
-    -------
-    bool
-        Whether it, or one of several, refuses a negative response; so does what is no family.
-    """
+    """Tell whether a family's response is never negative."""
     if isinstance(family, list | tuple):
         return any(map(refuses_negative, family))
     try:
@@ -301,16 +186,6 @@ def distinct_rows(rows: EstimatorRows) -> EstimatorRows:
     The likelihood of a row of weight 2 is that of two such rows, so that nothing is lost. The
     result is the same, bit for bit, whether rows are repeated or weighted, in any order: so is what
     is fitted to it.
-
-    Parameters
-    ----------
-    rows : EstimatorRows
-        The rows.
-
-    Returns
-    -------
-    EstimatorRows
-        Distinct rows of positive weight, sorted.
     """
     counted = rows.take(np.flatnonzero(rows.sample_weight))
     keys = _keys(counted)

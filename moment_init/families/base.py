@@ -37,41 +37,24 @@ from moment_init.families.response_functions import (
 
 
 class ResponseParameters(NamedTuple):
-    """What a density needs besides the mean; NaN stands for what the family never reads.
+    """What a density needs besides the mean; NaN stands for what the family never reads."""
 
-    Parameters
-    ----------
-    dispersion, n_trials : ndarray
-        Of shapes that broadcast with the mean.
-    """
-
-    dispersion: FloatArray
-    n_trials: FloatArray
+    dispersion: FloatArray  # of shapes that broadcast with the mean
+    n_trials: FloatArray  # of shapes that broadcast with the mean
 
 
 class LogDensityDerivatives(NamedTuple):
     """Log density and its derivatives in eta and tau = log(dispersion), all of one shape.
 
     The derivatives in tau are None for families without a dispersion.
-
-    Parameters
-    ----------
-    value : ndarray
-        The log density.
-    eta1, eta2 : ndarray
-        First and second derivative in eta.
-    tau1, tau2 : ndarray or None
-        First and second derivative in tau.
-    eta_tau : ndarray or None
-        Mixed derivative.
     """
 
-    value: FloatArray
-    eta1: FloatArray
-    eta2: FloatArray
-    tau1: FloatArray | None = None
-    tau2: FloatArray | None = None
-    eta_tau: FloatArray | None = None
+    value: FloatArray  # the log density
+    eta1: FloatArray  # first and second derivative in eta
+    eta2: FloatArray  # first and second derivative in eta
+    tau1: FloatArray | None = None  # first and second derivative in tau
+    tau2: FloatArray | None = None  # first and second derivative in tau
+    eta_tau: FloatArray | None = None  # mixed derivative
 
 
 class MixturePosterior(NamedTuple):
@@ -79,60 +62,27 @@ class MixturePosterior(NamedTuple):
 
     The derivatives are those of each component's own log density; `log_density` leaves out
     `FamilyDensity.log_base_measure`.
-
-    Parameters
-    ----------
-    log_density : ndarray of shape (n_obs,)
-        Log density of each row under the mixture.
-    responsibilities : ndarray of shape (n_components, n_obs)
-        Posterior probability of each component.
-    eta1, eta2 : ndarray
-        First and second derivative in eta.
-    tau1, tau2 : ndarray or None
-        First and second derivative in tau.
-    eta_tau : ndarray or None
-        Mixed derivative.
     """
 
-    log_density: FloatArray
-    responsibilities: FloatArray
-    eta1: FloatArray
-    eta2: FloatArray
-    tau1: FloatArray | None = None
-    tau2: FloatArray | None = None
-    eta_tau: FloatArray | None = None
+    log_density: FloatArray  # log density of each row under the mixture; (n_obs,)
+    responsibilities: FloatArray  # posterior probability of each component; (n_components, n_obs)
+    eta1: FloatArray  # first and second derivative in eta
+    eta2: FloatArray  # first and second derivative in eta
+    tau1: FloatArray | None = None  # first and second derivative in tau
+    tau2: FloatArray | None = None  # first and second derivative in tau
+    eta_tau: FloatArray | None = None  # mixed derivative
 
 
 class ResponseNodes(NamedTuple):
-    """A quadrature of the response given eta; the last axis runs over the nodes.
+    """A quadrature of the response given eta; the last axis runs over the nodes."""
 
-    Parameters
-    ----------
-    nodes : ndarray
-        Values of the response.
-    weights : ndarray
-        Their probabilities, which sum to one over the last axis.
-    """
-
-    nodes: FloatArray
-    weights: FloatArray
+    nodes: FloatArray  # values of the response
+    weights: FloatArray  # their probabilities, which sum to one over the last axis
 
 
 def normalise_joint(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Sum joint densities over the components, in the log domain.
-
-    Parameters
-    ----------
-    joint : ndarray of shape (n_components, n_units)
-        Log of prior probability times density; overwritten.
-
-    Returns
-    -------
-    log_density : ndarray of shape (n_units,)
-        Log of the sum over the components.
-    responsibilities : ndarray of shape (n_components, n_units)
-        The shares of the components in that sum.
-    """
+    """Sum joint densities over the components, in the log domain."""
+    # joint: (n_components, n_units) -> (n_units,), (n_components, n_units)
     largest = joint.max(axis=0)
     joint -= largest
     np.exp(joint, out=joint)
@@ -143,61 +93,28 @@ def normalise_joint(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True, slots=True)
 class FamilyDensity(ABC):
-    """The density of a response as a function of eta and tau.
+    """The density of a response as a function of eta and tau."""
 
-    Parameters
-    ----------
-    link : Link
-        The link function.
-
-    Attributes
-    ----------
-    name : str
-        The name users give.
-    has_dispersion : bool
-        Whether the distribution has a dispersion parameter.
-    has_trials : bool
-        Whether each row has a number of trials.
-    has_unlimited_counts : bool
-        Whether the response is a count without an upper limit.
-    has_binary_rows : bool
-        Whether each response is zero or one, so that single rows have no residuals to speak of.
-    deviation_power : float or None
-        Set for families whose mixture likelihood is unbounded, as one component may fit a few rows
-        without error: ``dispersion**deviation_power`` is then proportional to the standard
-        deviation of the response, and its ratio between components must be held (Hathaway 1985).
-    has_closed_deviation : bool
-        Whether the dispersion is the standard deviation of a residual that is free of it, so that
-        its maximum-likelihood estimate has a closed form.
-    dispersion_bounds : tuple of float
-        Between which the dispersion is searched.
-    """
-
-    link: Link
-    name: ClassVar[str]
-    has_dispersion: ClassVar[bool] = False
-    has_trials: ClassVar[bool] = False
+    link: Link  # the link function
+    name: ClassVar[str]  # the name users give
+    has_dispersion: ClassVar[bool] = False  # whether the distribution has a dispersion parameter
+    has_trials: ClassVar[bool] = False  # whether each row has a number of trials
+    # whether the response is a count without an upper limit
     has_unlimited_counts: ClassVar[bool] = False
+    # whether each response is zero or one, so that single rows have no residuals to speak of
     has_binary_rows: ClassVar[bool] = False
+    # set for families whose mixture likelihood is unbounded, as one component may fit a few rows
+    # without error: ``dispersion**deviation_power`` is then proportional to the standard deviation
+    # of the response, and its ratio between components must be held (Hathaway 1985)
     deviation_power: ClassVar[float | None] = None
+    # whether the dispersion is the standard deviation of a residual that is free of it, so that
+    # its maximum-likelihood estimate has a closed form
     has_closed_deviation: ClassVar[bool] = False
+    # between which the dispersion is searched
     dispersion_bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
 
     def log_base_measure(self, y: FloatArray, *, n_trials: ArrayLike | None = None) -> FloatArray:
-        """Terms of the log density that are free of eta and of the dispersion.
-
-        Parameters
-        ----------
-        y : ndarray
-            The response.
-        n_trials : array_like, optional
-            Trials of each row.
-
-        Returns
-        -------
-        ndarray
-            Of the shape of `y`.
-        """
+        """Terms of the log density that are free of eta and of the dispersion."""
         return self._log_base_measure(y, self._parameter("n_trials", n_trials, self.has_trials))
 
     def log_density_derivatives(
@@ -208,22 +125,7 @@ class FamilyDensity(ABC):
         dispersion: ArrayLike | None = None,
         n_trials: ArrayLike | None = None,
     ) -> LogDensityDerivatives:
-        """Log density with all constants, and its derivatives to the second order.
-
-        Parameters
-        ----------
-        y : ndarray
-            The response.
-        eta : ndarray
-            The linear predictor.
-        dispersion, n_trials : array_like, optional
-            Dispersion on its natural scale, and trials; both broadcast with `eta`.
-
-        Returns
-        -------
-        LogDensityDerivatives
-            Derivatives in eta and, for families with a dispersion, in tau = log(dispersion).
-        """
+        """Log density with all constants, and its derivatives to the second order."""
         parameters = self._parameters(dispersion, n_trials)
         kernel = self._kernel_derivatives(y, eta, parameters)
         return kernel._replace(value=kernel.value + self._log_base_measure(y, parameters.n_trials))
@@ -240,25 +142,9 @@ class FamilyDensity(ABC):
         r"""Density of each row under a mixture, and the posterior of its component.
 
         .. math:: p(y_i) = \sum_j w_j p_j(y_i), \qquad R_{ji} = w_j p_j(y_i) / p(y_i).
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_obs,)
-            The response.
-        eta : ndarray of shape (n_components, n_obs)
-            The linear predictors.
-        weights : ndarray of shape (n_components,) or (n_components, n_obs)
-            Probabilities of the components, all positive; of each row's own where a gate sets them.
-        dispersion : ndarray of shape (n_components,), optional
-            Dispersion of each component.
-        n_trials : ndarray of shape (n_obs,), optional
-            Trials of each row.
-
-        Returns
-        -------
-        MixturePosterior
-            With `log_base_measure` left out of the log density: it is the same for all parameters.
         """
+        # y: (n_obs,), eta: (n_components, n_obs), weights: (n_components,) or (n_components,
+        # n_obs), dispersion: (n_components,), n_trials: (n_obs,)
         by_component = None if dispersion is None else np.asarray(dispersion)[:, None]
         parameters = self._parameters(by_component, n_trials)
         prior = weights[:, None] if weights.ndim == 1 else weights
@@ -272,24 +158,8 @@ class FamilyDensity(ABC):
         dispersion: FloatArray | None = None,
         n_trials: FloatArray | None = None,
     ) -> LogDensityDerivatives:
-        """Log density of each row under each component, and its derivatives.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_obs,)
-            The response.
-        eta : ndarray of shape (n_components, n_obs)
-            The linear predictors.
-        dispersion : ndarray of shape (n_components,), optional
-            Dispersion of each component.
-        n_trials : ndarray of shape (n_obs,), optional
-            Trials of each row.
-
-        Returns
-        -------
-        LogDensityDerivatives
-            With `log_base_measure` left out of the log density.
-        """
+        """Log density of each row under each component, and its derivatives."""
+        # y: (n_obs,), eta: (n_components, n_obs), dispersion: (n_components,), n_trials: (n_obs,)
         by_component = None if dispersion is None else np.asarray(dispersion)[:, None]
         return self._kernel_derivatives(y, eta, self._parameters(by_component, n_trials))
 
@@ -303,26 +173,6 @@ class FamilyDensity(ABC):
     ) -> ResponseNodes:
         r"""Quadrature of the response: :math:`E[T(y) | \eta] = \sum_k w_k T(y_k)` for any T.
 
-        Parameters
-        ----------
-        eta : ndarray
-            The linear predictor, any shape.
-        dispersion : array_like, optional
-            Dispersion; broadcasts with `eta`.
-        n_trials : int, optional
-            Trials of every row, for the binomial family.
-        most : int, optional
-            The largest count with a node of its own, for counts without an upper limit. Larger
-            counts are moved to it, so that the expectation is that of ``T(min(y, most))``.
-
-        Returns
-        -------
-        ResponseNodes
-            `nodes` and `weights`, of the shape of `eta` with the nodes as one more axis at the
-            end; `nodes` has that axis only where the nodes are the same for every eta.
-
-        Notes
-        -----
         Exact to rounding for counts. For gaussian and gamma responses a Gauss-Hermite rule in the
         normal score of the response: exact to about 1e-6 where T, on the scale of the residual,
         oscillates no faster than ``cos(4 z)``; steps in T are smoothed.
@@ -379,20 +229,7 @@ _NORMAL_WEIGHTS = _unscaled_weights / _unscaled_weights.sum()
 
 
 def count_nodes(log_density: Callable[[FloatArray], FloatArray], most: int) -> ResponseNodes:
-    """Every count from 0 to a largest one, which also carries the mass beyond it.
-
-    Parameters
-    ----------
-    log_density : callable
-        Maps the counts, shape (most + 1,), to their log probabilities, counts on the last axis.
-    most : int
-        The largest count.
-
-    Returns
-    -------
-    ResponseNodes
-        The counts and their probabilities, which sum to one.
-    """
+    """Every count from 0 to a largest one, which also carries the mass beyond it."""
     counts = np.arange(most + 1, dtype=np.float64)
     weights = np.exp(log_density(counts))
     beyond = np.maximum(1 - weights.sum(axis=-1), 0)  # rounding may exceed one
@@ -401,20 +238,7 @@ def count_nodes(log_density: Callable[[FloatArray], FloatArray], most: int) -> R
 
 
 def gaussian_nodes(eta: FloatArray, deviation: FloatArray) -> ResponseNodes:
-    """Gauss-Hermite nodes of a normal response.
-
-    Parameters
-    ----------
-    eta : ndarray
-        The mean.
-    deviation : ndarray
-        The standard deviation; broadcasts with `eta`.
-
-    Returns
-    -------
-    ResponseNodes
-        Nodes and weights, with one axis more than `eta`.
-    """
+    """Gauss-Hermite nodes of a normal response."""
     nodes = eta[..., None] + deviation[..., None] * _NORMAL_SCORES
     return ResponseNodes(nodes, np.broadcast_to(_NORMAL_WEIGHTS, nodes.shape))
 
@@ -424,18 +248,6 @@ def gamma_nodes(eta: FloatArray, shape: FloatArray) -> ResponseNodes:
 
     The logarithm of the response is a smooth function of its normal score, so that the rule
     converges for functions of ``log y`` although their density is skewed.
-
-    Parameters
-    ----------
-    eta : ndarray
-        The logarithm of the mean.
-    shape : ndarray
-        The shape; broadcasts with `eta`. Quantiles are computed once for each of its values.
-
-    Returns
-    -------
-    ResponseNodes
-        Nodes and weights, with one axis more than `eta`.
     """
     unit_mean = _gamma_quantiles(shape[..., None]) / shape[..., None]
     # a quantile that underflows stands for the smallest positive response
@@ -455,18 +267,7 @@ type BoolArray = NDArray[np.bool_]
 
 
 def is_count(values: FloatArray) -> BoolArray:
-    """Tell which values are whole numbers, 0 or more.
-
-    Parameters
-    ----------
-    values : ndarray
-        Any shape.
-
-    Returns
-    -------
-    ndarray of bool
-        Of the same shape.
-    """
+    """Tell which values are whole numbers, 0 or more."""
     is_whole: BoolArray = np.isfinite(values) & (values >= 0) & (values == np.floor(values))
     return is_whole
 
@@ -474,24 +275,8 @@ def is_count(values: FloatArray) -> BoolArray:
 def require_rows(
     is_valid: BoolArray, values: FloatArray, rule: str, remedy: str, *, argument: str = "y"
 ) -> None:
-    """Raise for the first row that breaks a rule.
-
-    Parameters
-    ----------
-    is_valid : ndarray of bool, shape (n_obs,)
-        Which rows obey.
-    values : ndarray of shape (n_obs,)
-        The values to quote.
-    rule, remedy : str
-        What must hold ("must hold ..."), and a sentence on what to do.
-    argument : str, default "y"
-        The argument to name.
-
-    Raises
-    ------
-    ValueError
-        If any row breaks the rule.
-    """
+    """Raise for the first row that breaks a rule."""
+    # is_valid: (n_obs,), values: (n_obs,)
     if np.all(is_valid):
         return
     row = int(np.argmin(is_valid))
@@ -500,54 +285,22 @@ def require_rows(
 
 @dataclass(frozen=True, slots=True)
 class Family(FamilyDensity):
-    """A response distribution with its link.
+    """A response distribution with its link."""
 
-    Parameters
-    ----------
-    link : Link
-        The link function; its name is one of `supported_links`.
-
-    Attributes
-    ----------
-    name : str
-        The name users give.
-    supported_links : tuple of str
-        The links that may be asked for; the first is the default.
-    has_dispersion : bool
-        Whether the distribution has a dispersion parameter.
-    has_trials : bool
-        Whether each row has a number of trials.
-    response_power : bool
-        Whether the moment of order m uses ``y**m`` (Lemma 6 of the paper) instead of ``y``.
-    typical_scale : float
-        A length of the coefficients that gives informative data for standardised features.
-    typical_dispersion : float or None
-        A dispersion that gives informative data at that scale.
-    response_basis : ResponseBasis
-        The functions of the response that the stacked estimator uses.
-    """
-
+    # the links that may be asked for; the first is the default
     supported_links: ClassVar[tuple[str, ...]]
+    # whether the moment of order m uses ``y**m`` (Lemma 6 of the paper) instead of ``y``
     response_power: ClassVar[bool] = False
+    # A length of the coefficients that gives informative data for standardised features
     typical_scale: ClassVar[float]
+    # A dispersion that gives informative data at that scale
     typical_dispersion: ClassVar[float | None] = None
+    # the functions of the response that the stacked estimator uses
     response_basis: ClassVar[ResponseBasis]
 
     def validate_response(self, y: ArrayLike, n_trials: ArrayLike | None = None) -> None:
-        """Raise if a response is not possible under this family.
-
-        Parameters
-        ----------
-        y : array_like of shape (n_obs,)
-            The response, numeric and without missing values.
-        n_trials : int or array_like of shape (n_obs,), optional
-            Trials of each row; needed by the binomial family and refused by the others.
-
-        Raises
-        ------
-        ValueError
-            Naming the rule, the first offending value and its row, and the remedy.
-        """
+        """Raise if a response is not possible under this family."""
+        # y: (n_obs,), n_trials: (n_obs,)
         if n_trials is not None and not self.has_trials:
             raise ValueError(
                 f"`n_trials` has no meaning for family {self.name!r}; got a value for it. "
@@ -564,22 +317,7 @@ class Family(FamilyDensity):
         dispersion: ArrayLike | None = None,
         n_trials: ArrayLike | None = None,
     ) -> FloatArray:
-        """Log density (or log probability) of each response, with all constants.
-
-        Parameters
-        ----------
-        y : ndarray
-            The response.
-        mean : ndarray
-            ``g(eta)``.
-        dispersion, n_trials : array_like, optional
-            As described at the head of the module.
-
-        Returns
-        -------
-        ndarray
-            ``log p(y | mean)``, of the broadcast shape.
-        """
+        """Log density (or log probability) of each response, with all constants."""
         return self._log_density(y, mean, self._parameters(dispersion, n_trials))
 
     def log_density_eta(
@@ -590,22 +328,7 @@ class Family(FamilyDensity):
         dispersion: ArrayLike | None = None,
         n_trials: ArrayLike | None = None,
     ) -> FloatArray:
-        """Log density of each response from the linear predictor, stable where the mean is not.
-
-        Parameters
-        ----------
-        y : ndarray
-            The response.
-        eta : ndarray
-            The linear predictor.
-        dispersion, n_trials : array_like, optional
-            As described at the head of the module.
-
-        Returns
-        -------
-        ndarray
-            ``log p(y | g(eta))``, of the broadcast shape.
-        """
+        """Log density of each response from the linear predictor, stable where the mean is not."""
         return self._log_density_eta(y, eta, self._parameters(dispersion, n_trials))
 
     def score_and_weight(
@@ -616,24 +339,7 @@ class Family(FamilyDensity):
         dispersion: ArrayLike | None = None,
         n_trials: ArrayLike | None = None,
     ) -> tuple[FloatArray, FloatArray]:
-        """First derivative of the log density in eta, and its Fisher information.
-
-        Parameters
-        ----------
-        y : ndarray
-            The response.
-        eta : ndarray
-            The linear predictor.
-        dispersion, n_trials : array_like, optional
-            As described at the head of the module.
-
-        Returns
-        -------
-        score : ndarray
-            ``d log p / d eta``, of the broadcast shape.
-        weight : ndarray
-            ``g'(eta)**2 / Var(y)``, of the same shape: the expected square of the score.
-        """
+        """First derivative of the log density in eta, and its Fisher information."""
         parameters = self._parameters(dispersion, n_trials)
         score, weight = self._score_and_weight(y, eta, parameters)
         return score, np.array(np.broadcast_to(weight, score.shape))
@@ -645,20 +351,7 @@ class Family(FamilyDensity):
         dispersion: ArrayLike | None = None,
         n_trials: ArrayLike | None = None,
     ) -> FloatArray:
-        """Variance of the response given its mean.
-
-        Parameters
-        ----------
-        mean : ndarray
-            ``g(eta)``.
-        dispersion, n_trials : array_like, optional
-            As described at the head of the module.
-
-        Returns
-        -------
-        ndarray
-            ``Var(y)``, of the broadcast shape (binomial: of the count, not of the proportion).
-        """
+        """Variance of the response given its mean."""
         return self._variance(mean, self._parameters(dispersion, n_trials))
 
     def sample(
@@ -669,50 +362,14 @@ class Family(FamilyDensity):
         n_trials: ArrayLike | None = None,
         rng: np.random.Generator,
     ) -> FloatArray:
-        """Draw one response for each mean.
-
-        Parameters
-        ----------
-        mean : ndarray
-            ``g(eta)``.
-        dispersion, n_trials : array_like, optional
-            As described at the head of the module.
-        rng : numpy.random.Generator
-            The source of randomness.
-
-        Returns
-        -------
-        ndarray of float
-            The draws, of the broadcast shape; counts are whole numbers held as floats.
-        """
+        """Draw one response for each mean."""
         return self._sample(mean, self._parameters(dispersion, n_trials), rng)
 
     def estimate_dispersion(
         self, y: FloatArray, mean: FloatArray, weights: FloatArray, *, initial: float
     ) -> float:
-        """Maximise the weighted log likelihood over the dispersion, the means held.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_obs,)
-            The response.
-        mean : ndarray of shape (n_obs,)
-            ``g(eta)``.
-        weights : ndarray of shape (n_obs,)
-            Non-negative weights of the rows, such as responsibilities.
-        initial : float
-            Where an iterative search begins; also the result when all weights are zero.
-
-        Returns
-        -------
-        float
-            The dispersion.
-
-        Raises
-        ------
-        ValueError
-            If the family has no dispersion.
-        """
+        """Maximise the weighted log likelihood over the dispersion, the means held."""
+        # y: (n_obs,), mean: (n_obs,), weights: (n_obs,)
         if not self.has_dispersion:
             raise ValueError(
                 f"family {self.name!r} has no dispersion to estimate. "
@@ -736,56 +393,21 @@ class Family(FamilyDensity):
         (Lemma 6 of the paper), and `y` otherwise; a log link's offset is divided out, an
         identity link's subtracted. Under other links the offset stays in the response and must be
         independent of the features.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_obs,)
-            The response.
-        order : int
-            The order of the score function.
-        offset : ndarray of shape (n_obs,), optional
-            Known part of the linear predictor.
-        n_trials : array_like, optional
-            Trials of each row.
-
-        Returns
-        -------
-        ndarray of shape (n_obs,)
-            The response for the moment of that order.
         """
+        # y: (n_obs,), offset: (n_obs,) -> (n_obs,)
         response = y / np.asarray(n_trials, dtype=np.float64) if self.has_trials else y
         if offset is not None:
             response = self.link.remove_offset(response, offset)
         return response**order if self.response_power else np.array(response)
 
     def fit_response_functions(self, y: FloatArray) -> ResponseFunctions:
-        """Settle location, scale and choice of the functions T_k of the response.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_obs,)
-            The response as ``moment_response(y, order=1, ...)`` gives it.
-
-        Returns
-        -------
-        ResponseFunctions
-            To be called on these or on other rows.
-        """
+        """Settle location, scale and choice of the functions T_k of the response."""
+        # y: (n_obs,)
         return fit_response_functions(self.response_basis, y)
 
     def response_functions(self, y: FloatArray) -> FloatArray:
-        """Evaluate the functions T_k of the response that the stacked estimator uses.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_obs,)
-            The response as ``moment_response(y, order=1, ...)`` gives it.
-
-        Returns
-        -------
-        ndarray of shape (n_obs, n_functions)
-            Linearly independent columns, none of them constant.
-        """
+        """Evaluate the functions T_k of the response that the stacked estimator uses."""
+        # y: (n_obs,) -> (n_obs, n_functions)
         return self.fit_response_functions(y)(y)
 
     @abstractmethod

@@ -31,11 +31,6 @@ class Binomial(Family):
 
     Both links are symmetric, ``1 - g(eta) = g(-eta)``, so that with ``l(eta) = log g(eta)`` the
     log density is ``y l(eta) + (n - y) l(-eta)`` plus a constant, stable at every eta.
-
-    Parameters
-    ----------
-    link : Link
-        The link function.
     """
 
     name: ClassVar[str] = "binomial"
@@ -117,13 +112,7 @@ class Binomial(Family):
 
 @dataclass(frozen=True, slots=True)
 class Bernoulli(Family):
-    """A binary response: ``log p = log g((2y - 1) eta)``, as both links are symmetric.
-
-    Parameters
-    ----------
-    link : Link
-        The link function.
-    """
+    """A binary response: ``log p = log g((2y - 1) eta)``, as both links are symmetric."""
 
     name: ClassVar[str] = "bernoulli"
     has_binary_rows: ClassVar[bool] = True

@@ -32,13 +32,7 @@ _DEVIATION_BOUNDS = (1e-8, 1e8)
 
 @dataclass(frozen=True, slots=True)
 class Gaussian(Family):
-    """A real response with standard deviation `dispersion`.
-
-    Parameters
-    ----------
-    link : Link
-        The link function.
-    """
+    """A real response with standard deviation `dispersion`."""
 
     name: ClassVar[str] = "gaussian"
     supported_links: ClassVar[tuple[str, ...]] = ("identity",)
@@ -132,11 +126,6 @@ class Gamma(Family):
 
     With ``q = log(y) - eta`` the log density is ``a (q - expm1(q)) + c(a) - log(y)``,
     ``c(a) = a log(a) - a - log Gamma(a)``: exact also for large shapes.
-
-    Parameters
-    ----------
-    link : Link
-        The link function.
     """
 
     name: ClassVar[str] = "gamma"

@@ -29,13 +29,7 @@ from moment_init.families.response_functions import COUNT_BASIS, ResponseBasis
 
 @dataclass(frozen=True, slots=True)
 class Poisson(Family):
-    """A count with variance equal to its mean.
-
-    Parameters
-    ----------
-    link : Link
-        The link function.
-    """
+    """A count with variance equal to its mean."""
 
     name: ClassVar[str] = "poisson"
     supported_links: ClassVar[tuple[str, ...]] = ("log",)
@@ -103,11 +97,6 @@ class NegativeBinomial(Family):
 
     With ``t = eta - log(alpha)`` the two probabilities of the textbook form are the logistic
     function at ``t`` and ``-t``, so that nothing overflows and alpha may be as large as one likes.
-
-    Parameters
-    ----------
-    link : Link
-        The link function.
     """
 
     name: ClassVar[str] = "negative_binomial"

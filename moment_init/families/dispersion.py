@@ -25,18 +25,8 @@ _STIRLING_TERMS = ((1, 12.0), (3, -360.0), (5, 1260.0))
 
 
 def gaussian_deviation(y: FloatArray, mean: FloatArray, weights: FloatArray) -> float:
-    """Weighted root mean square residual.
-
-    Parameters
-    ----------
-    y, mean, weights : ndarray of shape (n_obs,)
-        Response, its mean, and weights of the rows.
-
-    Returns
-    -------
-    float
-        The standard deviation that maximises the weighted likelihood.
-    """
+    """Weighted root mean square residual."""
+    # y, mean, weights: (n_obs,)
     return float(np.sqrt(weights @ (y - mean) ** 2 / weights.sum()))
 
 
@@ -45,17 +35,8 @@ def gamma_shape(y: FloatArray, mean: FloatArray, weights: FloatArray) -> float:
 
     Solves :math:`\log a - \psi(a) = \bar s`, where :math:`\bar s` is the weighted mean of
     :math:`y/\mu - 1 - \log(y/\mu) \ge 0`.
-
-    Parameters
-    ----------
-    y, mean, weights : ndarray of shape (n_obs,)
-        Response, its mean, and weights of the rows.
-
-    Returns
-    -------
-    float
-        The shape that maximises the weighted likelihood, inside `DISPERSION_BOUNDS`.
     """
+    # y, mean, weights: (n_obs,)
     log_ratio = np.log(y) - np.log(np.maximum(mean, np.finfo(np.float64).tiny))
     excess = np.expm1(np.minimum(log_ratio, LARGEST_LOG_MEAN)) - log_ratio
     target = float(weights @ excess / weights.sum())
@@ -81,19 +62,8 @@ def negative_binomial_alpha(
 
     .. math:: \sum_i w_i \Big[\psi(y_i + \alpha) - \psi(\alpha) - \log(1 + \mu_i / \alpha)
               + \frac{\mu_i - y_i}{\mu_i + \alpha}\Big].
-
-    Parameters
-    ----------
-    y, mean, weights : ndarray of shape (n_obs,)
-        Response, its mean, and weights of the rows.
-    initial : float
-        Where the search begins.
-
-    Returns
-    -------
-    float
-        The alpha that maximises the weighted likelihood, inside `DISPERSION_BOUNDS`.
     """
+    # y, mean, weights: (n_obs,)
     counts, position = np.unique(y, return_inverse=True)
     count_weights = np.bincount(position, weights=weights)
 
@@ -117,18 +87,7 @@ def negative_binomial_alpha(
 
 
 def gamma_constant(shape: FloatArray) -> FloatArray:
-    """Evaluate ``a log(a) - a - log Gamma(a)`` without cancellation at large shapes.
-
-    Parameters
-    ----------
-    shape : ndarray
-        Positive.
-
-    Returns
-    -------
-    ndarray
-        Of the same shape.
-    """
+    """Evaluate ``a log(a) - a - log Gamma(a)`` without cancellation at large shapes."""
     small = np.minimum(shape, STIRLING_FROM)
     large = np.maximum(shape, STIRLING_FROM)
     direct = special.xlogy(small, small) - small - special.gammaln(small)
@@ -140,20 +99,7 @@ def gamma_constant(shape: FloatArray) -> FloatArray:
 
 
 def gamma_constant_derivatives(shape: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """First two derivatives of `gamma_constant`: ``log(a) - digamma(a)``, ``1/a - trigamma(a)``.
-
-    Parameters
-    ----------
-    shape : ndarray
-        Positive.
-
-    Returns
-    -------
-    first : ndarray
-        Of the same shape; from the asymptotic series where the difference cancels.
-    second : ndarray
-        Likewise.
-    """
+    """First two derivatives of `gamma_constant`: ``log(a) - digamma(a)``, ``1/a - trigamma(a)``."""
     small, a = np.minimum(shape, STIRLING_FROM), np.maximum(shape, STIRLING_FROM)
     first = 1 / (2 * a) + a**-2 / 12 - a**-4 / 120 + a**-6 / 252
     second = -(a**-2) / 2 - a**-3 / 6 + a**-5 / 30 - a**-7 / 42
@@ -165,20 +111,7 @@ def gamma_constant_derivatives(shape: FloatArray) -> tuple[FloatArray, FloatArra
 
 
 def log_rising_factorial(alpha: FloatArray, y: FloatArray) -> FloatArray:
-    """Logarithm of ``Gamma(alpha + y) / Gamma(alpha)`` without cancellation at large alpha.
-
-    Parameters
-    ----------
-    alpha : ndarray
-        Positive.
-    y : ndarray
-        Non-negative; broadcasts with `alpha`.
-
-    Returns
-    -------
-    ndarray
-        Of the broadcast shape.
-    """
+    """Logarithm of ``Gamma(alpha + y) / Gamma(alpha)`` without cancellation at large alpha."""
     small = np.minimum(alpha, STIRLING_FROM)
     large = np.maximum(alpha, STIRLING_FROM)
     direct = special.gammaln(small + y) - special.gammaln(small)
@@ -215,24 +148,7 @@ of the values: an entry costs three special functions, a look-up a few nanosecon
 def log_ratio_derivatives(
     alpha: FloatArray, y: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Logarithm of :math:`\Gamma(\alpha + y) / \Gamma(\alpha)` and two derivatives in alpha.
-
-    Parameters
-    ----------
-    alpha : ndarray
-        Positive.
-    y : ndarray
-        Whole numbers, 0 or more; broadcasts with `alpha`.
-
-    Returns
-    -------
-    value : ndarray
-        The logarithm, of the broadcast shape; without cancellation at large alpha.
-    first : ndarray
-        Its first derivative.
-    second : ndarray
-        Its second derivative.
-    """
+    r"""Logarithm of :math:`\Gamma(\alpha + y) / \Gamma(\alpha)` and two derivatives in alpha."""
     functions = (log_rising_factorial, _digamma_ratio_difference, _trigamma_difference)
     n_values = np.broadcast(alpha, y).size
     most = int(y.max(initial=0.0))

@@ -44,18 +44,7 @@ _PROBIT_BOUND = 40.0
 
 
 def bounded_exp(exponent: FloatArray) -> FloatArray:
-    """Exponentiate without overflow.
-
-    Parameters
-    ----------
-    exponent : ndarray
-        Any shape.
-
-    Returns
-    -------
-    ndarray
-        ``exp(min(exponent, LARGEST_LOG_MEAN))``, of the same shape.
-    """
+    """Exponentiate without overflow."""
     result: FloatArray = np.exp(np.minimum(exponent, LARGEST_LOG_MEAN))
     return result
 
@@ -65,18 +54,6 @@ def kept_in_order(bounded: FloatArray, exponent: FloatArray) -> FloatArray:
 
     Of two components that are both far off a response, the nearer one is then still told by its
     density. Derivatives of densities stay those of the bounded exponential.
-
-    Parameters
-    ----------
-    bounded : ndarray
-        Exponentials with their exponents held at `LARGEST_LOG_MEAN`, L.
-    exponent : ndarray
-        The exponents, of the same shape.
-
-    Returns
-    -------
-    ndarray
-        ``bounded (1 + log(1 + max(exponent - L, 0)))``.
     """
     if not np.max(exponent, initial=0.0) > LARGEST_LOG_MEAN:
         return bounded
@@ -88,16 +65,6 @@ def bounded_square(deviation: FloatArray) -> FloatArray:
 
     Beyond 1e140 the function goes on by its logarithm, with the slope that it has there.
     Derivatives of densities stay those of the square.
-
-    Parameters
-    ----------
-    deviation : ndarray
-        Any shape; infinity stands for the largest double.
-
-    Returns
-    -------
-    ndarray
-        ``min(|z|, B)**2 (1 + 2 log(max(|z| / B, 1)))``, of the same shape.
     """
     with np.errstate(over="ignore"):  # looked at in the next line
         square: FloatArray = deviation * deviation
@@ -110,80 +77,37 @@ def bounded_square(deviation: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link function as data: what a family and the moments need to know of ``g``.
+    """A link function as data: what a family and the moments need to know of ``g``."""
 
-    Parameters
-    ----------
-    name : str
-        The name users give.
-    link : callable
-        ``eta = g^{-1}(mean)``, elementwise.
-    derivative_function : callable
-        ``(eta, order) -> g^(order)(eta)`` for the orders 0 to 4, elementwise.
-    log_mean : callable
-        ``log g(eta)``, elementwise, stable where ``g`` underflows.
-    log_mean_derivative : callable
-        ``g'(eta) / g(eta)``, elementwise, stable where ``g`` underflows.
-    mean_and_log_derivatives : callable
-        ``eta -> (g, (log g)', (log g)'')`` in one evaluation, elementwise; the derivatives are
-        stable where ``g`` underflows.
-    remove_offset : callable
-        ``(y, offset) -> y`` without the offset, where that is possible exactly: the conditional
-        mean of the result is ``g(eta - offset)``. Links that do not allow it return `y`.
-    largest_predictor : float
-        A linear predictor beyond which the response says no more about it; likelihoods keep
-        the length of coefficients and bias below it.
-    third_derivative_sign : int or None
-        The sign of ``g'''`` where it is the same everywhere, otherwise None.
-    """
-
-    name: str
+    name: str  # the name users give
+    # ``eta = g^{-1}(mean)``, elementwise
     link: Callable[[FloatArray], FloatArray] = field(repr=False)
+    # ``(eta, order) -> g^(order)(eta)`` for the orders 0 to 4, elementwise
     derivative_function: Callable[[FloatArray, int], FloatArray] = field(repr=False)
+    # ``log g(eta)``, elementwise, stable where ``g`` underflows
     log_mean: Callable[[FloatArray], FloatArray] = field(repr=False)
+    # ``g'(eta) / g(eta)``, elementwise, stable where ``g`` underflows
     log_mean_derivative: Callable[[FloatArray], FloatArray] = field(repr=False)
+    # ``eta -> (g, (log g)', (log g)'')`` in one evaluation, elementwise; the derivatives are
+    # stable where ``g`` underflows
     mean_and_log_derivatives: Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]] = (
         field(repr=False)
     )
+    # ``(y, offset) -> y`` without the offset, where that is possible exactly: the conditional mean
+    # of the result is ``g(eta - offset)``. Links that do not allow it return `y`
     remove_offset: Callable[[FloatArray, FloatArray], FloatArray] = field(repr=False)
+    # A linear predictor beyond which the response says no more about it; likelihoods keep the
+    # length of coefficients and bias below it
     largest_predictor: float = field(repr=False)
+    # the sign of ``g'''`` where it is the same everywhere, otherwise None
     third_derivative_sign: int | None
 
     def mean(self, eta: ArrayLike) -> FloatArray:
-        """Evaluate ``g``, the mean at a linear predictor.
-
-        Parameters
-        ----------
-        eta : array_like
-            The linear predictor, any shape.
-
-        Returns
-        -------
-        ndarray
-            ``g(eta)``, of the same shape.
-        """
+        """Evaluate ``g``, the mean at a linear predictor."""
         return self.derivative_function(np.asarray(eta, dtype=np.float64), 0)
 
     def derivative(self, eta: ArrayLike, order: int) -> FloatArray:
-        """Evaluate a derivative of ``g``.
-
-        Parameters
-        ----------
-        eta : array_like
-            The linear predictor, any shape.
-        order : int
-            0 (``g`` itself) to 4.
-
-        Returns
-        -------
-        ndarray
-            ``g^(order)(eta)``, of the same shape.
-
-        Raises
-        ------
-        ValueError
-            If `order` is not one of 0, 1, 2, 3, 4.
-        """
+        """Evaluate a derivative of ``g``."""
         if order not in range(MAX_DERIVATIVE_ORDER + 1):
             raise ValueError(
                 f"`order` must be an integer from 0 to {MAX_DERIVATIVE_ORDER}; got {order!r}. "

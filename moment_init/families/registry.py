@@ -34,26 +34,6 @@ _BY_RANGE: tuple[type[Family], ...] = (Bernoulli, Poisson, Gaussian, Gamma)
 def get_family(name: str | Family, link: str | None = None) -> Family:
     """Look up a family, with a link other than its default if asked for.
 
-    Parameters
-    ----------
-    name : str or Family
-        One of the names in `FAMILIES`, or a family.
-    link : str, optional
-        One of the family's `supported_links`; by default the first of them, or the link that a
-        family given as an object already has.
-
-    Returns
-    -------
-    Family
-        The family with its link.
-
-    Raises
-    ------
-    TypeError
-        If `name` is neither a string nor a family, or `link` is not a string.
-    ValueError
-        If there is no such family, or it does not support the link.
-
     Examples
     --------
     >>> get_family("bernoulli", "probit").link.name
@@ -75,27 +55,12 @@ def get_family(name: str | Family, link: str | None = None) -> Family:
 def family_of_response(y: Any, link: str | None = None, *, has_trials: bool = False) -> str:
     """Choose a family by the values of a response, where none was named.
 
-    Parameters
-    ----------
-    y : numpy.ndarray, shape (n_obs,)
-        Response.
-    link : str, optional
-        A link that the family must support.
-    has_trials : bool, default False
-        Whether the response counts successes among trials.
-
-    Returns
-    -------
-    str
-        "binomial" for successes among trials; "bernoulli" for zeros and ones; "poisson" for other
-        counts; "gaussian" for all other numbers, or "gamma" if they are positive and the link is
-        not that of a gaussian family. "bernoulli", the default elsewhere, if none is possible.
-
     Examples
     --------
     >>> family_of_response([0.0, 3.0]), family_of_response([0.5, 3.0])
     ('poisson', 'gaussian')
     """
+    # y: (n_obs,)
     for family_type in (Binomial,) if has_trials else _BY_RANGE:
         family = FAMILIES[family_type.name]
         if (link is None or link in family.supported_links) and (has_trials or _takes(family, y)):

@@ -27,76 +27,34 @@ _ROUNDING_SHARE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class ResponseBasis:
-    """Candidate functions of the response for one kind of response.
+    """Candidate functions of the response for one kind of response."""
 
-    Parameters
-    ----------
-    transform : callable
-        ``y -> z`` before standardisation, elementwise.
-    functions : callable
-        The functions of the standardised ``z``, elementwise, in order of preference.
-    has_zero_indicator : bool
-        Whether ``1{y = 0}`` is a candidate too, second after the first of `functions`.
-    """
-
-    transform: Callable[[FloatArray], FloatArray]
+    transform: Callable[[FloatArray], FloatArray]  # ``y -> z`` before standardisation, elementwise
+    # the functions of the standardised ``z``, elementwise, in order of preference
     functions: Callable[[FloatArray], list[FloatArray]]
+    # whether ``1{y = 0}`` is a candidate too, second after the first of `functions`
     has_zero_indicator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseFunctions:
-    """Functions T_k with location, scale and choice settled, to be called on rows.
+    """Functions T_k with location, scale and choice settled, to be called on rows."""
 
-    Parameters
-    ----------
-    basis : ResponseBasis
-        The candidates.
-    location : float
-        Mean of the transformed response.
-    scale : float
-        Standard deviation of the transformed response.
-    columns : tuple of int
-        The candidates that are kept.
-    """
-
-    basis: ResponseBasis
-    location: float
-    scale: float
-    columns: tuple[int, ...]
+    basis: ResponseBasis  # the candidates
+    location: float  # mean of the transformed response
+    scale: float  # standard deviation of the transformed response
+    columns: tuple[int, ...]  # the candidates that are kept
 
     def __call__(self, y: FloatArray) -> FloatArray:
-        """Evaluate the functions.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_obs,)
-            The response, offsets and trials removed.
-
-        Returns
-        -------
-        ndarray of shape (n_obs, n_functions)
-            One column for each function kept.
-        """
+        """Evaluate the functions."""
+        # y: (n_obs,) -> (n_obs, n_functions)
         z = (self.basis.transform(y) - self.location) / self.scale
         return _candidates(self.basis, y, z, self.columns)
 
 
 def fit_response_functions(basis: ResponseBasis, y: FloatArray) -> ResponseFunctions:
-    """Standardise the transformed response and keep the linearly independent functions.
-
-    Parameters
-    ----------
-    basis : ResponseBasis
-        The candidates.
-    y : ndarray of shape (n_obs,)
-        The response, offsets and trials removed.
-
-    Returns
-    -------
-    ResponseFunctions
-        The functions; none at all if the response is constant.
-    """
+    """Standardise the transformed response and keep the linearly independent functions."""
+    # y: (n_obs,)
     transformed = basis.transform(y)
     location, spread = float(transformed.mean()), float(transformed.std())
     scale = spread if spread > 0 else 1.0  # a constant response keeps no function

@@ -64,26 +64,8 @@ def bounded_step(
     constraint: LinearConstraint | None,
     damping: float,
 ) -> tuple[FloatArray, float]:
-    """Solve for a step that leaves no bound: those it would leave are held, the rest solved again.
-
-    Parameters
-    ----------
-    sums : LikelihoodSums
-        Score and information.
-    active : sequence of ActiveBound
-        Bounds on which the parameters lie.
-    constraint : LinearConstraint or None
-        What holds the vector of parameters.
-    damping : float
-        Smallest damping: 1 is EM, 0 is Newton.
-
-    Returns
-    -------
-    step : numpy.ndarray, shape (n_parameters,)
-        The step.
-    damping : float
-        The damping that made the information positive definite.
-    """
+    """Solve for a step that leaves no bound: parameters that would leave theirs are held."""
+    # -> (n_parameters,), ...
     basis = None if constraint is None else constraint.basis
     step, damping = free_step(sums, basis, damping)
     held: list[int] = []
@@ -104,24 +86,8 @@ def bounded_step(
 def free_step(
     sums: LikelihoodSums, tangent: FloatArray | None, damping: float
 ) -> tuple[FloatArray, float]:
-    """Solve with the smallest damping from the given one upwards that is positive definite.
-
-    Parameters
-    ----------
-    sums : LikelihoodSums
-        Score and information.
-    tangent : numpy.ndarray, shape (n_parameters, n_free), or None
-        Directions in which the step may go; None for all.
-    damping : float
-        Smallest damping.
-
-    Returns
-    -------
-    step : numpy.ndarray, shape (n_parameters,)
-        The step.
-    damping : float
-        The damping used.
-    """
+    """Solve with the smallest damping from the given one upwards that is positive definite."""
+    # tangent: (n_parameters, n_free) -> (n_parameters,), ...
     ridge = 0.0
     while True:
         information, score = sums.information(damping), sums.score
@@ -139,18 +105,7 @@ def free_step(
 
 
 def rounding_of(sums: LikelihoodSums) -> float:
-    """Gain of log-likelihood that cannot be told from rounding.
-
-    Parameters
-    ----------
-    sums : LikelihoodSums
-        The sums.
-
-    Returns
-    -------
-    float
-        The gain.
-    """
+    """Gain of log-likelihood that cannot be told from rounding."""
     return _ROUNDING * max(abs(sums.log_likelihood), sums.magnitude)
 
 
@@ -271,25 +226,7 @@ def climb[P](
     target: float | None,
     is_known: Callable[[P, LikelihoodSums], bool] | None = None,
 ) -> _Search[P]:
-    """Climb any likelihood from a start inside its bounds.
-
-    Parameters
-    ----------
-    likelihood : object
-        What is climbed: its sums, moves and bounds, see `_Climbable`.
-    start : P
-        Where to begin.
-    max_steps, em_steps, max_em_steps, tolerance, damping, target : object
-        As for `maximise`.
-    is_known : callable, optional
-        Says of a point and its sums whether a maximum lies ahead that is known already; the climb
-        ends there.
-
-    Returns
-    -------
-    _Search
-        Where it ended, never lower than the start.
-    """
+    """Climb any likelihood from a start inside its bounds."""
     most_em = min(max_steps, max(em_steps, max_em_steps or 0))
     sums = likelihood.sums(start, missing=most_em == 0 < max_steps)
     search = _Search(start, sums, [sums.log_likelihood], damping, is_known=is_known)
@@ -422,38 +359,16 @@ CLOSE = 1e-2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownMaximum:
-    """A maximum that a climb has reached.
+    """A maximum that a climb has reached."""
 
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        Where it is.
-    log_likelihood : float
-        Its height.
-    factor : numpy.ndarray, shape (n_parameters, n_parameters)
-        Lower Cholesky factor of the observed information there.
-    """
-
-    parameters: MixtureParameters
-    log_likelihood: float
+    parameters: MixtureParameters  # where it is
+    log_likelihood: float  # its height
+    # lower Cholesky factor of the observed information there; (n_parameters, n_parameters)
     factor: FloatArray
 
     @classmethod
     def of(cls, parameters: MixtureParameters, sums: LikelihoodSums) -> "KnownMaximum | None":
-        """Keep where a climb ended, if it is a maximum inside all bounds.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            Where it ended.
-        sums : LikelihoodSums
-            Log-likelihood and derivatives there.
-
-        Returns
-        -------
-        KnownMaximum or None
-            None if the information is not known, or not positive definite.
-        """
+        """Keep where a climb ended, if it is a maximum inside all bounds."""
         if sums.missing_information is None:
             return None
         try:
@@ -463,20 +378,7 @@ class KnownMaximum:
         return cls(parameters, sums.log_likelihood, factor)
 
     def lies_ahead(self, parameters: MixtureParameters, sums: LikelihoodSums) -> bool:
-        """Whether a climb from some point leads here.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            The point; its components may come in another order.
-        sums : LikelihoodSums
-            Log-likelihood and score there.
-
-        Returns
-        -------
-        bool
-            Whether a Newton step with the curvature of this maximum leads close to it.
-        """
+        """Whether a climb from some point leads here."""
         if len(sums.score) != len(self.factor):
             return False
         # A climb never falls: above the maximum it leads to another one.
@@ -513,32 +415,16 @@ def _reordered_score(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaximiseResult:
-    """Where a search for the maximum of a mixture likelihood ended.
+    """Where a search for the maximum of a mixture likelihood ended."""
 
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        The best parameters found.
-    sums : LikelihoodSums
-        Log-likelihood and its derivatives there.
-    n_iter : int
-        Number of steps tried.
-    ending : Ending
-        Why the search ended.
-    history : tuple of float
-        Log-likelihood at the start and after every step taken; it never falls.
-    bounds : tuple of str
-        The bounds on which the parameters lie; empty at an interior point.
-    recognised : KnownMaximum or None
-        The maximum that lies ahead, if the search ended because that was seen.
-    """
-
-    parameters: MixtureParameters
-    sums: LikelihoodSums
-    n_iter: int
-    ending: Ending
+    parameters: MixtureParameters  # the best parameters found
+    sums: LikelihoodSums  # log-likelihood and its derivatives there
+    n_iter: int  # number of steps tried
+    ending: Ending  # why the search ended
+    # log-likelihood at the start and after every step taken; it never falls
     history: tuple[float, ...]
-    bounds: tuple[str, ...]
+    bounds: tuple[str, ...]  # the bounds on which the parameters lie; empty at an interior point
+    # the maximum that lies ahead, if the search ended because that was seen
     recognised: KnownMaximum | None = None
 
     @property
@@ -608,47 +494,7 @@ def maximise(
     constant: float | None = None,
     known: Sequence[KnownMaximum] = (),
 ) -> MaximiseResult:
-    """Climb from a start to the maximum of the likelihood near it.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows.
-    start : MixtureParameters
-        Where to begin; moved inside the bounds first.
-    max_steps : int, default 30
-        Most steps that are tried, EM steps included; 0 evaluates the start.
-    em_steps : int, default 0
-        How many of the first steps are EM steps.
-    max_em_steps : int, optional
-        EM goes on beyond `em_steps`, up to so many steps, while it is fast; `em_steps` by default.
-    tolerance : float, default 1e-3
-        The search ends when a Newton step is predicted to gain less log-likelihood than this. A
-        thousandth of a unit moves no estimate by more than .05 standard errors.
-    damping : float, default 1.0
-        Damping of the first step after the EM steps: 1 is EM, 0 is Newton. Small where the start
-        is known to be close.
-    min_weight : float, default 1e-4
-        Smallest weight of a component.
-    min_dispersion_ratio : float, default 0.05
-        Hathaway's constraint, for families whose likelihood is unbounded.
-    constraint : LinearConstraint, optional
-        Parameters are held on it; the start must lie on it.
-    target : float, optional
-        The search is abandoned once EM, while it is fast, is predicted to end below this
-        log-likelihood. Newton's steps are never abandoned: flat stretches precede large gains.
-    constant : float, optional
-        `parameter_free_log_likelihood` of these rows, for callers that climb often.
-    known : sequence of KnownMaximum, default ()
-        Maxima of the same rows; the search ends where it is seen to lead to one of them.
-
-    Returns
-    -------
-    MaximiseResult
-        The best parameters, never worse than the start.
-    """
+    """Climb from a start to the maximum of the likelihood near it."""
     rows = rows.with_products()
     bounds = bounds_of(family, min_weight=min_weight, min_dispersion_ratio=min_dispersion_ratio)
     if constant is None:

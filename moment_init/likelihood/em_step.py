@@ -21,20 +21,8 @@ _SMALLEST_DIAGONAL = 1e-12
 
 
 def solve_information(information: FloatArray, score: FloatArray) -> FloatArray | None:
-    """Solve for a step by a Cholesky factorisation of the information scaled to unit diagonal.
-
-    Parameters
-    ----------
-    information : numpy.ndarray, shape (n_parameters, n_parameters)
-        A symmetric matrix.
-    score : numpy.ndarray, shape (n_parameters,)
-        The gradient.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_parameters,), or None
-        The step; None if the information is not positive definite.
-    """
+    """Solve for a step by a Cholesky factorisation of the information scaled to unit diagonal."""
+    # information: (n_parameters, n_parameters), score: (n_parameters,) -> (n_parameters,)
     scale = np.sqrt(np.maximum(np.diag(information), _SMALLEST_DIAGONAL))
     scaled = information / np.outer(scale, scale)
     scaled[np.diag_indices_from(scaled)] += _RIDGE
@@ -46,20 +34,8 @@ def solve_information(information: FloatArray, score: FloatArray) -> FloatArray 
 
 
 def solve_blocks(informations: FloatArray, scores: FloatArray) -> FloatArray | None:
-    """Solve for the steps of several components at once.
-
-    Parameters
-    ----------
-    informations : numpy.ndarray, shape (n_components, size, size)
-        Symmetric matrices, positive semi-definite.
-    scores : numpy.ndarray, shape (n_components, size)
-        The gradients.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components, size), or None
-        The steps; None if a matrix is singular.
-    """
+    """Solve for the steps of several components at once."""
+    # informations: (n_components, size, size), scores: (n_components, size) -> (n_components, size)
     size = scores.shape[1]
     diagonals = np.einsum("jaa->ja", informations)
     scales = np.sqrt(np.maximum(diagonals, _SMALLEST_DIAGONAL))
@@ -94,26 +70,8 @@ def em_step(
 
     That is the whole M-step of a gaussian response, whose standard deviation has a closed form too,
     and a Newton step towards it for all others. The weights have their closed form without a gate.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    sums : LikelihoodSums
-        Sums with the complete-data information.
-    parameters : MixtureParameters
-        Where they were made.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_parameters,), or None
-        The step in the coordinates of `pack`; None if a component's rows do not determine it.
-
-    Raises
-    ------
-    ValueError
-        If the sums were made without curvature.
     """
+    # -> (n_parameters,)
     if sums.component_information is None:
         raise ValueError("`curvature` must be True in `likelihood_sums` for a step of EM.")
     p, r, q = parameters.n_features, parameters.n_components, component_size(parameters)
@@ -171,28 +129,8 @@ def fit_assigned(
     max_steps: int = 8,
     tolerance: float = 1e-2,
 ) -> MixtureParameters:
-    """M-step to its end: fit every component to given shares of the units.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows.
-    start : MixtureParameters
-        Where to begin.
-    assigned : numpy.ndarray, shape (n_components, n_units)
-        Responsibilities.
-    max_steps : int, default 8
-        Most steps of iteratively reweighted least squares.
-    tolerance : float, default 1e-2
-        The M-step ends when a step gains less expected log-likelihood than this.
-
-    Returns
-    -------
-    MixtureParameters
-        Parameters at which the expected complete-data log-likelihood is at least that of the start.
-    """
+    """M-step to its end: fit every component to given shares of the units."""
+    # assigned: (n_components, n_units)
     parameters = start
     sums = likelihood_sums(family, rows, start, missing=False, constant=0.0, assigned=assigned)
     share = 1.0

@@ -57,17 +57,11 @@ a rounding error of about 1e-16 over the floor."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianGate:
-    """Gaussian densities of the gating covariates, one for each component.
+    """Gaussian densities of the gating covariates, one for each component."""
 
-    Parameters
-    ----------
-    means : numpy.ndarray, shape (n_gate, n_components)
-        Their means, one column for each component.
-    roots : numpy.ndarray, shape (n_components, n_gate, n_gate)
-        Lower triangular roots of their covariances, with a positive diagonal.
-    """
-
-    means: FloatArray
+    means: FloatArray  # their means, one column for each component; (n_gate, n_components)
+    # lower triangular roots of their covariances, with a positive diagonal; (n_components, n_gate,
+    # n_gate)
     roots: FloatArray
 
     @property
@@ -100,56 +94,28 @@ class GaussianGate:
         return np.stack(columns, axis=1)
 
     def reorder(self, order: NDArray[np.intp]) -> "GaussianGate":
-        """Take the components in another order.
-
-        Parameters
-        ----------
-        order : numpy.ndarray of int, shape (n_components,)
-            Which component comes first, second, and so on.
-
-        Returns
-        -------
-        GaussianGate
-            The densities in that order.
-        """
+        """Take the components in another order."""
+        # order: (n_components,)
         return GaussianGate(self.means[:, order], self.roots[order])
 
     def rescale(self, shift: FloatArray, scales: FloatArray) -> "GaussianGate":
-        """Densities of covariates that are scaled and then shifted.
-
-        Parameters
-        ----------
-        shift, scales : numpy.ndarray, shape (n_gate,)
-            The covariates become ``shift + scales * g``.
-
-        Returns
-        -------
-        GaussianGate
-            Their densities.
-        """
+        """Densities of covariates that are scaled and then shifted."""
+        # shift, scales: (n_gate,)
         means = shift[:, None] + scales[:, None] * self.means
         return GaussianGate(means, scales[:, None] * self.roots)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GateDerivatives:
-    """Derivatives of a gate in its vector, component by component.
+    """Derivatives of a gate in its vector, component by component."""
 
-    Parameters
-    ----------
-    mean_statistics : numpy.ndarray, shape (n_components, size)
-        Expected statistics (g, products) of each component.
-    of_slopes : numpy.ndarray, shape (n_components, size, size)
-        Derivatives of the natural parameters (rows) in the component's own parameters (columns).
-    of_means : numpy.ndarray, shape (n_components, size, size)
-        Derivatives of the expected statistics.
-    of_covariances : numpy.ndarray, shape (n_components, n_gate, n_gate, size)
-        Derivatives of the covariances.
-    """
-
+    # expected statistics (g, products) of each component; (n_components, size)
     mean_statistics: FloatArray
+    # derivatives of the natural parameters (rows) in the component's own parameters (columns);
+    # (n_components, size, size)
     of_slopes: FloatArray
-    of_means: FloatArray
+    of_means: FloatArray  # derivatives of the expected statistics; (n_components, size, size)
+    # derivatives of the covariances; (n_components, n_gate, n_gate, size)
     of_covariances: FloatArray
 
     @property
@@ -159,77 +125,28 @@ class GateDerivatives:
 
 
 def gate_size(n_gate: int) -> int:
-    """Number of parameters of one Gaussian density.
-
-    Parameters
-    ----------
-    n_gate : int
-        Number of gating covariates, g.
-
-    Returns
-    -------
-    int
-        g + g (g + 1) / 2.
-    """
+    """Number of parameters of one Gaussian density."""
     return n_gate + n_gate * (n_gate + 1) // 2
 
 
 def gate_statistics(covariates: FloatArray) -> FloatArray:
-    """Sufficient statistics of Gaussian densities: a one, the covariates and their products.
-
-    Parameters
-    ----------
-    covariates : numpy.ndarray, shape (n, n_gate)
-        Gating covariates.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n, 1 + n_statistics)
-        The statistics; products in the order of `numpy.tril_indices`.
-    """
+    """Sufficient statistics of Gaussian densities: a one, the covariates and their products."""
+    # covariates: (n, n_gate) -> (n, 1 + n_statistics)
     first, second = np.tril_indices(covariates.shape[1])
     ones = np.ones((len(covariates), 1))
     return np.concatenate([ones, covariates, covariates[:, first] * covariates[:, second]], axis=1)
 
 
 def log_gate_density(parameters: MixtureParameters, statistics: FloatArray) -> FloatArray:
-    r"""Log density of the gating covariates, :math:`\log \sum_j \alpha_j N(g; m_j, S_j)`.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        A mixture whose gate holds the slopes of a `GaussianGate`.
-    statistics : numpy.ndarray, shape (n, 1 + n_statistics)
-        Statistics of the covariates.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n,)
-        The log densities.
-
-    Raises
-    ------
-    ValueError
-        If the mixture has no gate.
-    """
+    r"""Log density of the gating covariates, :math:`\log \sum_j \alpha_j N(g; m_j, S_j)`."""
+    # statistics: (n, 1 + n_statistics) -> (n,)
     if parameters.gate is None:
         raise ValueError("`parameters` must have a gate; got None. Give it a gate's `slopes`.")
     return np.asarray(logsumexp(statistics @ parameters.gate + np.log(parameters.weights), axis=1))
 
 
 def gate_derivatives(gate: GaussianGate) -> GateDerivatives:
-    """Differentiate a gate in its vector.
-
-    Parameters
-    ----------
-    gate : GaussianGate
-        The gate.
-
-    Returns
-    -------
-    GateDerivatives
-        The derivatives.
-    """
+    """Differentiate a gate in its vector."""
     parts = [
         _differentiate(mean, root) for mean, root in zip(gate.means.T, gate.roots, strict=True)
     ]
@@ -237,18 +154,8 @@ def gate_derivatives(gate: GaussianGate) -> GateDerivatives:
 
 
 def pack_gate(gate: GaussianGate) -> FloatArray:
-    """Write a gate as a vector without constraints.
-
-    Parameters
-    ----------
-    gate : GaussianGate
-        The gate.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components * size,)
-        The vector, in the order given at the head of the module.
-    """
+    """Write a gate as a vector without constraints."""
+    # -> (n_components * size,)
     logged = gate.roots.copy()
     own = np.arange(gate.n_gate)
     logged[:, own, own] = np.log(gate.roots[:, own, own])
@@ -257,20 +164,8 @@ def pack_gate(gate: GaussianGate) -> FloatArray:
 
 
 def unpack_gate(vector: FloatArray, like: GaussianGate) -> GaussianGate:
-    """Read a gate from a vector; the inverse of `pack_gate`.
-
-    Parameters
-    ----------
-    vector : numpy.ndarray, shape (n_components * size,)
-        The vector.
-    like : GaussianGate
-        A gate of the same sizes.
-
-    Returns
-    -------
-    GaussianGate
-        The gate.
-    """
+    """Read a gate from a vector; the inverse of `pack_gate`."""
+    # vector: (n_components * size,)
     blocks = vector.reshape(like.n_components, gate_size(like.n_gate))
     roots = np.zeros_like(like.roots)
     first, second = np.tril_indices(like.n_gate)
@@ -281,20 +176,8 @@ def unpack_gate(vector: FloatArray, like: GaussianGate) -> GaussianGate:
 
 
 def move_gate(gate: GaussianGate, step: FloatArray) -> GaussianGate:
-    """Take a step in the coordinates of `pack_gate`.
-
-    Parameters
-    ----------
-    gate : GaussianGate
-        Where the step starts.
-    step : numpy.ndarray, shape (n_components * size,)
-        The step; changes of the logarithms are cut as those of a log dispersion are.
-
-    Returns
-    -------
-    GaussianGate
-        Where it ends.
-    """
+    """Take a step in the coordinates of `pack_gate`."""
+    # step: (n_components * size,)
     limited = step.reshape(gate.n_components, -1).copy()
     first, second = np.tril_indices(gate.n_gate)
     logs = gate.n_gate + np.flatnonzero(first == second)
@@ -308,21 +191,8 @@ def raise_to_floor(covariance: FloatArray, pooled_root: FloatArray, floor: float
 
     Among all that satisfy the floor it is the one of the highest Gaussian likelihood for rows with
     the given covariance, so that EM still climbs.
-
-    Parameters
-    ----------
-    covariance : numpy.ndarray, shape (n_gate, n_gate)
-        Symmetric, possibly singular.
-    pooled_root : numpy.ndarray, shape (n_gate, n_gate)
-        Lower triangular root of the pooled covariance.
-    floor : float
-        Smallest ratio of a component's variance to the pooled one, in any direction.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_gate, n_gate)
-        Lower triangular root, with a positive diagonal.
     """
+    # covariance: (n_gate, n_gate), pooled_root: (n_gate, n_gate) -> (n_gate, n_gate)
     values, vectors = np.linalg.eigh(_whitened(covariance, pooled_root))
     if values[0] >= floor:
         return np.linalg.cholesky(covariance)
@@ -331,20 +201,8 @@ def raise_to_floor(covariance: FloatArray, pooled_root: FloatArray, floor: float
 
 
 def shrunken_directions(root: FloatArray, pooled_root: FloatArray, floor: float) -> FloatArray:
-    """Directions in which a covariance lies on its floor.
-
-    Parameters
-    ----------
-    root, pooled_root : numpy.ndarray, shape (n_gate, n_gate)
-        Roots of a component's covariance and of the pooled one.
-    floor : float
-        Smallest ratio of variances.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_gate, n_directions)
-        Columns v with v'Sv the floor itself, where v'(pooled)v is one.
-    """
+    """Directions in which a covariance lies on its floor."""
+    # root, pooled_root: (n_gate, n_gate) -> (n_gate, n_directions)
     values, vectors = np.linalg.eigh(_whitened(root @ root.T, pooled_root))
     is_low = values <= floor * (1 + _CLOSE)
     return np.asarray(solve_triangular(pooled_root, vectors[:, is_low], lower=True, trans="T"))
@@ -396,18 +254,10 @@ moments are differences of sums over all units, and rounding errors there."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatedMixture:
-    """A mixture of experts with a Gaussian gate.
+    """A mixture of experts with a Gaussian gate."""
 
-    Parameters
-    ----------
-    mixture : MixtureParameters
-        The experts and the weights alpha; without a gate.
-    gate : GaussianGate
-        The densities of the gating covariates.
-    """
-
-    mixture: MixtureParameters
-    gate: GaussianGate
+    mixture: MixtureParameters  # the experts and the weights alpha; without a gate
+    gate: GaussianGate  # the densities of the gating covariates
 
     @property
     def as_logit(self) -> MixtureParameters:
@@ -415,70 +265,26 @@ class GatedMixture:
         return replace(self.mixture, gate=self.gate.slopes)
 
     def reorder(self, order: NDArray[np.intp]) -> "GatedMixture":
-        """Take the components in another order.
-
-        Parameters
-        ----------
-        order : numpy.ndarray of int, shape (n_components,)
-            Which component comes first, second, and so on.
-
-        Returns
-        -------
-        GatedMixture
-            The same mixture with its components in that order.
-        """
+        """Take the components in another order."""
+        # order: (n_components,)
         return GatedMixture(self.mixture.reorder(order), self.gate.reorder(order))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatedLikelihood:
-    """The joint likelihood of gating covariates and response, to be climbed.
+    """The joint likelihood of gating covariates and response, to be climbed."""
 
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        Rows whose gate holds the statistics of the gating covariates.
-    bounds : ParameterBounds
-        Bounds of experts and weights.
-    mixture_constraint : LinearConstraint or None
-        What holds the vector of experts and weights.
-    constraint : LinearConstraint or None
-        The same for the whole vector of parameters.
-    constant : float or None
-        Part of the rows' log-likelihood that no parameter enters.
-    pooled_root : numpy.ndarray, shape (n_gate, n_gate)
-        Root of the covariance of the gating covariates.
-    floor : float
-        Smallest ratio of a component's variance to the pooled one, in any direction.
-    """
-
-    family: Family
-    rows: LikelihoodRows
-    bounds: ParameterBounds
-    mixture_constraint: LinearConstraint | None
-    constraint: LinearConstraint | None
-    constant: float | None
-    pooled_root: FloatArray
-    floor: float
+    family: Family  # the response family
+    rows: LikelihoodRows  # rows whose gate holds the statistics of the gating covariates
+    bounds: ParameterBounds  # bounds of experts and weights
+    mixture_constraint: LinearConstraint | None  # what holds the vector of experts and weights
+    constraint: LinearConstraint | None  # the same for the whole vector of parameters
+    constant: float | None  # part of the rows' log-likelihood that no parameter enters
+    pooled_root: FloatArray  # root of the covariance of the gating covariates; (n_gate, n_gate)
+    floor: float  # smallest ratio of a component's variance to the pooled one, in any direction
 
     def sums(self, parameters: GatedMixture, *, missing: bool) -> LikelihoodSums:
-        """Log-likelihood, score and information of all parameters.
-
-        Parameters
-        ----------
-        parameters : GatedMixture
-            Where to evaluate.
-        missing : bool
-            Whether to sum the missing information too.
-
-        Returns
-        -------
-        LikelihoodSums
-            The sums; the complete-data information of a density is its mean one, which at the
-            maximum is the observed one.
-        """
+        """Log-likelihood, score and information of all parameters."""
         logit, mixture = parameters.as_logit, parameters.mixture
         given = likelihood_sums(
             self.family, self.rows, logit, missing=missing, constant=self.constant
@@ -507,20 +313,8 @@ class GatedLikelihood:
         )
 
     def moved(self, parameters: GatedMixture, step: FloatArray) -> GatedMixture:
-        """Take a step that ends inside the bounds, and on the constraint.
-
-        Parameters
-        ----------
-        parameters : GatedMixture
-            Where the step starts.
-        step : numpy.ndarray, shape (n_parameters,)
-            The step.
-
-        Returns
-        -------
-        GatedMixture
-            Where it ends.
-        """
+        """Take a step that ends inside the bounds, and on the constraint."""
+        # step: (n_parameters,)
         size = parameter_count(parameters.mixture)
         gate = move_gate(parameters.gate, step[size:])
         return GatedMixture(
@@ -531,22 +325,7 @@ class GatedLikelihood:
     def em_moved(
         self, parameters: GatedMixture, sums: LikelihoodSums, share: float
     ) -> GatedMixture:
-        """Take an iteration of EM.
-
-        Parameters
-        ----------
-        parameters : GatedMixture
-            Where it starts.
-        sums : LikelihoodSums
-            Sums there.
-        share : float
-            Share of the step of the experts; the gate takes its whole step, which never fails.
-
-        Returns
-        -------
-        GatedMixture
-            Where it ends.
-        """
+        """Take an iteration of EM."""
         mixture, held = parameters.mixture, self.mixture_constraint
         own = _mixture_sums(sums, mixture)
         step = em_step(self.family, own, mixture) if held is None else None
@@ -557,18 +336,7 @@ class GatedLikelihood:
         )
 
     def active(self, parameters: GatedMixture) -> list[ActiveBound]:
-        """Find the bounds on which parameters lie.
-
-        Parameters
-        ----------
-        parameters : GatedMixture
-            Parameters inside the bounds.
-
-        Returns
-        -------
-        list of ActiveBound
-            Empty at an interior point.
-        """
+        """Find the bounds on which parameters lie."""
         size = gate_size(parameters.gate.n_gate) * parameters.gate.n_components
         found = [
             replace(bound, inward=np.append(bound.inward, np.zeros(size)))
@@ -577,38 +345,14 @@ class GatedLikelihood:
         return found + self._active_covariances(parameters)
 
     def floored(self, means: FloatArray, covariances: FloatArray) -> GaussianGate:
-        """Densities with covariances raised to their floor.
-
-        Parameters
-        ----------
-        means : numpy.ndarray, shape (n_gate, n_components)
-            Means.
-        covariances : numpy.ndarray, shape (n_components, n_gate, n_gate)
-            Covariances, possibly singular.
-
-        Returns
-        -------
-        GaussianGate
-            The densities.
-        """
+        """Densities with covariances raised to their floor."""
+        # means: (n_gate, n_components), covariances: (n_components, n_gate, n_gate)
         roots = [raise_to_floor(own, self.pooled_root, self.floor) for own in covariances]
         return GaussianGate(means, np.stack(roots))
 
     def gate_of(self, counts: FloatArray, totals: FloatArray) -> GaussianGate:
-        """M-step of the gate: means and covariances of the units, by their responsibilities.
-
-        Parameters
-        ----------
-        counts : numpy.ndarray, shape (n_components,)
-            Expected numbers of units.
-        totals : numpy.ndarray, shape (n_components, n_statistics)
-            Sums of the statistics (g, products), weighted with the responsibilities.
-
-        Returns
-        -------
-        GaussianGate
-            The densities.
-        """
+        """M-step of the gate: means and covariances of the units, by their responsibilities."""
+        # counts: (n_components,), totals: (n_components, n_statistics)
         n_gate = len(self.pooled_root)
         first, second = np.tril_indices(n_gate)
         averages = totals / counts[:, None]
@@ -653,20 +397,8 @@ class GatedLikelihood:
 
 
 def unit_values(rows: LikelihoodRows) -> tuple[FloatArray, FloatArray]:
-    """Gating covariates, or their statistics, and weights of the units.
-
-    Parameters
-    ----------
-    rows : LikelihoodRows
-        The rows.
-
-    Returns
-    -------
-    values : numpy.ndarray, shape (n_units, n_columns)
-        What the rows' gate holds.
-    weights : numpy.ndarray, shape (n_units,)
-        How many draws of a component each unit stands for.
-    """
+    """Gating covariates, or their statistics, and weights of the units."""
+    # -> (n_units, n_columns), (n_units,)
     covariates = np.empty((rows.n_obs, 0)) if rows.gate is None else rows.gate
     if rows.group_starts is None:
         return covariates, rows.sample_weight

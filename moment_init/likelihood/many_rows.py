@@ -37,58 +37,24 @@ from moment_init.row_sources.columns import hold_rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllRows:
-    """All rows of a likelihood, with the way to standardised coordinates.
+    """All rows of a likelihood, with the way to standardised coordinates."""
 
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows, inputs in the user's units.
-    mean : numpy.ndarray, shape (n_features,)
-        Mean of the inputs.
-    factor : numpy.ndarray, shape (n_features, n_features)
-        Lower triangular L with L L' the covariance of the inputs.
-    constant : float
-        Log-likelihood terms that no parameter enters.
-    """
-
-    family: Family
-    rows: LikelihoodRows
-    mean: FloatArray
+    family: Family  # the response family
+    rows: LikelihoodRows  # the rows, inputs in the user's units
+    mean: FloatArray  # mean of the inputs; (n_features,)
+    # lower triangular L with L L' the covariance of the inputs; (n_features, n_features)
     factor: FloatArray
-    constant: float = 0.0
+    constant: float = 0.0  # log-likelihood terms that no parameter enters
 
     def sample(self, size: int, rng: np.random.Generator) -> LikelihoodRows:
-        """Take a random sample of rows, whitened; all rows if there are not more.
-
-        Parameters
-        ----------
-        size : int
-            How many.
-        rng : numpy.random.Generator
-            Source of the sample.
-
-        Returns
-        -------
-        LikelihoodRows
-            The rows in standardised coordinates.
-        """
+        """Take a random sample of rows, whitened; all rows if there are not more."""
         taken = self.rows.take(sample_rows(self.rows.n_obs, size, rng))
         centred = read_block(taken.Z, slice(None)) - self.mean
         whitened = solve_triangular(self.factor, centred.T, lower=True).T
         return replace(taken, Z=np.ascontiguousarray(whitened))
 
     def hold_samples(self, sizes: Sequence[int], rng: np.random.Generator) -> None:
-        """Read rows that will be sampled, in one pass if they are not in memory.
-
-        Parameters
-        ----------
-        sizes : sequence of int
-            Sizes of the next samples.
-        rng : numpy.random.Generator
-            Will draw them; as it is now, afterwards.
-        """
+        """Read rows that will be sampled, in one pass if they are not in memory."""
         rows = self.rows
         if rows.source is not None:
             copied = deepcopy(rng)
@@ -96,35 +62,12 @@ class AllRows:
             hold_rows((rows.Z, rows.y, rows.sample_weight, rows.offset, rows.n_trials), wanted)
 
     def thin(self, stride: int) -> "AllRows":
-        """Take every so manieth row, without a copy and without constant.
-
-        Parameters
-        ----------
-        stride : int
-            Distance of the rows that are kept.
-
-        Returns
-        -------
-        AllRows
-            Those rows.
-        """
+        """Take every so manieth row, without a copy and without constant."""
         return replace(self, rows=self.rows.take(slice(None, None, stride)), constant=0.0)
 
     def evaluate(self, parameters: MixtureParameters) -> tuple[float, FloatArray]:
-        """Sum log-likelihood and score over the rows, none of them whitened.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            In standardised coordinates.
-
-        Returns
-        -------
-        log_likelihood : float
-            The log-likelihood.
-        score : numpy.ndarray, shape (n_parameters,)
-            Its gradient in the parameters given.
-        """
+        """Sum log-likelihood and score over the rows, none of them whitened."""
+        # -> ..., (n_parameters,)
         slopes = solve_triangular(self.factor, parameters.coefficients, lower=True, trans="T")
         in_user_units = replace(
             parameters,
@@ -182,24 +125,12 @@ SMALLEST_CURVATURE = 0.01
 
 
 class Optimum(NamedTuple):
-    """Where a search ended.
+    """Where a search ended."""
 
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        In standardised coordinates.
-    log_likelihood : float
-        Log-likelihood of all rows.
-    information : numpy.ndarray, shape (n_parameters, n_parameters)
-        Information of all rows.
-    has_converged : bool
-        Whether the last step promised less than the tolerance.
-    """
-
-    parameters: MixtureParameters
-    log_likelihood: float
-    information: FloatArray
-    has_converged: bool
+    parameters: MixtureParameters  # in standardised coordinates
+    log_likelihood: float  # log-likelihood of all rows
+    information: FloatArray  # information of all rows; (n_parameters, n_parameters)
+    has_converged: bool  # whether the last step promised less than the tolerance
 
 
 class _Step(NamedTuple):
@@ -245,20 +176,7 @@ class _Curvature:
 
 
 def curvature_rows(n_obs: int, n_parameters: int) -> int:
-    """How many rows give the curvature near the maximum.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of all rows.
-    n_parameters : int
-        Number of parameters.
-
-    Returns
-    -------
-    int
-        The number.
-    """
+    """How many rows give the curvature near the maximum."""
     size = min(max(CURVATURE_ROWS, int(CURVATURE_SHARE * n_obs)), MOST_CURVATURE_ROWS)
     return max(size, CURVATURE_ROWS_PER_PARAMETER * n_parameters)
 
@@ -266,22 +184,7 @@ def curvature_rows(n_obs: int, n_parameters: int) -> int:
 def best_start(
     likelihood: AllRows, starts: Sequence[MixtureParameters], sample: LikelihoodRows
 ) -> MixtureParameters:
-    """Choose the start with the largest likelihood.
-
-    Parameters
-    ----------
-    likelihood : AllRows
-        All rows.
-    starts : sequence of MixtureParameters
-        What to choose from, in standardised coordinates.
-    sample : LikelihoodRows
-        Some of the rows, whitened: they decide where they can, else every fourth row does.
-
-    Returns
-    -------
-    MixtureParameters
-        The best; the first of several.
-    """
+    """Choose the start with the largest likelihood."""
     bounds = bounds_of(likelihood.family)
     held = [enforce(start, bounds) for start in starts]
     rivals = _undecided(likelihood.family, held, sample) if len(held) > 1 else [0]
@@ -312,25 +215,6 @@ def climb_on_many(
 ) -> Optimum:
     """Climb to the maximum of the likelihood of many rows.
 
-    Parameters
-    ----------
-    likelihood : AllRows
-        All rows.
-    start : MixtureParameters
-        A start near the maximum, in standardised coordinates.
-    sample : LikelihoodRows
-        Some of the rows, whitened: those of the curvature at the start.
-    rng : numpy.random.Generator
-        Draws the rows of the curvature near the maximum.
-
-    Returns
-    -------
-    Optimum
-        The maximum. Its log-likelihood is exact to a unit, mostly to a third; its information
-        is that of a sample of rows by outer products of scores, corrected by the steps.
-
-    Notes
-    -----
     A few passes over every 16th row, two over every fourth, two or three over all of them.
     """
     family, n_parameters = likelihood.family, parameter_count(start)

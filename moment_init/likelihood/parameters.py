@@ -41,28 +41,19 @@ far from quadratic in the logarithm of a dispersion, and a longer step leaves th
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureParameters:
-    """Parameters of a mixture of generalised linear models, in standardised coordinates.
+    """Parameters of a mixture of generalised linear models, in standardised coordinates."""
 
-    Parameters
-    ----------
-    coefficients : numpy.ndarray, shape (n_features, n_components)
-        The coefficients beta_j, one column for each component.
-    biases : numpy.ndarray, shape (n_components,)
-        The intercepts b_j.
-    weights : numpy.ndarray, shape (n_components,)
-        The probabilities w_j of the components; positive, their sum is one.
-    dispersion : numpy.ndarray, shape (n_components,), or None
-        Dispersion on its natural scale (standard deviation, alpha or shape); None for families
-        without one.
-    gate : numpy.ndarray, shape (n_gate, n_components), or None
-        Slopes of the gate's logits, zero for the last component: the probability of component j at
-        gating covariates g is proportional to ``w_j exp(<gate_j, g>)``. None without a gate.
-    """
-
+    # the coefficients beta_j, one column for each component; (n_features, n_components)
     coefficients: FloatArray
-    biases: FloatArray
+    biases: FloatArray  # the intercepts b_j; (n_components,)
+    # the probabilities w_j of the components; positive, their sum is one; (n_components,)
     weights: FloatArray
+    # dispersion on its natural scale (standard deviation, alpha or shape); None for families
+    # without one; (n_components,)
     dispersion: FloatArray | None = None
+    # slopes of the gate's logits, zero for the last component: the probability of component j at
+    # gating covariates g is proportional to ``w_j exp(<gate_j, g>)``. None without a gate;
+    # (n_gate, n_components)
     gate: FloatArray | None = None
 
     @property
@@ -92,18 +83,8 @@ class MixtureParameters:
         return self.coefficients / np.where(scales > 0, scales, 1.0)
 
     def reorder(self, order: NDArray[np.intp]) -> "MixtureParameters":
-        """Take the components in another order.
-
-        Parameters
-        ----------
-        order : numpy.ndarray of int, shape (n_components,)
-            Which component comes first, second, and so on.
-
-        Returns
-        -------
-        MixtureParameters
-            The same mixture with its components in that order.
-        """
+        """Take the components in another order."""
+        # order: (n_components,)
         gate = None if self.gate is None else self.gate[:, order]
         return MixtureParameters(
             self.coefficients[:, order],
@@ -114,67 +95,25 @@ class MixtureParameters:
         )
 
     def lift(self, basis: FloatArray) -> "MixtureParameters":
-        """Map coefficients of projected rows ``Z @ basis`` to coefficients of the rows Z.
-
-        Parameters
-        ----------
-        basis : numpy.ndarray, shape (n_features, n_subspace)
-            Basis of the subspace in which these coefficients are coordinates.
-
-        Returns
-        -------
-        MixtureParameters
-            The same mixture with coefficients ``basis @ coefficients``.
-        """
+        """Map coefficients of projected rows ``Z @ basis`` to coefficients of the rows Z."""
+        # basis: (n_features, n_subspace)
         return replace(self, coefficients=basis @ self.coefficients)
 
 
 def component_size(parameters: MixtureParameters) -> int:
-    """Number of entries q that one component owns in a parameter vector.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        Any parameters of the model.
-
-    Returns
-    -------
-    int
-        p + 1, and one more with a dispersion.
-    """
+    """Number of entries q that one component owns in a parameter vector."""
     return parameters.n_features + 1 + (parameters.dispersion is not None)
 
 
 def parameter_count(parameters: MixtureParameters) -> int:
-    """Number of free parameters.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        Any parameters of the model.
-
-    Returns
-    -------
-    int
-        r q + (r - 1)(1 + g).
-    """
+    """Number of free parameters."""
     r = parameters.n_components
     return r * component_size(parameters) + (r - 1) * (1 + parameters.n_gate)
 
 
 def pack(parameters: MixtureParameters) -> FloatArray:
-    """Write parameters as a vector without constraints.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        The parameters.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_parameters,)
-        The vector, in the order given at the head of the module.
-    """
+    """Write parameters as a vector without constraints."""
+    # -> (n_parameters,)
     blocks = [parameters.coefficients, parameters.biases[None]]
     if parameters.dispersion is not None:
         blocks.append(np.log(parameters.dispersion)[None])
@@ -186,20 +125,8 @@ def pack(parameters: MixtureParameters) -> FloatArray:
 
 
 def unpack(vector: FloatArray, like: MixtureParameters) -> MixtureParameters:
-    """Read parameters from a vector; the inverse of `pack`.
-
-    Parameters
-    ----------
-    vector : numpy.ndarray, shape (n_parameters,)
-        The vector.
-    like : MixtureParameters
-        Parameters of the same sizes, with or without a dispersion.
-
-    Returns
-    -------
-    MixtureParameters
-        The parameters.
-    """
+    """Read parameters from a vector; the inverse of `pack`."""
+    # vector: (n_parameters,)
     p, r, q = like.n_features, like.n_components, component_size(like)
     blocks = vector[: r * q].reshape(r, q)
     logits = np.zeros((1 + like.n_gate, r))
@@ -215,20 +142,8 @@ def unpack(vector: FloatArray, like: MixtureParameters) -> MixtureParameters:
 
 
 def move(parameters: MixtureParameters, step: FloatArray) -> MixtureParameters:
-    """Take a step in the coordinates of `pack`.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        Where the step starts.
-    step : numpy.ndarray, shape (n_parameters,)
-        The step; changes of a log dispersion beyond 1.5 are cut to 1.5.
-
-    Returns
-    -------
-    MixtureParameters
-        Where it ends; bounds are the business of `moment_init.likelihood.parameters`.
-    """
+    """Take a step in the coordinates of `pack`."""
+    # step: (n_parameters,)
     p, r, q = parameters.n_features, parameters.n_components, component_size(parameters)
     limited = np.array(step, dtype=np.float64)
     if parameters.dispersion is not None:
@@ -240,14 +155,10 @@ def move(parameters: MixtureParameters, step: FloatArray) -> MixtureParameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearConstraint:
-    """Parameters that move in a subspace only.
+    """Parameters that move in a subspace only."""
 
-    Parameters
-    ----------
-    basis : numpy.ndarray, shape (n_parameters, n_free)
-        Orthonormal basis of the directions in which the vector of parameters may move.
-    """
-
+    # orthonormal basis of the directions in which the vector of parameters may move;
+    # (n_parameters, n_free)
     basis: FloatArray
 
     @property
@@ -258,38 +169,15 @@ class LinearConstraint:
     def project(
         self, parameters: MixtureParameters, anchor: MixtureParameters
     ) -> MixtureParameters:
-        """Nearest parameters that differ from an anchor by an allowed step.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            Any parameters.
-        anchor : MixtureParameters
-            Parameters that satisfy the constraint.
-
-        Returns
-        -------
-        MixtureParameters
-            Parameters that satisfy it.
-        """
+        """Nearest parameters that differ from an anchor by an allowed step."""
         at = pack(anchor)
         step = self.basis @ (self.basis.T @ (pack(parameters) - at))
         return unpack(at + step, parameters)
 
     @classmethod
     def spanned_by(cls, directions: FloatArray) -> "LinearConstraint":
-        """Constraint from any set of allowed directions.
-
-        Parameters
-        ----------
-        directions : numpy.ndarray, shape (n_parameters, n_free)
-            Linearly independent columns.
-
-        Returns
-        -------
-        LinearConstraint
-            With their orthonormal basis.
-        """
+        """Constraint from any set of allowed directions."""
+        # directions: (n_parameters, n_free)
         return cls(np.linalg.qr(directions)[0])
 
 
@@ -314,42 +202,23 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ParameterBounds:
-    """Bounds of the parameters of one family.
+    """Bounds of the parameters of one family."""
 
-    Parameters
-    ----------
-    min_weight : float
-        Smallest weight of a component.
-    deviation_power : float or None
-        See `FamilyDensity`; None where the likelihood is bounded.
-    min_dispersion_ratio : float
-        Smallest ratio of two components' deviations, where `deviation_power` is given.
-    dispersion : tuple of float
-        Smallest and largest dispersion.
-    largest_predictor : float
-        Largest length of (beta_j, b_j).
-    """
-
-    min_weight: float
-    deviation_power: float | None
+    min_weight: float  # smallest weight of a component
+    deviation_power: float | None  # see `FamilyDensity`; None where the likelihood is bounded
+    # smallest ratio of two components' deviations, where `deviation_power` is given
     min_dispersion_ratio: float
-    dispersion: tuple[float, float]
-    largest_predictor: float
+    dispersion: tuple[float, float]  # smallest and largest dispersion
+    largest_predictor: float  # largest length of (beta_j, b_j)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveBound:
-    """A bound on which parameters lie.
+    """A bound on which parameters lie."""
 
-    Parameters
-    ----------
-    label : str
-        Which bound of which component.
-    inward : numpy.ndarray, shape (n_parameters,)
-        Gradient of the bounded quantity: steps with a negative product leave the bounds.
-    """
-
-    label: str
+    label: str  # which bound of which component
+    # gradient of the bounded quantity: steps with a negative product leave the bounds;
+    # (n_parameters,)
     inward: FloatArray
 
 
@@ -359,22 +228,7 @@ def bounds_of(
     min_weight: float = MIN_WEIGHT,
     min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
 ) -> ParameterBounds:
-    """Collect the bounds of a family.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    min_weight : float, default 1e-4
-        Smallest weight of a component.
-    min_dispersion_ratio : float, default 0.05
-        Hathaway's constraint, for families whose likelihood is unbounded.
-
-    Returns
-    -------
-    ParameterBounds
-        The bounds.
-    """
+    """Collect the bounds of a family."""
     return ParameterBounds(
         min_weight,
         family.deviation_power,
@@ -385,20 +239,7 @@ def bounds_of(
 
 
 def enforce(parameters: MixtureParameters, bounds: ParameterBounds) -> MixtureParameters:
-    """Move parameters to the nearest point inside the bounds, one kind of bound at a time.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        Any parameters.
-    bounds : ParameterBounds
-        The bounds.
-
-    Returns
-    -------
-    MixtureParameters
-        Parameters inside.
-    """
+    """Move parameters to the nearest point inside the bounds, one kind of bound at a time."""
     lengths = np.hypot(parameters.scales, parameters.biases)
     shrink = np.minimum(1.0, bounds.largest_predictor / np.maximum(lengths, 1e-300))
     dispersion = parameters.dispersion
@@ -418,20 +259,7 @@ def enforce(parameters: MixtureParameters, bounds: ParameterBounds) -> MixturePa
 
 
 def active_bounds(parameters: MixtureParameters, bounds: ParameterBounds) -> list[ActiveBound]:
-    """Find the bounds on which parameters lie.
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        Parameters inside the bounds.
-    bounds : ParameterBounds
-        The bounds.
-
-    Returns
-    -------
-    list of ActiveBound
-        Empty at an interior point.
-    """
+    """Find the bounds on which parameters lie."""
     return [
         *_active_weights(parameters, bounds),
         *_active_dispersion(parameters, bounds),

@@ -19,40 +19,21 @@ _SMALLEST_PROBABILITY = 1e-280
 
 
 class BlockPosterior(NamedTuple):
-    """A block of units under a mixture.
+    """A block of units under a mixture."""
 
-    Parameters
-    ----------
-    z : numpy.ndarray, shape (n_block, n_features)
-        The inputs of its rows; not to be written to.
-    weight : numpy.ndarray, shape (n_block,)
-        Weights of its rows.
-    posterior : MixturePosterior
-        Of its rows: responsibilities and derivatives (n_components, n_block); `log_density` is that
-        of each unit, (n_units,).
-    unit_weight : numpy.ndarray, shape (n_units,)
-        How many draws of a component each unit stands for.
-    unit_responsibilities : numpy.ndarray, shape (n_components, n_units)
-        Responsibilities of the units.
-    prior : numpy.ndarray, shape (n_components, 1) or (n_components, n_units)
-        Probabilities of the components before the response is seen.
-    group_starts : numpy.ndarray of int, shape (n_units,), or None
-        First row of each group within the block.
-    gate : numpy.ndarray, shape (n_units, 1 + n_gate)
-        A one and the gating covariates of each unit.
-    products : numpy.ndarray or None
-        Stored products of the rows' columns.
-    """
-
-    z: FloatArray
-    weight: FloatArray
+    z: FloatArray  # the inputs of its rows; not to be written to; (n_block, n_features)
+    weight: FloatArray  # weights of its rows; (n_block,)
+    # of its rows: responsibilities and derivatives (n_components, n_block); `log_density` is that
+    # of each unit, (n_units,)
     posterior: MixturePosterior
-    unit_weight: FloatArray
-    unit_responsibilities: FloatArray
+    unit_weight: FloatArray  # how many draws of a component each unit stands for; (n_units,)
+    unit_responsibilities: FloatArray  # responsibilities of the units; (n_components, n_units)
+    # probabilities of the components before the response is seen; (n_components, 1) or
+    # (n_components, n_units)
     prior: FloatArray
-    group_starts: NDArray[np.intp] | None
-    gate: FloatArray
-    products: FloatArray | None
+    group_starts: NDArray[np.intp] | None  # first row of each group within the block; (n_units,)
+    gate: FloatArray  # A one and the gating covariates of each unit; (n_units, 1 + n_gate)
+    products: FloatArray | None  # stored products of the rows' columns
 
 
 def posterior_of_block(
@@ -62,27 +43,8 @@ def posterior_of_block(
     block: slice,
     assigned: FloatArray | None = None,
 ) -> BlockPosterior:
-    """Read a block of units and evaluate the mixture on it.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows.
-    parameters : MixtureParameters
-        Where to evaluate.
-    block : slice
-        The units to read.
-    assigned : numpy.ndarray, shape (n_components, n_units), optional
-        Responsibilities of all units that are given, not computed; `log_density` is then the
-        expected complete-data one.
-
-    Returns
-    -------
-    BlockPosterior
-        Densities, responsibilities and derivatives.
-    """
+    """Read a block of units and evaluate the mixture on it."""
+    # assigned: (n_components, n_units)
     own = rows.rows_of(block)
     z = read_block(rows.Z, own)
     weight = rows.sample_weight[own]
@@ -125,19 +87,8 @@ def prior_probabilities(parameters: MixtureParameters, gate: FloatArray) -> Floa
     r"""Probabilities of the components before the response is seen.
 
     .. math:: \pi_j(g) \propto w_j \exp(\langle\gamma_j, g\rangle).
-
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        The mixture.
-    gate : numpy.ndarray, shape (n_units, 1 + n_gate)
-        A one and the gating covariates of each unit.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components, 1) or (n_components, n_units)
-        The weights without a gate, else each unit's own probabilities.
     """
+    # gate: (n_units, 1 + n_gate) -> (n_components, 1) or (n_components, n_units)
     if parameters.gate is None:
         return parameters.weights[:, None]
     logits = parameters.gate.T @ gate[:, 1:].T + np.log(parameters.weights)[:, None]
@@ -148,23 +99,8 @@ def prior_probabilities(parameters: MixtureParameters, gate: FloatArray) -> Floa
 def unit_log_likelihood(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> FloatArray:
-    """Log density of every unit under the mixture, with all constants.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows.
-    parameters : MixtureParameters
-        Where to evaluate.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_units,)
-        The log densities of rows, `sample_weight` not applied; or those of groups, whose rows are
-        weighted.
-    """
+    """Log density of every unit under the mixture, with all constants."""
+    # -> (n_units,)
     result = np.empty(rows.n_units)
 
     def write_block(block: slice) -> tuple[FloatArray, ...]:
@@ -184,22 +120,8 @@ def unit_log_likelihood(
 def responsibilities(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> FloatArray:
-    """Posterior probability of every component given each row (or its group).
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows.
-    parameters : MixtureParameters
-        Where to evaluate.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs, n_components)
-        Probabilities; every row sums to one.
-    """
+    """Posterior probability of every component given each row (or its group)."""
+    # -> (n_obs, n_components)
     result = np.empty((rows.n_obs, parameters.n_components))
 
     def write_block(block: slice) -> tuple[FloatArray, ...]:
@@ -212,22 +134,7 @@ def responsibilities(
 
 
 def doubles_per_unit(rows: LikelihoodRows, parameters: MixtureParameters, extra: int = 0) -> int:
-    """Doubles that a block holds for each of its units.
-
-    Parameters
-    ----------
-    rows : LikelihoodRows
-        The rows.
-    parameters : MixtureParameters
-        The mixture.
-    extra : int, default 0
-        Doubles a row beyond inputs and posteriors.
-
-    Returns
-    -------
-    int
-        The number.
-    """
+    """Doubles that a block holds for each of its units."""
     per_row = parameters.n_features + ARRAYS_PER_COMPONENT * parameters.n_components + extra
     return per_row * -(-rows.n_obs // max(1, rows.n_units))
 

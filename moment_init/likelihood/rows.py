@@ -27,18 +27,8 @@ _FORMED_WIDTH = 8
 
 
 def with_ones(z: FloatArray) -> FloatArray:
-    """Inputs with a column of ones for the intercept.
-
-    Parameters
-    ----------
-    z : numpy.ndarray, shape (n_block, n_features)
-        The inputs.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_block, n_features + 1)
-        A copy, the ones last.
-    """
+    """Inputs with a column of ones for the intercept."""
+    # z: (n_block, n_features) -> (n_block, n_features + 1)
     x = np.empty((z.shape[0], z.shape[1] + 1))
     x[:, :-1] = z
     x[:, -1] = 1.0
@@ -46,18 +36,8 @@ def with_ones(z: FloatArray) -> FloatArray:
 
 
 def symmetric_products(z: FloatArray) -> FloatArray:
-    """Products of all pairs of columns of (z, 1).
-
-    Parameters
-    ----------
-    z : numpy.ndarray, shape (n_block, n_features)
-        The inputs.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_block, (n_features + 1)(n_features + 2) / 2)
-        Products x_a x_b with a <= b, row after row of the upper triangle; each is contiguous.
-    """
+    """Products of all pairs of columns of (z, 1)."""
+    # z: (n_block, n_features) -> (n_block, (n_features + 1)(n_features + 2) / 2)
     columns = np.ascontiguousarray(with_ones(z).T)
     width, n_rows = columns.shape
     result = np.empty((width * (width + 1) // 2, n_rows))
@@ -72,22 +52,9 @@ def symmetric_products(z: FloatArray) -> FloatArray:
 def weighted_grams(
     z: FloatArray, weights: FloatArray, products: FloatArray | None = None
 ) -> FloatArray:
-    r"""Sums :math:`\sum_i w_{ki} x_i x_i'` with x = (z, 1), for every weighting k.
-
-    Parameters
-    ----------
-    z : numpy.ndarray, shape (n_block, n_features)
-        The inputs.
-    weights : numpy.ndarray, shape (n_weightings, n_block)
-        The weightings.
-    products : numpy.ndarray, shape (n_block, n_products), optional
-        `symmetric_products` of the inputs, if they are stored.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_weightings, n_features + 1, n_features + 1)
-        The sums.
-    """
+    r"""Sums :math:`\sum_i w_{ki} x_i x_i'` with x = (z, 1), for every weighting k."""
+    # z: (n_block, n_features), weights: (n_weightings, n_block), products: (n_block, n_products) ->
+    # (n_weightings, n_features + 1, n_features + 1)
     width = z.shape[1] + 1
     if products is None and width > _FORMED_WIDTH:
         x = with_ones(z)
@@ -118,36 +85,23 @@ own, which costs about as much as reading them from memory would."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LikelihoodRows:
-    """Inputs, responses and what belongs to each row.
+    """Inputs, responses and what belongs to each row."""
 
-    Parameters
-    ----------
-    Z : numpy.ndarray, shape (n_obs, n_features)
-        Inputs without a column of ones; rows of any real type, read by blocks as double precision.
-    y : numpy.ndarray, shape (n_obs,)
-        Response.
-    sample_weight : numpy.ndarray, shape (n_obs,)
-        Weight of each row; a row of weight 2 counts as two rows (of the same group, if any).
-    offset : numpy.ndarray, shape (n_obs,), or None
-        Known part of the linear predictor.
-    n_trials : numpy.ndarray, shape (n_obs,), or None
-        Trials behind each binomial response.
-    gate : numpy.ndarray, shape (n_obs, n_gate), or None
-        Gating covariates, the same for all rows of a group.
-    group_starts : numpy.ndarray of int, shape (n_groups,), or None
-        First row of each group, where the rows of a group follow one another and share their
-        component. None where every row has a component of its own.
-    products : numpy.ndarray, shape (n_obs, n_products), or None
-        Products of the columns of (Z, 1), see `with_products`.
-    """
-
+    # inputs without a column of ones; rows of any real type, read by blocks as double precision;
+    # (n_obs, n_features)
     Z: NDArray[np.generic]
-    y: FloatArray
+    y: FloatArray  # response; (n_obs,)
+    # weight of each row; a row of weight 2 counts as two rows (of the same group, if any);
+    # (n_obs,)
     sample_weight: FloatArray
-    offset: FloatArray | None = None
-    n_trials: FloatArray | None = None
+    offset: FloatArray | None = None  # known part of the linear predictor; (n_obs,)
+    n_trials: FloatArray | None = None  # trials behind each binomial response; (n_obs,)
+    # gating covariates, the same for all rows of a group; (n_obs, n_gate)
     gate: FloatArray | None = None
+    # first row of each group, where the rows of a group follow one another and share their
+    # component. None where every row has a component of its own; (n_groups,)
     group_starts: IndexArray | None = None
+    # products of the columns of (Z, 1), see `with_products`; (n_obs, n_products)
     products: FloatArray | None = None
 
     @property
@@ -193,36 +147,14 @@ class LikelihoodRows:
         return (np.add.reduceat(self.sample_weight, self.group_starts) > 0.0).astype(np.float64)
 
     def rows_of(self, units: slice) -> slice:
-        """Rows of a block of units.
-
-        Parameters
-        ----------
-        units : slice
-            Consecutive units.
-
-        Returns
-        -------
-        slice
-            Their rows.
-        """
+        """Rows of a block of units."""
         if self.group_starts is None:
             return units
         stop = self.n_obs if units.stop >= self.n_units else int(self.group_starts[units.stop])
         return slice(int(self.group_starts[units.start]), stop)
 
     def take(self, index: IndexArray | slice) -> "LikelihoodRows":
-        """Select units: rows, or groups with all of their rows.
-
-        Parameters
-        ----------
-        index : numpy.ndarray of int, or slice
-            The units to take.
-
-        Returns
-        -------
-        LikelihoodRows
-            Their rows; views where `index` is a slice and there are no groups.
-        """
+        """Select units: rows, or groups with all of their rows."""
         starts = None
         if self.group_starts is not None:
             ends = np.append(self.group_starts[1:], self.n_obs)
@@ -236,13 +168,7 @@ class LikelihoodRows:
         return LikelihoodRows(Z, y, weight, offset, trials, gate, starts, products)
 
     def with_products(self) -> "LikelihoodRows":
-        """Store the products of the columns if they are few, for callers that sum often.
-
-        Returns
-        -------
-        LikelihoodRows
-            These rows, with products where they fit.
-        """
+        """Store the products of the columns if they are few, for callers that sum often."""
         width = self.n_features + 1
         is_small = self.n_obs * width * (width + 1) // 2 <= MAX_STORED_PRODUCTS
         is_here = self.source is None

@@ -37,23 +37,16 @@ log-likelihood in the estimate of what a dropped component costs."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitStatistics:
-    """How much each component asks to be split, and what it costs to drop it.
+    """How much each component asks to be split, and what it costs to drop it."""
 
-    Parameters
-    ----------
-    eigenvalues : numpy.ndarray, shape (n_components, n_directions)
-        Largest generalised eigenvalues of (M_j, C_j), largest first.
-    noise_edges : numpy.ndarray, shape (n_components,)
-        What the largest eigenvalue comes to by noise alone.
-    directions : numpy.ndarray, shape (n_components, n_directions, n_features + 1)
-        Their eigenvectors v, the bias last, scaled to ``v' C_j v = sum R_j``.
-    drop_losses : numpy.ndarray, shape (n_components,)
-        Log-likelihood lost by leaving a component out without refitting; infinite if it is alone.
-    """
-
+    # largest generalised eigenvalues of (M_j, C_j), largest first; (n_components, n_directions)
     eigenvalues: FloatArray
-    noise_edges: FloatArray
+    noise_edges: FloatArray  # what the largest eigenvalue comes to by noise alone; (n_components,)
+    # their eigenvectors v, the bias last, scaled to ``v' C_j v = sum R_j``; (n_components,
+    # n_directions, n_features + 1)
     directions: FloatArray
+    # log-likelihood lost by leaving a component out without refitting; infinite if it is alone;
+    # (n_components,)
     drop_losses: FloatArray
 
     @property
@@ -76,24 +69,6 @@ def split_statistics(
 ) -> SplitStatistics:
     """Test every component for a hidden split, and find its directions.
 
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows.
-    parameters : MixtureParameters
-        A fitted mixture.
-    n_directions : int, default 1
-        How many directions of each component; at most n_features + 1.
-
-    Returns
-    -------
-    SplitStatistics
-        Eigenvalues with their noise, directions, and the cost of dropping a component.
-
-    Notes
-    -----
     Two passes over the rows. The noise is the edge of the spectrum of a random symmetric matrix:
     twice the square root of the largest row sum of its entries' variances.
     """
@@ -114,22 +89,7 @@ def split_statistics(
 
 
 def misfit(family: Family, rows: LikelihoodRows, parameters: MixtureParameters) -> float:
-    """Largest split statistic of all components, in units of its noise.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows.
-    parameters : MixtureParameters
-        A fitted mixture.
-
-    Returns
-    -------
-    float
-        About one or less where the model holds.
-    """
+    """Largest split statistic of all components, in units of its noise."""
     return split_statistics(family, rows, parameters).misfit
 
 
@@ -240,24 +200,8 @@ Proposals = Callable[[MixtureParameters], list[MixtureParameters]]
 def split_component(
     family: Family, parameters: MixtureParameters, component: int, direction: FloatArray
 ) -> MixtureParameters:
-    """Replace a component by two children at ``beta +- v`` with half its weight each.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    parameters : MixtureParameters
-        The mixture.
-    component : int
-        The component to split.
-    direction : numpy.ndarray, shape (n_features + 1,)
-        The vector v, the bias last.
-
-    Returns
-    -------
-    MixtureParameters
-        A mixture with one component more: one child in the parent's place, the other at the end.
-    """
+    """Replace a component by two children at ``beta +- v`` with half its weight each."""
+    # direction: (n_features + 1,)
     appended = np.append(np.arange(parameters.n_components), component)
     doubled = parameters.reorder(appended)
     return _plant_children(family, doubled, component, parameters.n_components, direction)
@@ -270,26 +214,8 @@ def drop_and_split(
     split: int,
     direction: FloatArray,
 ) -> MixtureParameters:
-    """Take one component away and split another, so that their number stays.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    parameters : MixtureParameters
-        The mixture.
-    drop : int
-        The component to drop; one of the children takes its place.
-    split : int
-        The component to split, another one.
-    direction : numpy.ndarray, shape (n_features + 1,)
-        The vector v of the split, the bias last.
-
-    Returns
-    -------
-    MixtureParameters
-        The mixture after the move; the weights that are left are scaled to sum to one.
-    """
+    """Take one component away and split another, so that their number stays."""
+    # direction: (n_features + 1,)
     order = np.arange(parameters.n_components)
     order[drop] = split
     return _plant_children(family, parameters.reorder(order), split, drop, direction)
@@ -307,37 +233,7 @@ def improve(
     tolerance: float = 1e-3,
     min_gain: float = 0.1,
 ) -> tuple[MaximiseResult, int]:
-    """Leave a maximum by proposed moves for as long as that raises the likelihood.
-
-    Parameters
-    ----------
-    climb : callable
-        Climbs from parameters, with the options of `maximise`.
-    propose : callable
-        Maps parameters to starts that differ from them in one or two components.
-    current : MaximiseResult
-        A maximum to leave.
-    max_rounds : int, default 6
-        Most moves that are taken.
-    race_steps : int, default 10
-        Steps of a race, by EM while that is fast.
-    n_finishers : int, default 2
-        How many of a round's best are run to the end.
-    finish_steps : int, default 150
-        Most steps of a finishing run.
-    tolerance : float, default 1e-3
-        Tolerance of a finishing run.
-    min_gain : float, default 0.1
-        Log-likelihood that a move must gain to be taken; less is within the tolerance of two runs
-        towards the same maximum.
-
-    Returns
-    -------
-    end : MaximiseResult
-        Never worse than the start.
-    n_moves : int
-        How many moves were taken.
-    """
+    """Leave a maximum by proposed moves for as long as that raises the likelihood."""
     n_moves = 0
     while n_moves < max_rounds:
         raced = _raced(climb, propose(current.parameters), race_steps, 2 * n_finishers)
@@ -362,24 +258,7 @@ def improve(
 def propose_drops_and_splits(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters, *, n_pairs: int = 6
 ) -> list[MixtureParameters]:
-    """Mixtures with the least useful components dropped and the worst fitting ones split.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows.
-    parameters : MixtureParameters
-        A fitted mixture.
-    n_pairs : int, default 6
-        How many pairs (drop, split).
-
-    Returns
-    -------
-    list of MixtureParameters
-        The most promising moves first.
-    """
+    """Mixtures with the least useful components dropped and the worst fitting ones split."""
     statistics = split_statistics(family, rows, parameters)
     return [
         drop_and_split(family, parameters, drop, split, statistics.directions[split, 0])

@@ -29,64 +29,29 @@ class BlockScores(NamedTuple):
     """Scores of the units of a block, weighted with the roots of the units' weights.
 
     t_j is the score of component j's own density of a unit in its own parameters.
-
-    Parameters
-    ----------
-    by_component : numpy.ndarray, shape (n_units, n_components, q)
-        Scores t_j of groups, or R_j t_j of rows.
-    responsibilities : numpy.ndarray, shape (n_units, n_components)
-        Responsibilities R_j.
-    gate : numpy.ndarray, shape (n_units, 1 + n_gate)
-        A one and the gating covariates.
-    is_grouped : bool
-        Whether units are groups.
-    means : numpy.ndarray, shape (n_units, n_parameters)
-        Room for the means of the complete-data scores; of rows, `by_component` is part of it.
     """
 
-    by_component: FloatArray
-    responsibilities: FloatArray
-    gate: FloatArray
-    is_grouped: bool
+    by_component: FloatArray  # scores t_j of groups, or R_j t_j of rows; (n_units, n_components, q)
+    responsibilities: FloatArray  # responsibilities R_j; (n_units, n_components)
+    gate: FloatArray  # A one and the gating covariates; (n_units, 1 + n_gate)
+    is_grouped: bool  # whether units are groups
+    # room for the means of the complete-data scores; of rows, `by_component` is part of it;
+    # (n_units, n_parameters)
     means: FloatArray
 
 
 class MissingSums(NamedTuple):
-    """Sums over units from which the missing information is put together.
+    """Sums over units from which the missing information is put together."""
 
-    Parameters
-    ----------
-    products : numpy.ndarray, shape (n_parameters, n_parameters)
-        Sum of outer products of the mean complete-data scores.
-    second_moment : numpy.ndarray, shape (n_components, q, q)
-        Sum of R_j t_j t_j'.
-    gate_cross : numpy.ndarray, shape (n_components, q, 1 + n_gate)
-        Sum of R_j t_j g'.
-    gate_square : numpy.ndarray, shape (n_components, 1 + n_gate, 1 + n_gate)
-        Sum of R_j g g'.
-    """
-
+    # sum of outer products of the mean complete-data scores; (n_parameters, n_parameters)
     products: FloatArray
-    second_moment: FloatArray
-    gate_cross: FloatArray
-    gate_square: FloatArray
+    second_moment: FloatArray  # sum of R_j t_j t_j'; (n_components, q, q)
+    gate_cross: FloatArray  # sum of R_j t_j g'; (n_components, q, 1 + n_gate)
+    gate_square: FloatArray  # sum of R_j g g'; (n_components, 1 + n_gate, 1 + n_gate)
 
 
 def missing_of_block(there: BlockPosterior, q: int) -> MissingSums:
-    """Sum over the units of a block.
-
-    Parameters
-    ----------
-    there : BlockPosterior
-        The block.
-    q : int
-        Entries that one component owns in the vector of parameters.
-
-    Returns
-    -------
-    MissingSums
-        The sums.
-    """
+    """Sum over the units of a block."""
     scores = block_scores(there, q)
     means = mean_scores(scores, scores.responsibilities)
     u, r = scores.responsibilities.shape
@@ -122,20 +87,7 @@ def _second_moments(
 
 
 def block_scores(there: BlockPosterior, q: int) -> BlockScores:
-    """Scores t_j of every unit; those of a group are sums over its rows.
-
-    Parameters
-    ----------
-    there : BlockPosterior
-        The block.
-    q : int
-        Entries that one component owns in the vector of parameters.
-
-    Returns
-    -------
-    BlockScores
-        The scores.
-    """
+    """Scores t_j of every unit; those of a group are sums over its rows."""
     posterior, z = there.posterior, there.z
     (n, p), r = z.shape, len(posterior.eta1)
     is_grouped = there.group_starts is not None
@@ -156,20 +108,8 @@ def block_scores(there: BlockPosterior, q: int) -> BlockScores:
 
 
 def mean_scores(scores: BlockScores, shares: FloatArray) -> FloatArray:
-    """Means of the complete-data scores given the unit.
-
-    Parameters
-    ----------
-    scores : BlockScores
-        Scores of the components.
-    shares : numpy.ndarray, shape (n_units, n_components)
-        What multiplies the gating covariates in the gate's score.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_units, n_parameters)
-        The means.
-    """
+    """Means of the complete-data scores given the unit."""
+    # shares: (n_units, n_components) -> (n_units, n_parameters)
     u, r, q = scores.by_component.shape
     width = scores.gate.shape[1]
     result = scores.means
@@ -188,22 +128,8 @@ def weighted_blocks(
     tau: FloatArray | None,
     q: int,
 ) -> FloatArray:
-    """Sum over rows of [[eta x x', mixed x], [mixed x', tau]] with x = (z, 1).
-
-    Parameters
-    ----------
-    there : BlockPosterior
-        The block.
-    eta, mixed, tau : numpy.ndarray, shape (n_components, n_block)
-        Weights of the rows; the last two None without a dispersion.
-    q : int
-        Entries that one component owns in the vector of parameters.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components, q, q)
-        The sums.
-    """
+    """Sum over rows of [[eta x x', mixed x], [mixed x', tau]] with x = (z, 1)."""
+    # eta, mixed, tau: (n_components, n_block) -> (n_components, q, q)
     result = np.empty((len(eta), q, q))
     p = there.z.shape[1]
     result[:, : p + 1, : p + 1] = weighted_grams(there.z, eta, there.products)
@@ -220,17 +146,8 @@ def assemble_missing(sums: MissingSums) -> FloatArray:
 
     e_j has mean R_j given the unit: Cov(e_j t_j, e_k t_k) = delta_jk R_j t_j t_j' - R_j t_j R_k
     t_k', and likewise for the gate's part.
-
-    Parameters
-    ----------
-    sums : MissingSums
-        Sums over all units.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_parameters, n_parameters)
-        The missing information.
     """
+    # -> (n_parameters, n_parameters)
     r, q, width = sums.gate_cross.shape
     missing = -sums.products
     for j in range(r):
@@ -246,36 +163,26 @@ def assemble_missing(sums: MissingSums) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LikelihoodSums:
-    """A log-likelihood and its derivatives at one set of parameters.
+    """A log-likelihood and its derivatives at one set of parameters."""
 
-    Parameters
-    ----------
-    log_likelihood : float
-        Weighted sum over units of the log density, with all constants.
-    score : numpy.ndarray, shape (n_parameters,)
-        Its gradient, in the order of `moment_init.likelihood.parameters`.
-    unit_counts : numpy.ndarray, shape (n_components,)
-        Expected number of units of each component.
-    row_counts : numpy.ndarray, shape (n_components,)
-        Expected number of rows of each component; the same where there are no groups.
-    component_information : numpy.ndarray, shape (n_components, q, q), or None
-        Blocks of the complete-data information; None if no curvature was asked for.
-    gate_information : numpy.ndarray, shape (n_gate_parameters, n_gate_parameters), or None
-        Complete-data information of the logits and the gate's slopes.
-    missing_information : numpy.ndarray, shape (n_parameters, n_parameters), or None
-        Conditional variance of the complete-data score; None if it was not asked for.
-    magnitude : float, default 0.0
-        Size of the two sums whose difference the log-likelihood is: it is exact to their rounding,
-        which for large counts is far coarser than its own.
-    """
-
-    log_likelihood: float
+    log_likelihood: float  # weighted sum over units of the log density, with all constants
+    # its gradient, in the order of `moment_init.likelihood.parameters`; (n_parameters,)
     score: FloatArray
-    unit_counts: FloatArray
+    unit_counts: FloatArray  # expected number of units of each component; (n_components,)
+    # expected number of rows of each component; the same where there are no groups;
+    # (n_components,)
     row_counts: FloatArray
+    # blocks of the complete-data information; None if no curvature was asked for; (n_components,
+    # q, q)
     component_information: FloatArray | None
+    # complete-data information of the logits and the gate's slopes; (n_gate_parameters,
+    # n_gate_parameters)
     gate_information: FloatArray | None
+    # conditional variance of the complete-data score; None if it was not asked for; (n_parameters,
+    # n_parameters)
     missing_information: FloatArray | None
+    # size of the two sums whose difference the log-likelihood is: it is exact to their rounding,
+    # which for large counts is far coarser than its own
     magnitude: float = 0.0
 
     @property
@@ -292,23 +199,8 @@ class LikelihoodSums:
         return result
 
     def information(self, damping: float = 0.0) -> FloatArray:
-        """Information between the observed one and the complete-data one.
-
-        Parameters
-        ----------
-        damping : float, default 0.0
-            0 for the observed information, 1 for the complete-data one.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_parameters, n_parameters)
-            ``complete - (1 - damping) * missing``.
-
-        Raises
-        ------
-        ValueError
-            If the sums were made without the curvature that is needed.
-        """
+        """Information between the observed one and the complete-data one."""
+        # -> (n_parameters, n_parameters)
         complete = self.complete_information
         if damping == 1.0:
             return complete
@@ -330,38 +222,8 @@ def likelihood_sums(
     constant: float | None = None,
     assigned: FloatArray | None = None,
 ) -> LikelihoodSums:
-    """Sum log-likelihood, score and information over all rows.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows.
-    parameters : MixtureParameters
-        Where to evaluate.
-    curvature : bool, default True
-        Whether to sum information too; without it a pass costs O(n p r).
-    missing : bool, default True
-        Whether that includes the missing information, at O(n p^2 r^2); EM needs only the
-        complete-data one, at O(n p^2 r), in which a standard deviation with a closed form then has
-        its mean information.
-    constant : float, optional
-        `parameter_free_log_likelihood` of these rows, for callers that evaluate often.
-    assigned : numpy.ndarray, shape (n_components, n_units), optional
-        Responsibilities that are given, for an M-step that is not preceded by an E-step; the
-        log-likelihood is then the expected complete-data one.
-
-    Returns
-    -------
-    LikelihoodSums
-        The sums.
-
-    Raises
-    ------
-    ValueError
-        If responsibilities are given for rows that are not in memory.
-    """
+    """Sum log-likelihood, score and information over all rows."""
+    # assigned: (n_components, n_units)
     if assigned is not None and rows.source is not None:
         raise ValueError("`assigned` must be None for rows that are not in memory.")
     r, q = parameters.n_components, component_size(parameters)
@@ -403,20 +265,7 @@ def likelihood_sums(
 
 
 def parameter_free_log_likelihood(family: Family, rows: LikelihoodRows) -> float:
-    """Weighted sum of the terms of the log density that no parameter enters.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows.
-
-    Returns
-    -------
-    float
-        The sum.
-    """
+    """Weighted sum of the terms of the log density that no parameter enters."""
     y, weight, n_trials = rows.y, rows.sample_weight, rows.n_trials  # inputs are not read for it
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
@@ -434,21 +283,8 @@ def outer_product_information(
 
     Consistent for the information where the model holds, and never indefinite, which the observed
     information, a difference of two large matrices, may be on a sample of rows.
-
-    Parameters
-    ----------
-    family : Family
-        The response family.
-    rows : LikelihoodRows
-        The rows; a row of weight v counts as v rows.
-    parameters : MixtureParameters
-        Where to evaluate.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_parameters, n_parameters)
-        Symmetric and positive semi-definite.
     """
+    # -> (n_parameters, n_parameters)
     q = component_size(parameters)
     n_parameters = parameter_count(parameters)
 

@@ -53,65 +53,28 @@ CHUNK_VALUES = 2**15
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Known circumstances of a share of the rows.
+    """Known circumstances of a share of the rows."""
 
-    Parameters
-    ----------
-    share : float
-        Share of the weight of all rows.
-    offset : float
-        Known part of the linear predictor.
-    n_trials : int or None
-        Trials, for the binomial family.
-    """
-
-    share: float
-    offset: float = 0.0
-    n_trials: int | None = None
+    share: float  # share of the weight of all rows
+    offset: float = 0.0  # known part of the linear predictor
+    n_trials: int | None = None  # trials, for the binomial family
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpectedFunctions:
-    """Conditional expectations of the whitened functions of the response.
+    """Conditional expectations of the whitened functions of the response."""
 
-    Parameters
-    ----------
-    family : Family
-        Family of the response.
-    functions : ResponseFunctions
-        The functions before whitening.
-    function_mean : numpy.ndarray, shape (n_raw_functions,)
-        Their means.
-    function_map : numpy.ndarray, shape (n_raw_functions, n_functions)
-        Turns centred functions into whitened ones.
-    conditions : tuple of Condition
-        Offsets and trials over which expectations are averaged.
-    largest_count : int
-        Where the nodes of an unlimited count end; zero for other responses.
-    """
-
-    family: Family
-    functions: ResponseFunctions
-    function_mean: FloatArray
+    family: Family  # family of the response
+    functions: ResponseFunctions  # the functions before whitening
+    function_mean: FloatArray  # their means; (n_raw_functions,)
+    # turns centred functions into whitened ones; (n_raw_functions, n_functions)
     function_map: FloatArray
-    conditions: tuple[Condition, ...]
-    largest_count: int
+    conditions: tuple[Condition, ...]  # offsets and trials over which expectations are averaged
+    largest_count: int  # where the nodes of an unlimited count end; zero for other responses
 
     def given_predictor(self, eta: FloatArray, dispersion: FloatArray | None) -> FloatArray:
-        """Expectation of every function at every linear predictor.
-
-        Parameters
-        ----------
-        eta : numpy.ndarray, shape (n_rows, n_nodes)
-            Linear predictors without offset.
-        dispersion : numpy.ndarray, shape (n_rows,), or None
-            Dispersion of each row of `eta`.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_rows, n_nodes, n_functions)
-            The expectations, averaged over the conditions.
-        """
+        """Expectation of every function at every linear predictor."""
+        # eta: (n_rows, n_nodes), dispersion: (n_rows,) -> (n_rows, n_nodes, n_functions)
         total = np.zeros((*eta.shape, len(self.function_mean)))
         for condition in self.conditions:
             total += condition.share * self._under(condition, eta, dispersion)
@@ -126,24 +89,8 @@ class ExpectedFunctions:
         *,
         is_rough: bool = False,
     ) -> FloatArray:
-        """Moments of single components along their own directions.
-
-        Parameters
-        ----------
-        scales, biases : numpy.ndarray, shape (n,)
-            Scale and bias of each.
-        dispersion : numpy.ndarray, shape (n,), or None
-            Dispersion of each.
-        max_order : int
-            Highest order.
-        is_rough : bool
-            Whether two or three digits are enough, for a third of the time.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n, max_order + 1, n_functions)
-            The moments h_m of the orders from 0.
-        """
+        """Moments of single components along their own directions."""
+        # scales, biases: (n,), dispersion: (n,) -> (n, max_order + 1, n_functions)
         nodes = ROUGH_NODES if is_rough else NODES
         density = np.exp(-(nodes**2) / 2.0)
         polynomials = hermite_polynomials(nodes, max_order) * (density / density.sum())
@@ -199,20 +146,8 @@ class ExpectedFunctions:
 
 
 def thinned_counts(largest: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes for counts from 0: every one of the first 200, then fewer and fewer.
-
-    Parameters
-    ----------
-    largest : int
-        The nodes end at or after this count.
-
-    Returns
-    -------
-    counts : numpy.ndarray, shape (n_nodes,)
-        The nodes; above 200 they need not be whole.
-    steps : numpy.ndarray, shape (n_nodes,)
-        How many counts each stands for.
-    """
+    """Nodes for counts from 0: every one of the first 200, then fewer and fewer."""
+    # -> (n_nodes,), (n_nodes,)
     beyond = max(0, largest - FULL_COUNTS)
     n_beyond = int(np.ceil((np.sqrt(1.0 + 4.0 * CURVATURE * beyond) - 1.0) / (2.0 * CURVATURE)))
     first = np.arange(min(largest, FULL_COUNTS) + 1.0)
@@ -227,20 +162,7 @@ def thinned_counts(largest: int) -> tuple[FloatArray, FloatArray]:
 
 
 def expected_functions(data: RegressionData, rows: StackedRows) -> ExpectedFunctions:
-    """Prepare the expectations that belong to the functions of some rows.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    rows : StackedRows
-        The same rows with the functions of the response settled.
-
-    Returns
-    -------
-    ExpectedFunctions
-        The expectations.
-    """
+    """Prepare the expectations that belong to the functions of some rows."""
     is_unlimited_count = data.family.response_basis.has_zero_indicator
     largest = int(COUNT_MARGIN * data.y.max()) + FEWEST_COUNTS if is_unlimited_count else 0
     return ExpectedFunctions(
@@ -259,16 +181,6 @@ def representative_conditions(data: RegressionData) -> tuple[Condition, ...]:
     Offsets and trials are independent of the input in this model, so that an expectation given the
     linear predictor is an average over them. An offset of the identity link is subtracted from
     the response exactly and needs no average.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-
-    Returns
-    -------
-    tuple of Condition
-        Their shares sum to one.
     """
     offset = None if data.family.response_power else data.offset
     columns = [column for column in (data.n_trials, offset) if column is not None]
@@ -308,84 +220,37 @@ def _cut(cell: NDArray[np.intp], column: FloatArray, n_cells: int) -> list[NDArr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridPoints:
-    """Points of the grid.
+    """Points of the grid."""
 
-    Parameters
-    ----------
-    scales, biases : numpy.ndarray, shape (n_points,)
-        Scale and bias of each point.
-    dispersion : numpy.ndarray, shape (n_points,), or None
-        Dispersion of each point.
-    """
-
-    scales: FloatArray
-    biases: FloatArray
-    dispersion: FloatArray | None
+    scales: FloatArray  # scale and bias of each point; (n_points,)
+    biases: FloatArray  # scale and bias of each point; (n_points,)
+    dispersion: FloatArray | None  # dispersion of each point; (n_points,)
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterPrior:
-    """Weak normal priors that keep the fit of noisy moments off the edge.
+    """Weak normal priors that keep the fit of noisy moments off the edge."""
 
-    Parameters
-    ----------
-    bias_mean, bias_deviation : float
-        Of each bias.
-    log_dispersion_mean, log_dispersion_deviation : float
-        Of the logarithm of each dispersion.
-    log_weight_deviation : float
-        Of the logarithm of each weight around equal weights.
-    """
-
-    bias_mean: float
-    bias_deviation: float
-    log_dispersion_mean: float
-    log_dispersion_deviation: float = 2.0
-    log_weight_deviation: float = 3.0
+    bias_mean: float  # of each bias
+    bias_deviation: float  # of each bias
+    log_dispersion_mean: float  # of the logarithm of each dispersion
+    log_dispersion_deviation: float = 2.0  # of the logarithm of each dispersion
+    log_weight_deviation: float = 3.0  # of the logarithm of each weight around equal weights
 
 
 @dataclass(frozen=True, slots=True)
 class StartGrid:
-    """Grid and prior of one link, in standardised coordinates.
+    """Grid and prior of one link, in standardised coordinates."""
 
-    Parameters
-    ----------
-    scales : tuple of float
-        Scales.
-    bias_reach : float
-        Biases go this far to both sides of their centre.
-    n_biases : int
-        Number of biases.
-    dispersion : tuple of float
-        Dispersions, for families that have one.
-    bias_deviation : float
-        Standard deviation of the prior of a bias.
-    log_dispersion_mean : float
-        Mean of the prior of a log dispersion.
-    """
-
-    scales: tuple[float, ...]
-    bias_reach: float
-    n_biases: int
-    dispersion: tuple[float, ...]
-    bias_deviation: float
-    log_dispersion_mean: float
+    scales: tuple[float, ...]  # scales
+    bias_reach: float  # biases go this far to both sides of their centre
+    n_biases: int  # number of biases
+    dispersion: tuple[float, ...]  # dispersions, for families that have one
+    bias_deviation: float  # standard deviation of the prior of a bias
+    log_dispersion_mean: float  # mean of the prior of a log dispersion
 
     def points(self, family: Family, centre: float) -> GridPoints:
-        """All combinations.
-
-        Parameters
-        ----------
-        family : Family
-            Family of the response; says whether there is a dispersion.
-        centre : float
-            Centre of the biases.
-
-        Returns
-        -------
-        GridPoints
-            The points.
-        """
+        """All combinations."""
         biases = centre + np.linspace(-self.bias_reach, self.bias_reach, self.n_biases)
         dispersion = self.dispersion if family.has_dispersion else (1.0,)
         axes = np.meshgrid(self.scales, biases, dispersion, indexing="ij")
@@ -393,18 +258,7 @@ class StartGrid:
         return GridPoints(s, b, spread if family.has_dispersion else None)
 
     def prior(self, centre: float) -> ParameterPrior:
-        """The prior around a centre.
-
-        Parameters
-        ----------
-        centre : float
-            Centre of the biases.
-
-        Returns
-        -------
-        ParameterPrior
-            The prior.
-        """
+        """The prior around a centre."""
         return ParameterPrior(centre, self.bias_deviation, self.log_dispersion_mean)
 
 
@@ -450,22 +304,7 @@ _GRIDS: Mapping[str, StartGrid] = MappingProxyType(
 
 
 def start_grid(family: Family, mean_response: float) -> tuple[GridPoints, ParameterPrior]:
-    """Grid and prior for a family.
-
-    Parameters
-    ----------
-    family : Family
-        Family of the response.
-    mean_response : float
-        Mean of the response, offset and trials removed, standardised for the identity link.
-
-    Returns
-    -------
-    points : GridPoints
-        Where to look.
-    prior : ParameterPrior
-        What to lean on.
-    """
+    """Grid and prior for a family."""
     grid = _GRIDS[family.link.name]
     centre = 0.0
     if family.link.third_derivative_sign == 1:  # the log link: the unit of the response is a shift

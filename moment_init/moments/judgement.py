@@ -35,21 +35,8 @@ def angle_error(
     The angle to the truth is a length in n_features - 1 dimensions, not a signed number: twice its
     root mean square would cover far more than 95 %. The error is therefore half the 95 % quantile
     of the angle, by Satterthwaite's chi-square with the mean and variance of its square.
-
-    Parameters
-    ----------
-    covariance : numpy.ndarray, shape (n_features, n_features)
-        Covariance of the coefficients.
-    coefficients : numpy.ndarray, shape (n_features,)
-        The coefficients.
-    n_degrees : int, optional
-        Degrees of freedom of an estimated covariance, whose square is otherwise too large.
-
-    Returns
-    -------
-    float
-        Degrees; twice this covers the true direction in 95 % of cases.
     """
+    # covariance: (n_features, n_features), coefficients: (n_features,)
     scale = float(np.linalg.norm(coefficients))
     direction = coefficients / scale
     if len(direction) == 1:
@@ -73,24 +60,8 @@ def angle_error(
 def errors_from_information(
     information: FloatArray, parameters: MixtureParameters, coordinates: Coordinates
 ) -> tuple[FloatArray, FloatArray]:
-    """Errors of directions, and covariance, from the information of a likelihood fit.
-
-    Parameters
-    ----------
-    information : numpy.ndarray, shape (n_parameters, n_parameters)
-        Information in standardised coordinates, positive definite.
-    parameters : MixtureParameters
-        The fit in standardised coordinates.
-    coordinates : Coordinates
-        The way to the user's units, in which the angles are measured.
-
-    Returns
-    -------
-    errors : numpy.ndarray, shape (n_components,)
-        Standard errors of the directions in degrees.
-    covariance : numpy.ndarray, shape (n_parameters, n_parameters)
-        Covariance of the standardised parameters.
-    """
+    """Errors of directions, and covariance, from the information of a likelihood fit."""
+    # information: (n_parameters, n_parameters) -> (n_components,), (n_parameters, n_parameters)
     covariance = np.linalg.pinv(information, hermitian=True)
     p, size = parameters.n_features, component_size(parameters)
     zero = np.zeros(p)
@@ -104,20 +75,8 @@ def errors_from_information(
 
 
 def errors_from_replicates(replicates: FloatArray, coordinates: Coordinates) -> FloatArray:
-    """Errors of directions from a jackknife over parts of the rows.
-
-    Parameters
-    ----------
-    replicates : numpy.ndarray, shape (n_parts, n_features, n_components)
-        Coefficients in standardised coordinates with one part left out each.
-    coordinates : Coordinates
-        The way to the user's units.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components,)
-        Standard errors of the directions in degrees.
-    """
+    """Errors of directions from a jackknife over parts of the rows."""
+    # replicates: (n_parts, n_features, n_components) -> (n_components,)
     n_parts, n_features, n_components = replicates.shape
     basis, _ = coordinates.coefficients_to_user(np.eye(n_features), np.zeros(n_features))
     slopes = basis @ replicates
@@ -148,18 +107,10 @@ REMEDIES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackedSolution:
-    """Moments and polish of one problem, in standardised coordinates.
+    """Moments and polish of one problem, in standardised coordinates."""
 
-    Parameters
-    ----------
-    fit : StackedFit
-        The estimate from moments alone.
-    polished : PolishedFit or None
-        The polished fit, where it was asked for.
-    """
-
-    fit: StackedFit
-    polished: PolishedFit | None
+    fit: StackedFit  # the estimate from moments alone
+    polished: PolishedFit | None  # the polished fit, where it was asked for
 
     @property
     def parameters(self) -> MixtureParameters:
@@ -170,24 +121,8 @@ class StackedSolution:
 def judge_stacked(
     problem: EstimationProblem, solution: StackedSolution, errors: FloatArray
 ) -> tuple[Status, tuple[str, ...]]:
-    """Say how far the estimate can be trusted.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-    solution : StackedSolution
-        The estimate.
-    errors : numpy.ndarray, shape (n_components,)
-        Standard errors of the directions in degrees.
-
-    Returns
-    -------
-    status : Status
-        The verdict; the first of the findings decides.
-    warnings : tuple of str
-        All findings, each with what to do.
-    """
+    """Say how far the estimate can be trusted."""
+    # errors: (n_components,)
     findings = [*_signal_findings(solution.fit, errors)]
     if solution.polished is None:
         dependence = dependence_warning(problem.data, problem.input_model)
@@ -276,22 +211,7 @@ def _same_components(polished: PolishedFit) -> tuple[int, int] | None:
 
 
 def with_input_findings(problem: EstimationProblem, result: MomentEstimate) -> MomentEstimate:
-    """Add to an estimate what was found about its input.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, densities and coordinates.
-    result : MomentEstimate
-        The estimate.
-
-    Returns
-    -------
-    MomentEstimate
-        With the choice of the density; with a warning where columns are discrete; and with status
-        `INPUT_ASSUMPTION` where no density has the scores that moments need, or where moments alone
-        rest on a density that fails Stein's identities.
-    """
+    """Add to an estimate what was found about its input."""
     warnings = list(result.warnings)
     status = result.status
     if problem.block is not None:

@@ -44,38 +44,19 @@ SMALLEST_EIGENVALUE_SHARE = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentNoise:
-    """Covariance, times n, of the moments of m functions and q polynomials.
+    """Covariance, times n, of the moments of m functions and q polynomials."""
 
-    Parameters
-    ----------
-    function_covariance : numpy.ndarray, shape (m, m)
-        Covariance of the residuals of the functions.
-    polynomial_covariance : numpy.ndarray, shape (q, q)
-        Second moments of the polynomials.
-    inverse_roots : tuple of numpy.ndarray
-        Inverse Cholesky factors: one, (m q, m q), of `covariance`; or two, of the factors.
-    covariance : numpy.ndarray, shape (m q, m q), or None
-        The covariance itself, functions slower; None stands for the Kronecker product of the two.
-    """
-
-    function_covariance: FloatArray
-    polynomial_covariance: FloatArray
+    function_covariance: FloatArray  # covariance of the residuals of the functions; (m, m)
+    polynomial_covariance: FloatArray  # second moments of the polynomials; (q, q)
+    # inverse Cholesky factors: one, (m q, m q), of `covariance`; or two, of the factors
     inverse_roots: tuple[FloatArray, ...]
+    # the covariance itself, functions slower; None stands for the Kronecker product of the two; (m
+    # q, m q)
     covariance: FloatArray | None
 
     def whiten(self, moments: FloatArray) -> FloatArray:
-        """Multiply by the inverse Cholesky factor of the covariance.
-
-        Parameters
-        ----------
-        moments : numpy.ndarray, shape (m, q) or (m, q, k)
-            Differences of moments, or derivatives of moments.
-
-        Returns
-        -------
-        numpy.ndarray, shape (m q,) or (m q, k)
-            The same with identity covariance.
-        """
+        """Multiply by the inverse Cholesky factor of the covariance."""
+        # moments: (m, q) or (m, q, k) -> (m q,) or (m q, k)
         n_functions, size = moments.shape[:2]
         if self.covariance is not None:
             flat = moments.reshape(n_functions * size, *moments.shape[2:])
@@ -85,18 +66,8 @@ class MomentNoise:
         return np.asarray(whitened.reshape(n_functions * size, *moments.shape[2:]))
 
     def solve_lower(self, arrays: FloatArray) -> FloatArray:
-        """Multiply by the inverse covariance of the moments of the first polynomials.
-
-        Parameters
-        ----------
-        arrays : numpy.ndarray, shape (m, q2, k)
-            Arrays over the functions and the first q2 polynomials.
-
-        Returns
-        -------
-        numpy.ndarray, shape (m, q2, k)
-            The product.
-        """
+        """Multiply by the inverse covariance of the moments of the first polynomials."""
+        # arrays: (m, q2, k) -> (m, q2, k)
         n_functions, n_lower = arrays.shape[:2]
         lower = self.polynomial_covariance[:n_lower, :n_lower]
         if self.covariance is None:
@@ -121,20 +92,6 @@ def estimate_noise(projected: ProjectedMoments, rng: np.random.Generator) -> Mom
     covariance summed over polynomials. Without that term the least noisy moments are trusted
     too much.
 
-    Parameters
-    ----------
-    projected : ProjectedMoments
-        The moments.
-    rng : numpy.random.Generator
-        Source of the sample.
-
-    Returns
-    -------
-    MomentNoise
-        The covariance.
-
-    Notes
-    -----
     The estimate is pulled towards its Kronecker form, which holds where residuals are independent
     of the input, by the share N / (N + rows) for N moments.
     """
@@ -235,47 +192,25 @@ SMALLEST_START_WEIGHT = 0.3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentFit:
-    """Parameters fitted to moments.
+    """Parameters fitted to moments."""
 
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        The parameters, coefficients in the coordinates of the moments.
-    misfit : float
-        Sum of squared residuals, prior included: about chi-squared where moments were weighted.
-    jacobian : numpy.ndarray, shape (n_residuals, n_parameters)
-        Derivatives of the residuals in the order of `moment_init.likelihood.parameters`; the rows
-        of the prior come last.
-    """
-
-    parameters: MixtureParameters
+    parameters: MixtureParameters  # the parameters, coefficients in the coordinates of the moments
+    # sum of squared residuals, prior included: about chi-squared where moments were weighted
     misfit: float
+    # derivatives of the residuals in the order of `moment_init.likelihood.parameters`; the rows of
+    # the prior come last; (n_residuals, n_parameters)
     jacobian: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class MomentModel:
-    """Moments of a mixture in k dimensions.
+    """Moments of a mixture in k dimensions."""
 
-    Parameters
-    ----------
-    expected : ExpectedFunctions
-        Conditional expectations of the m functions of the response.
-    basis : HermiteBasis
-        The q polynomials whose coefficients are the moments.
-    effective_n : float
-        Number of rows behind the moments.
-    grid : GridPoints
-        Where a component's scale, bias and dispersion are looked for.
-    prior : ParameterPrior
-        Keeps the fit of noisy moments off the edge.
-    """
-
-    expected: ExpectedFunctions
-    basis: HermiteBasis
-    effective_n: float
-    grid: GridPoints
-    prior: ParameterPrior
+    expected: ExpectedFunctions  # conditional expectations of the m functions of the response
+    basis: HermiteBasis  # the q polynomials whose coefficients are the moments
+    effective_n: float  # number of rows behind the moments
+    grid: GridPoints  # where a component's scale, bias and dispersion are looked for
+    prior: ParameterPrior  # keeps the fit of noisy moments off the edge
 
     @cached_property
     def grid_moments(self) -> FloatArray:
@@ -292,22 +227,8 @@ class MomentModel:
     def component_moments(
         self, parameters: MixtureParameters, extra_orders: int = 0
     ) -> tuple[FloatArray, FloatArray]:
-        """Unit directions, and the moments h of every component without its weight.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            The mixture.
-        extra_orders : int
-            Orders beyond those of the basis.
-
-        Returns
-        -------
-        directions : numpy.ndarray, shape (k, r)
-            Unit directions.
-        moments : numpy.ndarray, shape (r, max_order + 1 + extra_orders, m)
-            The moments.
-        """
+        """Unit directions, and the moments h of every component without its weight."""
+        # -> (k, r), (r, max_order + 1 + extra_orders, m)
         scales = np.maximum(parameters.scales, SMALLEST_SCALE)
         moments = self.expected.component_moments(
             scales, parameters.biases, parameters.dispersion, self.basis.max_order + extra_orders
@@ -315,18 +236,8 @@ class MomentModel:
         return parameters.coefficients / scales, moments
 
     def moments_of_all(self, mixtures: Sequence[MixtureParameters]) -> FloatArray:
-        """Moments h of every component of several mixtures, all in one call.
-
-        Parameters
-        ----------
-        mixtures : sequence of MixtureParameters
-            The mixtures.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_mixtures * r, max_order + 1, m)
-            The moments without the weights, mixture by mixture.
-        """
+        """Moments h of every component of several mixtures, all in one call."""
+        # -> (n_mixtures * r, max_order + 1, m)
         scales = np.concatenate([each.scales for each in mixtures])
         spreads = [each.dispersion for each in mixtures if each.dispersion is not None]
         return self.expected.component_moments(
@@ -337,33 +248,13 @@ class MomentModel:
         )
 
     def predict(self, parameters: MixtureParameters) -> FloatArray:
-        """Moments of a mixture.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            The mixture, coefficients (k, r).
-
-        Returns
-        -------
-        numpy.ndarray, shape (m, q)
-            The moments.
-        """
+        """Moments of a mixture."""
+        # -> (m, q)
         return self._combine(parameters, *self.component_moments(parameters))
 
     def jacobian(self, parameters: MixtureParameters) -> FloatArray:
-        """Derivatives of the moments.
-
-        Parameters
-        ----------
-        parameters : MixtureParameters
-            The mixture, coefficients (k, r).
-
-        Returns
-        -------
-        numpy.ndarray, shape (m, q, n_parameters)
-            Derivatives in the order of `moment_init.likelihood.parameters`.
-        """
+        """Derivatives of the moments."""
+        # -> (m, q, n_parameters)
         return self._derivatives(parameters, *self.component_moments(parameters, extra_orders=2))
 
     def _derivatives(
@@ -401,19 +292,8 @@ class MomentModel:
 
         Least squares gives the coefficients of every direction in every moment; each direction then
         takes the point of the grid, the weight and the sign that come nearest.
-
-        Parameters
-        ----------
-        directions : numpy.ndarray, shape (k, r)
-            Unit directions without sign.
-        moments : numpy.ndarray, shape (m, q)
-            The moments.
-
-        Returns
-        -------
-        MixtureParameters
-            Where the fit can start.
         """
+        # directions: (k, r), moments: (m, q)
         n_components = directions.shape[1]
         observed = np.stack(
             [
@@ -455,26 +335,8 @@ class MomentModel:
         max_steps: int,
         tolerance: float = FIT_TOLERANCE,
     ) -> MomentFit:
-        """Fit all parameters to all moments at once, directions free.
-
-        Parameters
-        ----------
-        start : MixtureParameters
-            Where to start.
-        moments : numpy.ndarray, shape (m, q)
-            The moments.
-        noise : MomentNoise or None
-            Covariance that weighs the moments; None weighs them all alike.
-        max_steps : int
-            Most evaluations of the moments.
-        tolerance : float
-            Relative change of misfit or parameters at which to stop.
-
-        Returns
-        -------
-        MomentFit
-            The fit.
-        """
+        """Fit all parameters to all moments at once, directions free."""
+        # moments: (m, q)
         root_n = np.sqrt(self.effective_n)
 
         # The Jacobian is asked for where the residuals were just evaluated.

@@ -76,33 +76,17 @@ LARGEST_MISFIT = 1.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolishedFit:
-    """Parameters at (or within a standard error of) a maximum of the likelihood.
+    """Parameters at (or within a standard error of) a maximum of the likelihood."""
 
-    Parameters
-    ----------
-    parameters : MixtureParameters
-        Parameters in standardised coordinates.
-    log_likelihood : float
-        Log-likelihood of all rows, in the user's units of the response.
-    information : numpy.ndarray, shape (n_parameters, n_parameters)
-        Information of all rows, positive definite.
-    misfit : float
-        Information-matrix statistic over the edge of its noise: near one or below for a right fit.
-    n_moves : int
-        How many moves out of a local optimum were taken.
-    bounds : tuple of str
-        Bounds on which parameters lie; empty at an interior maximum.
-    has_converged : bool
-        Whether the last step promised less than the tolerance.
-    """
-
-    parameters: MixtureParameters
-    log_likelihood: float
+    parameters: MixtureParameters  # parameters in standardised coordinates
+    log_likelihood: float  # log-likelihood of all rows, in the user's units of the response
+    # information of all rows, positive definite; (n_parameters, n_parameters)
     information: FloatArray
+    # information-matrix statistic over the edge of its noise: near one or below for a right fit
     misfit: float
-    n_moves: int
-    bounds: tuple[str, ...]
-    has_converged: bool
+    n_moves: int  # how many moves out of a local optimum were taken
+    bounds: tuple[str, ...]  # bounds on which parameters lie; empty at an interior maximum
+    has_converged: bool  # whether the last step promised less than the tolerance
 
 
 def polish(
@@ -113,29 +97,12 @@ def polish(
 ) -> PolishedFit:
     """Climb from the best of several candidates to the maximum of the likelihood.
 
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-    candidates : tuple of MixtureParameters
-        Starts in standardised coordinates, best first.
-    subspace : numpy.ndarray, shape (n_features, k)
-        Orthonormal basis of the span of the directions.
-    rng : numpy.random.Generator
-        Draws the samples of rows.
-
-    Returns
-    -------
-    PolishedFit
-        The fit.
-
-    Notes
-    -----
     On up to twice the rows of the sample everything is exact. On more rows Le Cam's steps start at
     a candidate, if the sample finds the first near an optimum; else where the likelihood is
     largest: there, at the winner of the race or, if that is not near an optimum either, at the
     sample's optimum.
     """
+    # subspace: (n_features, k)
     return polish_best(problem, ((candidates, subspace),), rng)[1]
 
 
@@ -144,24 +111,7 @@ def polish_best(
     starts: Sequence[tuple[tuple[MixtureParameters, ...], FloatArray]],
     rng: np.random.Generator,
 ) -> tuple[int, PolishedFit]:
-    """Climb from several sets of candidates; moves are tried from the highest end alone.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-    starts : sequence of tuple
-        Candidates and subspace of each set, as `polish` takes them.
-    rng : numpy.random.Generator
-        Draws the samples of rows.
-
-    Returns
-    -------
-    which : int
-        The set whose end is the highest.
-    polished : PolishedFit
-        The fit.
-    """
+    """Climb from several sets of candidates; moves are tried from the highest end alone."""
     likelihood = all_rows(problem)
     n_obs, n_parameters = problem.data.n_obs, parameter_count(starts[0][0][0])
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_PARAMETER * n_parameters)
@@ -191,27 +141,13 @@ def polish_best(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Climb:
-    """Ways up, on all rows or first on a sample of them.
+    """Ways up, on all rows or first on a sample of them."""
 
-    Parameters
-    ----------
-    likelihood : AllRows
-        All rows.
-    rows : LikelihoodRows
-        All rows as well, or the sample on which candidates race.
-    rng : numpy.random.Generator
-        Draws further samples.
-    is_whole : bool
-        Whether `rows` are all.
-    is_heavy : bool
-        Whether Newton steps in all dimensions are too dear for a search.
-    """
-
-    likelihood: AllRows
-    rows: LikelihoodRows
-    rng: np.random.Generator
-    is_whole: bool
-    is_heavy: bool
+    likelihood: AllRows  # all rows
+    rows: LikelihoodRows  # all rows as well, or the sample on which candidates race
+    rng: np.random.Generator  # draws further samples
+    is_whole: bool  # whether `rows` are all
+    is_heavy: bool  # whether Newton steps in all dimensions are too dear for a search
 
     @property
     def family(self) -> Family:
@@ -290,18 +226,7 @@ def _argmax(ends: Sequence[Optimum]) -> int:
 
 
 def all_rows(problem: EstimationProblem) -> AllRows:
-    """The likelihood's rows; for the identity link the offset is in the response already.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-
-    Returns
-    -------
-    AllRows
-        The rows, with the way to standardised coordinates.
-    """
+    """The likelihood's rows; for the identity link the offset is in the response already."""
     data = problem.data
     is_standardised = data.family.response_power
     rows = LikelihoodRows(

@@ -45,25 +45,8 @@ def settle(
     directions: FloatArray,
     mean_response: float,
 ) -> MaximiseResult:
-    """Maximise the likelihood of rows with the directions held.
-
-    Parameters
-    ----------
-    family : Family
-        Family of the response.
-    rows : LikelihoodRows
-        Rows in the coordinates of the directions.
-    directions : numpy.ndarray, shape (k, n_components)
-        Unit directions, oriented so that scales are positive; one that was oriented wrongly is
-        turned on the way, or comes out with the opposite sign.
-    mean_response : float
-        Mean of the response, as `start_grid` takes it.
-
-    Returns
-    -------
-    MaximiseResult
-        The best end from starts with weak and strong signals.
-    """
+    """Maximise the likelihood of rows with the directions held."""
+    # directions: (k, n_components)
     grid, prior = start_grid(family, mean_response)
     n_components = directions.shape[1]
     dispersion = None
@@ -121,26 +104,6 @@ def score_estimate(
 ) -> StackedFit:
     """Estimate all parameters of a mixture whose input has a given density.
 
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows in the frame of their mean and covariance.
-    density : InputModel
-        Density of the input, fitted.
-    low_orders : LowOrders
-        Functions of the response of these rows, those with most signal first.
-    n_components : int
-        Number of components r.
-    rng : numpy.random.Generator
-        Source of starts and of the sample of rows.
-
-    Returns
-    -------
-    StackedFit
-        The estimate; its candidates come by falling likelihood.
-
-    Notes
-    -----
     Six or seven passes over the rows, in each of which the density's scores are evaluated.
     """
     pieces = score_pieces(low_orders.rows, density, low_orders.part_weights)
@@ -170,17 +133,10 @@ def score_estimate(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _View:
-    """The subspace in whitened coordinates.
+    """The subspace in whitened coordinates."""
 
-    Parameters
-    ----------
-    subspace : numpy.ndarray, shape (d, k)
-        Orthonormal basis.
-    triangle : numpy.ndarray, shape (k, k)
-        Takes coordinates of moments, in which noise is even, to those of the basis.
-    """
-
-    subspace: FloatArray
+    subspace: FloatArray  # orthonormal basis; (d, k)
+    # takes coordinates of moments, in which noise is even, to those of the basis; (k, k)
     triangle: FloatArray
 
     def turn(self, directions: FloatArray) -> FloatArray:

@@ -53,32 +53,13 @@ FRAME_ROWS = 5_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartSums:
-    """A moment, from each part of the rows.
+    """A moment, from each part of the rows."""
 
-    Parameters
-    ----------
-    sums : numpy.ndarray, shape (n_parts, ...)
-        Sums over the rows of each part.
-    part_weights : numpy.ndarray, shape (n_parts,)
-        Sum of the weights in each part.
-    """
-
-    sums: FloatArray
-    part_weights: FloatArray
+    sums: FloatArray  # sums over the rows of each part; (n_parts, ...)
+    part_weights: FloatArray  # sum of the weights in each part; (n_parts,)
 
     def mean(self, *, left_out: int | None = None) -> FloatArray:
-        """The moment itself.
-
-        Parameters
-        ----------
-        left_out : int, optional
-            A part of the rows to leave out.
-
-        Returns
-        -------
-        numpy.ndarray
-            The mean over rows.
-        """
+        """The moment itself."""
         kept = np.arange(len(self.sums)) != left_out
         return np.asarray(self.sums[kept].sum(axis=0) / self.part_weights[kept].sum())
 
@@ -94,54 +75,26 @@ class PartSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ControlVariates:
-    """Polynomials of the input that are taken out of the functions of the response.
+    """Polynomials of the input that are taken out of the functions of the response."""
 
-    Parameters
-    ----------
-    rows : StackedRows
-        The rows.
-    basis : numpy.ndarray, shape (n_features, k)
-        Whitened directions whose squares and products are among the polynomials; none if k = 0.
-    coefficients : numpy.ndarray, shape (1 + n_features + k (k + 1) / 2, n_functions)
-        Least-squares coefficients of constant, linear and quadratic terms.
-    """
-
-    rows: StackedRows
+    rows: StackedRows  # the rows
+    # whitened directions whose squares and products are among the polynomials; none if k = 0;
+    # (n_features, k)
     basis: FloatArray
+    # least-squares coefficients of constant, linear and quadratic terms; (1 + n_features + k (k +
+    # 1) / 2, n_functions)
     coefficients: FloatArray
 
     def residuals(self, block: slice) -> FloatArray:
-        """What is left of the functions.
-
-        Parameters
-        ----------
-        block : slice
-            Which rows.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_rows, n_functions)
-            The residuals.
-        """
+        """What is left of the functions."""
+        # -> (n_rows, n_functions)
         features = _polynomials(self.rows, self.rows.to_input_units(self.basis), block)
         return np.asarray(self.rows.function_values(block) - features @ self.coefficients)
 
 
 def fit_control_variates(rows: StackedRows, basis: FloatArray) -> ControlVariates:
-    """Regress the functions of the response on polynomials of the input; one pass.
-
-    Parameters
-    ----------
-    rows : StackedRows
-        The rows.
-    basis : numpy.ndarray, shape (n_features, k)
-        Whitened directions whose squares and products are used; k = 0 for linear terms alone.
-
-    Returns
-    -------
-    ControlVariates
-        The regression.
-    """
+    """Regress the functions of the response on polynomials of the input; one pass."""
+    # basis: (n_features, k)
     in_units = rows.to_input_units(basis)
     size = 1 + rows.n_features + basis.shape[1] * (basis.shape[1] + 1) // 2
 
@@ -167,44 +120,20 @@ def _polynomials(rows: StackedRows, in_units: FloatArray, block: slice) -> Float
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreRows:
-    """Rows with functions of their response and a piece of the density of their input.
+    """Rows with functions of their response and a piece of the density of their input."""
 
-    Parameters
-    ----------
-    rows : StackedRows
-        Rows in the frame of their mean and covariance; their weights are divided among the pieces.
-    density : InputModel
-        The piece.
-    part_weights : numpy.ndarray, shape (n_parts,)
-        Sum of all weights in each part of the rows.
-    frame : numpy.ndarray, shape (n_features, n_features)
-        Whitened vectors with which moments are contracted.
-    """
-
+    # rows in the frame of their mean and covariance; their weights are divided among the pieces
     rows: StackedRows
-    density: InputModel
-    part_weights: FloatArray
+    density: InputModel  # the piece
+    part_weights: FloatArray  # sum of all weights in each part of the rows; (n_parts,)
+    # whitened vectors with which moments are contracted; (n_features, n_features)
     frame: FloatArray
 
     def moments(
         self, basis: FloatArray, order: int, functions: Callable[[slice], FloatArray]
     ) -> PartSums:
-        """Moments E[T_k S_m](B, ..., B).
-
-        Parameters
-        ----------
-        basis : numpy.ndarray, shape (n_features, k)
-            Vectors B in coordinates of the frame.
-        order : int
-            The order m.
-        functions : callable
-            Maps a slice of rows to the functions, (n_rows, n_functions).
-
-        Returns
-        -------
-        PartSums
-            Sums of shape (n_parts, n_functions, k, ..., k).
-        """
+        """Moments E[T_k S_m](B, ..., B)."""
+        # basis: (n_features, k)
         contraction = self.density.contract(self.rows.factor @ self.frame @ basis)
         entries = basis.shape[1] ** order
 
@@ -218,20 +147,8 @@ class ScoreRows:
         return self._by_part(sums, doubles)
 
     def slices(self, thetas: FloatArray, functions: Callable[[slice], FloatArray]) -> PartSums:
-        r"""Slices :math:`E[T_k S_3](I, I, \theta_l)` of the third order, in all dimensions.
-
-        Parameters
-        ----------
-        thetas : numpy.ndarray, shape (n_features, n_slices)
-            Vectors in coordinates of the frame.
-        functions : callable
-            Maps a slice of rows to the functions, (n_rows, n_functions).
-
-        Returns
-        -------
-        PartSums
-            Sums of shape (n_parts, n_functions * n_slices, n_features, n_features).
-        """
+        r"""Slices :math:`E[T_k S_3](I, I, \theta_l)` of the third order, in all dimensions."""
+        # thetas: (n_features, n_slices)
         contraction = self.density.contract(self.rows.factor @ self.frame)
 
         def sums(block: slice) -> BlockSums:
@@ -246,18 +163,8 @@ class ScoreRows:
         return self._by_part(sums, (3 + thetas.shape[1]) * self.rows.n_features)
 
     def to_whitened(self, columns: FloatArray) -> FloatArray:
-        """Turn components of moments, which are seen in the frame, into whitened vectors.
-
-        Parameters
-        ----------
-        columns : numpy.ndarray, shape (n_features, k)
-            Vectors B'u for whitened u.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_features, k)
-            The vectors u.
-        """
+        """Turn components of moments, which are seen in the frame, into whitened vectors."""
+        # columns: (n_features, k) -> (n_features, k)
         return np.asarray(np.linalg.solve(self.frame.T, columns))
 
     def _sum_tensors(
@@ -285,22 +192,8 @@ class ScoreRows:
 def score_pieces(
     rows: StackedRows, density: InputModel, part_weights: FloatArray
 ) -> tuple[ScoreRows, ...]:
-    """Divide the rows among the pieces of a density, and find the frame that they share.
-
-    Parameters
-    ----------
-    rows : StackedRows
-        Rows in the frame of their mean and covariance.
-    density : InputModel
-        Density of the input, fitted.
-    part_weights : numpy.ndarray, shape (n_parts,)
-        Sum of the weights in each part of the rows.
-
-    Returns
-    -------
-    tuple of ScoreRows
-        A piece each. Those that hold hardly any rows are left out.
-    """
+    """Divide the rows among the pieces of a density, and find the frame that they share."""
+    # part_weights: (n_parts,)
     shares = _piece_shares(rows, density)
     kept = [
         (piece, np.ascontiguousarray(share * rows.weights))
@@ -353,40 +246,19 @@ signal, which is below a half where the span can be found at all."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PieceMoments:
-    """Moments of three orders under a piece of the density, as far as they were formed.
+    """Moments of three orders under a piece of the density, as far as they were formed."""
 
-    Parameters
-    ----------
-    slope : numpy.ndarray, shape (d,)
-        Order one of the rank of the response.
-    first, second : PartSums
-        Orders one, (n_functions, d), and two, (n_functions, d, d), in all dimensions.
-    third : PartSums or None
-        Slices of the third order, (n_slices, d, d).
-    inner : PartSums or None
-        The third order inside the subspace, (n_functions, k, k, k); None where `third` holds all
-        of it, function by function.
-    """
-
-    slope: FloatArray
-    first: PartSums
+    slope: FloatArray  # order one of the rank of the response; (d,)
+    first: PartSums  # orders one, (n_functions, d), and two, (n_functions, d, d), in all dimensions
+    # orders one, (n_functions, d), and two, (n_functions, d, d), in all dimensions
     second: PartSums
-    third: PartSums | None = None
+    third: PartSums | None = None  # slices of the third order, (n_slices, d, d)
+    # the third order inside the subspace, (n_functions, k, k, k); None where `third` holds all of
+    # it, function by function
     inner: PartSums | None = None
 
     def with_unit_noise(self, left_out: int | None = None) -> list[FloatArray]:
-        """Moments over their standard errors, as stacks of matrices.
-
-        Parameters
-        ----------
-        left_out : int, optional
-            A part of the rows to leave out.
-
-        Returns
-        -------
-        list of numpy.ndarray
-            Shapes (n_functions, d, 1), then (n, d, d).
-        """
+        """Moments over their standard errors, as stacks of matrices."""
         scaled = [
             each.mean(left_out=left_out) / np.sqrt(each.variance)
             for each in (self.first, self.second, self.third)
@@ -395,20 +267,8 @@ class PieceMoments:
         return [scaled[0][:, :, None], *scaled[1:]]
 
     def inside(self, basis: FloatArray, left_out: int | None = None) -> list[FloatArray]:
-        """Second and third order inside a subspace, over their standard errors.
-
-        Parameters
-        ----------
-        basis : numpy.ndarray, shape (d, k)
-            Orthonormal basis of the subspace.
-        left_out : int, optional
-            A part of the rows to leave out.
-
-        Returns
-        -------
-        list of numpy.ndarray
-            Slices, each of shape (k, k, n).
-        """
+        """Second and third order inside a subspace, over their standard errors."""
+        # basis: (d, k)
         size = basis.shape[1]
         second = basis.T @ self.second.mean(left_out=left_out) @ basis
         slices = [np.moveaxis(second, 0, 2) / np.sqrt(self.second.variance)]
@@ -426,21 +286,11 @@ class PieceMoments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreMoments:
-    """Moments under all pieces of the density, in coordinates of their frame.
+    """Moments under all pieces of the density, in coordinates of their frame."""
 
-    Parameters
-    ----------
-    pieces : tuple of PieceMoments
-        The moments.
-    subspace : numpy.ndarray, shape (d, k)
-        Orthonormal basis of the span.
-    spectrum : numpy.ndarray, shape (d,)
-        Eigenvalues of G over the edge of their noise, largest first.
-    """
-
-    pieces: tuple[PieceMoments, ...]
-    subspace: FloatArray
-    spectrum: FloatArray
+    pieces: tuple[PieceMoments, ...]  # the moments
+    subspace: FloatArray  # orthonormal basis of the span; (d, k)
+    spectrum: FloatArray  # eigenvalues of G over the edge of their noise, largest first; (d,)
 
     @property
     def slope(self) -> FloatArray:
@@ -448,52 +298,19 @@ class ScoreMoments:
         return np.asarray(sum(piece.slope for piece in self.pieces))
 
     def span(self, *, left_out: int | None = None) -> FloatArray:
-        """Span of the components.
-
-        Parameters
-        ----------
-        left_out : int, optional
-            A part of the rows to leave out.
-
-        Returns
-        -------
-        numpy.ndarray, shape (d, k)
-            Orthonormal basis.
-        """
+        """Span of the components."""
+        # -> (d, k)
         return _leading_subspace(_gather(self.pieces, left_out), self.subspace.shape[1])
 
     def stack(self, *, left_out: int | None = None) -> FloatArray:
-        """Second moments and slices of the third inside the subspace, with noise of one size.
-
-        Parameters
-        ----------
-        left_out : int, optional
-            A part of the rows to leave out.
-
-        Returns
-        -------
-        numpy.ndarray, shape (k, k, n_slices)
-            The stacked tensor.
-        """
+        """Second moments and slices of the third inside the subspace, with noise of one size."""
+        # -> (k, k, n_slices)
         slices = [each.inside(self.subspace, left_out) for each in self.pieces]
         return np.concatenate([each for piece in slices for each in piece], axis=2)
 
 
 def score_moments(pieces: Sequence[ScoreRows], n_components: int) -> ScoreMoments:
-    """Form the moments and find the span of the components; four or five passes a piece.
-
-    Parameters
-    ----------
-    pieces : sequence of ScoreRows
-        Rows with the pieces of the density of their input.
-    n_components : int
-        Number of components r.
-
-    Returns
-    -------
-    ScoreMoments
-        The moments.
-    """
+    """Form the moments and find the span of the components; four or five passes a piece."""
     n_features = pieces[0].rows.n_features
     size = min(n_components, n_features)
     low = [_low_orders(piece) for piece in pieces]

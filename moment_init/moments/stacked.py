@@ -48,26 +48,6 @@ def lift_parameters(
 ) -> MixtureParameters:
     """Carry a mixture from the subspace to all dimensions, with the part outside of it.
 
-    Parameters
-    ----------
-    projected : ProjectedMoments
-        Moments about the subspace.
-    model : MomentModel
-        The model of the moments.
-    parameters : MixtureParameters
-        The mixture inside the subspace, coefficients (k, r).
-    noise : MomentNoise
-        Covariance that weighs the moments.
-    left_out : int, optional
-        A part of the rows to leave out.
-
-    Returns
-    -------
-    MixtureParameters
-        The mixture with coefficients (n_features, r); inside the subspace they are unchanged.
-
-    Notes
-    -----
     A prior of unit variance on the part outside, against unit directions, is one row's worth of
     information: it decides only where the moments say nothing.
     """
@@ -118,24 +98,8 @@ def jackknife_coefficients(
 
     Inside the subspace the parameters move along the linearised fit; outside they are solved for
     again. Nothing but sums that are there already is used.
-
-    Parameters
-    ----------
-    projected : ProjectedMoments
-        Moments about the subspace.
-    model : MomentModel
-        The model of the moments.
-    fit : MomentFit
-        The weighted fit.
-    noise : MomentNoise
-        Covariance that weighed it.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_parts, n_features, n_components)
-        The replicates; (n_parts - 1) / n_parts times the sum of squared deviations from their mean
-        estimates the variance.
     """
+    # -> (n_parts, n_features, n_components)
     moments = projected.moments()
     inverse = np.linalg.pinv(fit.jacobian)
     vector = pack(fit.parameters)
@@ -180,46 +144,30 @@ GRID_DRAWS = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackedFit:
-    """The stacked estimate in standardised coordinates.
+    """The stacked estimate in standardised coordinates."""
 
-    Parameters
-    ----------
-    candidates : tuple of MixtureParameters
-        Complete mixtures with signs settled, coefficients (n_features, n_components), best first.
-    misfits : numpy.ndarray, shape (n_candidates,)
-        Weighted sum of squared residuals of the moments of each; chi-squared with `n_moments`
-        less the number of parameters if the model is right.
-    n_moments : int
-        Number of moments that were fitted.
-    subspace : numpy.ndarray, shape (n_features, min(n_components, n_features))
-        Orthonormal basis of the subspace about which the moments were formed.
-    spectrum : numpy.ndarray, shape (n_features,)
-        Eigenvalues of the Gram matrix of all moments over the edge of their noise, largest first.
-    uses_third_order : bool
-        Whether the first two orders did not show the subspace clearly.
-    max_order : int
-        Highest order of the moments, 3 or 4.
-    cp_directions : numpy.ndarray, shape (n_features, n_components)
-        Directions of the best decomposition of the stacked tensor, before anything else; without
-        signs.
-    cp_residual : float
-        What that decomposition leaves of the tensor, relative to it.
-    replicates : numpy.ndarray, shape (n_parts, n_features, n_components)
-        Coefficients of the best candidate with each part of the rows left out.
-    low_orders : LowOrders
-        Moments of the first two orders; they serve other numbers of components too.
-    """
-
+    # complete mixtures with signs settled, coefficients (n_features, n_components), best first
     candidates: tuple[MixtureParameters, ...]
+    # weighted sum of squared residuals of the moments of each; chi-squared with `n_moments` less
+    # the number of parameters if the model is right; (n_candidates,)
     misfits: FloatArray
-    n_moments: int
+    n_moments: int  # number of moments that were fitted
+    # orthonormal basis of the subspace about which the moments were formed; (n_features,
+    # min(n_components, n_features))
     subspace: FloatArray
+    # eigenvalues of the Gram matrix of all moments over the edge of their noise, largest first;
+    # (n_features,)
     spectrum: FloatArray
-    uses_third_order: bool
-    max_order: int
+    uses_third_order: bool  # whether the first two orders did not show the subspace clearly
+    max_order: int  # highest order of the moments, 3 or 4
+    # directions of the best decomposition of the stacked tensor, before anything else; without
+    # signs; (n_features, n_components)
     cp_directions: FloatArray
-    cp_residual: float
+    cp_residual: float  # what that decomposition leaves of the tensor, relative to it
+    # coefficients of the best candidate with each part of the rows left out; (n_parts, n_features,
+    # n_components)
     replicates: FloatArray
+    # moments of the first two orders; they serve other numbers of components too
     low_orders: LowOrders
 
 
@@ -252,43 +200,10 @@ def stacked_estimate(
 ) -> StackedFit:
     """Estimate all parameters of a mixture from stacked moments.
 
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : InputModel
-        Fitted density of the input.
-    response : numpy.ndarray, shape (n_obs,)
-        Response without offset and trials, standardised for the identity link.
-    n_components : int
-        Number of components r, also above the number of features.
-    rng : numpy.random.Generator
-        Source of starts and of the sample of rows that weighs the moments.
-    low_orders : LowOrders, optional
-        From an earlier call with the same rows; saves two passes.
-    subspace : Subspace, optional
-        What `find_subspace` makes of them for this number of components, if it is known already.
-    may_turn : bool
-        Whether the moments are formed again about refined directions if these have left the
-        subspace.
-
-    Returns
-    -------
-    StackedFit
-        The estimate.
-
-    Raises
-    ------
-    IdentifiabilityError
-        If moments up to the fourth order cannot identify so many components.
-    ValueError
-        If there are fewer rows than parts of the rows.
-
-    Notes
-    -----
     Four passes over the rows, two of them independent of r, and one more where the first two
     orders do not show the subspace, and one where it turns: O(n d^2 m + n r^3 m) for m functions.
     """
+    # response: (n_obs,)
     if data.n_obs < N_PARTS:
         raise ValueError(
             f"`X` must have at least {N_PARTS} rows for the stacked estimate; got {data.n_obs}. "

@@ -55,41 +55,16 @@ DECIDING_ROWS = 5_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LowOrderMoments:
-    """Moments of the first two orders, of all rows or of enough of them.
+    """Moments of the first two orders, of all rows or of enough of them."""
 
-    Parameters
-    ----------
-    problem : EstimationProblem
-        The rows that were used.
-    low_orders : LowOrders
-        Their moments; they serve any number of components.
-    is_thinned : bool
-        Whether rows were left out.
-    """
-
-    problem: EstimationProblem
-    low_orders: LowOrders
-    is_thinned: bool
+    problem: EstimationProblem  # the rows that were used
+    low_orders: LowOrders  # their moments; they serve any number of components
+    is_thinned: bool  # whether rows were left out
 
     def estimate(
         self, n_components: int, rng: np.random.Generator, *, subspace: Subspace | None = None
     ) -> StackedFit:
-        """Estimate from the moments of these rows.
-
-        Parameters
-        ----------
-        n_components : int
-            Number of components.
-        rng : numpy.random.Generator
-            Source of starts and samples of rows.
-        subspace : Subspace, optional
-            The span of so many components, if it is known already.
-
-        Returns
-        -------
-        StackedFit
-            The estimate.
-        """
+        """Estimate from the moments of these rows."""
         problem = self.problem
         return stacked_estimate(
             problem.data,
@@ -107,21 +82,7 @@ class LowOrderMoments:
 def low_order_moments(
     problem: EstimationProblem, *, n_rows: int | None = SEARCH_ROWS
 ) -> LowOrderMoments:
-    """Form the moments of the first two orders.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-    n_rows : int or None
-        How many rows are enough, as some are where a likelihood follows; None for all rows. Every
-        so manieth row is used, so that they are up to twice as many.
-
-    Returns
-    -------
-    LowOrderMoments
-        The moments.
-    """
+    """Form the moments of the first two orders."""
     stride = 1 if n_rows is None else max(1, problem.data.n_obs // n_rows)
     used = problem.thin(stride)
     low_orders = sum_low_orders(used.data, used.input_model, used.response)
@@ -139,26 +100,6 @@ def solve_stacked(
 ) -> StackedSolution:
     """Estimate by stacked moments, then polish.
 
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-    n_components : int
-        Number of components.
-    rng : numpy.random.Generator
-        Source of starts and samples of rows.
-    is_polished : bool
-        Whether the likelihood follows.
-    moments : LowOrderMoments, optional
-        Moments of the first two orders, if they were formed before.
-
-    Returns
-    -------
-    StackedSolution
-        The solution.
-
-    Notes
-    -----
     BLAS is held to one thread: what is large goes over the rows in threads of its own, and the bits
     do not depend on the machine.
     """
@@ -253,20 +194,7 @@ def _fit_clear_moments(
 
 @single_threaded_blas()
 def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> MomentEstimate:
-    """Turn a solution into a result in the user's units.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-    solution : StackedSolution
-        What `solve_stacked` returned.
-
-    Returns
-    -------
-    MomentEstimate
-        The result, components by falling weight.
-    """
+    """Turn a solution into a result in the user's units."""
     order = _by_falling_weight(solution.parameters)
     parameters = solution.parameters.reorder(order)
     family, coordinates = problem.data.family, problem.coordinates
@@ -309,22 +237,8 @@ def _by_falling_weight(parameters: MixtureParameters) -> NDArray[np.intp]:
 def apply_known_parameters(
     problem: EstimationProblem, result: MomentEstimate, scales: FloatArray, biases: FloatArray
 ) -> MomentEstimate:
-    """Put known scales and biases in place of estimated ones, and weigh the components anew.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-    result : MomentEstimate
-        The estimate, its components in any order.
-    scales, biases : numpy.ndarray, shape (n_components,)
-        Known scales and biases in the user's units.
-
-    Returns
-    -------
-    MomentEstimate
-        The estimate in the order of the known parameters.
-    """
+    """Put known scales and biases in place of estimated ones, and weigh the components anew."""
+    # scales, biases: (n_components,)
     directions, _ = problem.coordinates.coefficients_to_standardised(
         result.directions, np.zeros(result.n_components)
     )
@@ -420,20 +334,6 @@ def choose_n_components(
     The spectrum of the moments counts directions that stand out from noise. Parallel components
     share one, so that it is a lower bound in principle, and noise can add one in practice: the
     search starts there, walks up while BIC falls, and down if the first step up did not help.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-    rng : numpy.random.Generator
-        Source of starts and samples of rows.
-
-    Returns
-    -------
-    solution : StackedSolution
-        The fit with the smallest BIC.
-    selection : ComponentSelection
-        What was compared.
     """
     moments = low_order_moments(problem.source)
     n_visible, _ = count_directions(moments.low_orders)

@@ -41,23 +41,13 @@ IndexArray = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HermiteBasis:
-    """All normalised Hermite polynomials of some variables up to an order.
+    """All normalised Hermite polynomials of some variables up to an order."""
 
-    Parameters
-    ----------
-    n_variables : int
-        Number of variables k.
-    max_order : int
-        Highest order.
-    indices : tuple of numpy.ndarray of int
-        For each order m from 0, the variables of each entry in ascending order, (q_m, m).
-    multiplicities : tuple of numpy.ndarray
-        For each order, in how many places of the full tensor an entry stands, (q_m,).
-    """
-
-    n_variables: int
-    max_order: int
+    n_variables: int  # number of variables k
+    max_order: int  # highest order
+    # for each order m from 0, the variables of each entry in ascending order, (q_m, m)
     indices: tuple[IndexArray, ...]
+    # for each order, in how many places of the full tensor an entry stands, (q_m,)
     multiplicities: tuple[FloatArray, ...]
 
     @property
@@ -66,34 +56,13 @@ class HermiteBasis:
         return sum(len(index) for index in self.indices)
 
     def columns(self, order: int) -> slice:
-        """Where the polynomials of one order stand among all.
-
-        Parameters
-        ----------
-        order : int
-            The order m.
-
-        Returns
-        -------
-        slice
-            Their columns.
-        """
+        """Where the polynomials of one order stand among all."""
         start = sum(len(index) for index in self.indices[:order])
         return slice(start, start + len(self.indices[order]))
 
     def evaluate(self, rows: FloatArray) -> FloatArray:
-        """Evaluate every polynomial on every row.
-
-        Parameters
-        ----------
-        rows : numpy.ndarray, shape (n_obs, n_variables)
-            Standardised rows.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, q)
-            The values; each column is contiguous.
-        """
+        """Evaluate every polynomial on every row."""
+        # rows: (n_obs, n_variables) -> (n_obs, q)
         variables = np.ascontiguousarray(rows.T)
         powers = hermite_polynomials(variables, self.max_order)  # (order + 1, k, n_obs)
         values = np.empty((self.size, rows.shape[0]))
@@ -109,38 +78,14 @@ class HermiteBasis:
         return values.T
 
     def monomials(self, directions: FloatArray, order: int) -> FloatArray:
-        r"""Entries of the normalised power :math:`u^{\otimes m}` of each direction.
-
-        Parameters
-        ----------
-        directions : numpy.ndarray, shape (n_variables, r)
-            Unit directions u_j.
-        order : int
-            The order m.
-
-        Returns
-        -------
-        numpy.ndarray, shape (q_m, r)
-            The coefficients of :math:`He_m(u_j'z) / \sqrt{m!}` in the basis.
-        """
+        r"""Entries of the normalised power :math:`u^{\otimes m}` of each direction."""
+        # directions: (n_variables, r) -> (q_m, r)
         roots = np.sqrt(self.multiplicities[order])
         return np.asarray(roots[:, None] * directions[self.indices[order]].prod(axis=1))
 
     def monomial_derivatives(self, directions: FloatArray, order: int) -> FloatArray:
-        """Derivatives of `monomials` in the entries of the directions.
-
-        Parameters
-        ----------
-        directions : numpy.ndarray, shape (n_variables, r)
-            The directions; their length need not be one.
-        order : int
-            The order m, at least 1.
-
-        Returns
-        -------
-        numpy.ndarray, shape (q_m, n_variables, r)
-            Derivative of entry q of direction j in its a-th entry, at [q, a, j].
-        """
+        """Derivatives of `monomials` in the entries of the directions."""
+        # directions: (n_variables, r) -> (q_m, n_variables, r)
         index = self.indices[order]
         roots = np.sqrt(self.multiplicities[order])
         result = np.zeros((len(index), *directions.shape))
@@ -152,20 +97,8 @@ class HermiteBasis:
         return result
 
     def expand(self, entries: FloatArray, order: int) -> FloatArray:
-        r"""Full symmetric tensors :math:`E[T S_m] / \sqrt{m!}` from their distinct entries.
-
-        Parameters
-        ----------
-        entries : numpy.ndarray, shape (n_tensors, q_m)
-            Coefficients of the normalised polynomials of one order.
-        order : int
-            The order m.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_tensors, n_variables, ..., n_variables)
-            The tensors; their Frobenius norm is the Euclidean norm of the entries.
-        """
+        r"""Full symmetric tensors :math:`E[T S_m] / \sqrt{m!}` from their distinct entries."""
+        # entries: (n_tensors, q_m) -> (n_tensors, n_variables, ..., n_variables)
         result = np.zeros((entries.shape[0], *([self.n_variables] * order)))
         scaled = entries / np.sqrt(self.multiplicities[order])
         for column, entry in enumerate(self.indices[order]):
@@ -176,20 +109,7 @@ class HermiteBasis:
 
 @lru_cache(maxsize=32)
 def hermite_basis(n_variables: int, max_order: int) -> HermiteBasis:
-    """List the polynomials of some variables up to an order.
-
-    Parameters
-    ----------
-    n_variables : int
-        Number of variables.
-    max_order : int
-        Highest order.
-
-    Returns
-    -------
-    HermiteBasis
-        The basis; its entries are ordered by order, then lexicographically.
-    """
+    """List the polynomials of some variables up to an order."""
     indices, multiplicities = [], []
     for order in range(max_order + 1):
         entries = list(combinations_with_replacement(range(n_variables), order))
@@ -200,20 +120,8 @@ def hermite_basis(n_variables: int, max_order: int) -> HermiteBasis:
 
 
 def hermite_polynomials(points: FloatArray, max_order: int) -> FloatArray:
-    r"""Normalised Hermite polynomials of one variable, :math:`He_m(z) / \sqrt{m!}`.
-
-    Parameters
-    ----------
-    points : numpy.ndarray
-        Any shape.
-    max_order : int
-        Highest order.
-
-    Returns
-    -------
-    numpy.ndarray, shape (max_order + 1, *points.shape)
-        The values, by the three-term recursion.
-    """
+    r"""Normalised Hermite polynomials of one variable, :math:`He_m(z) / \sqrt{m!}`."""
+    # -> (max_order + 1, *points.shape)
     values = np.empty((max_order + 1, *points.shape))
     values[0] = 1.0
     if max_order > 0:
@@ -231,51 +139,26 @@ def _counts(entry: tuple[int, ...]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProjectedMoments:
-    """Sums over projected rows, for each part of the rows.
+    """Sums over projected rows, for each part of the rows."""
 
-    Parameters
-    ----------
-    low_orders : LowOrders
-        The rows and their first two orders.
-    subspace : numpy.ndarray, shape (n_features, k)
-        Orthonormal basis V in whitened coordinates.
-    basis : HermiteBasis
-        The q polynomials of k variables.
-    gram_sums : numpy.ndarray, shape (n_parts, q, q)
-        Sums of products of two polynomials.
-    cross_sums : numpy.ndarray, shape (n_parts, q, n_functions)
-        Sums of products of a polynomial and a function of the response.
-    contraction_sums : numpy.ndarray, shape (n_parts, n_features, n_functions, q2), or None
-        Sums of function times z times polynomial, for the q2 polynomials of one order less; None
-        where the subspace is the whole space.
-    """
-
-    low_orders: LowOrders
-    subspace: FloatArray
-    basis: HermiteBasis
-    gram_sums: FloatArray
+    low_orders: LowOrders  # the rows and their first two orders
+    subspace: FloatArray  # orthonormal basis V in whitened coordinates; (n_features, k)
+    basis: HermiteBasis  # the q polynomials of k variables
+    gram_sums: FloatArray  # sums of products of two polynomials; (n_parts, q, q)
+    # sums of products of a polynomial and a function of the response; (n_parts, q, n_functions)
     cross_sums: FloatArray
+    # sums of function times z times polynomial, for the q2 polynomials of one order less; None
+    # where the subspace is the whole space; (n_parts, n_features, n_functions, q2)
     contraction_sums: FloatArray | None
 
     def moments(self, *, left_out: int | None = None) -> FloatArray:
         """Coefficients of the regression of every function on the polynomials.
 
-        Parameters
-        ----------
-        left_out : int, optional
-            A part of the rows to leave out.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_functions, q)
-            The moments; `HermiteBasis.columns` tells the orders apart.
-
-        Notes
-        -----
         The Gram matrix is pulled to its expectation, the identity, by the share (q/n)^2: nothing at
         the n that moments need, and enough to keep it regular where rows are hardly more than
         polynomials.
         """
+        # -> (n_functions, q)
         kept = np.arange(len(self.gram_sums)) != left_out
         total = self.low_orders.part_weights[kept].sum()
         gram = self.gram_sums[kept].sum(axis=0) / total
@@ -285,18 +168,8 @@ class ProjectedMoments:
         return np.asarray(np.linalg.solve(gram, cross).T)
 
     def contraction(self, *, left_out: int | None = None) -> FloatArray:
-        """Moments with one place outside the subspace.
-
-        Parameters
-        ----------
-        left_out : int, optional
-            A part of the rows to leave out.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_functions, q2, n_features)
-            Means of function times polynomial times the part of z outside the subspace.
-        """
+        """Moments with one place outside the subspace."""
+        # -> (n_functions, q2, n_features)
         if self.contraction_sums is None:
             n_polynomials = self.basis.columns(self.basis.max_order).start
             shape = (self.cross_sums.shape[2], n_polynomials, self.subspace.shape[0])
@@ -308,22 +181,8 @@ class ProjectedMoments:
 
 
 def project(low_orders: LowOrders, subspace: FloatArray, max_order: int = 3) -> ProjectedMoments:
-    """Sum polynomials of the projected rows, and their products with the functions; one pass.
-
-    Parameters
-    ----------
-    low_orders : LowOrders
-        The rows and their first two orders.
-    subspace : numpy.ndarray, shape (n_features, k)
-        Orthonormal basis V in whitened coordinates.
-    max_order : int
-        Highest order of the moments.
-
-    Returns
-    -------
-    ProjectedMoments
-        The sums.
-    """
+    """Sum polynomials of the projected rows, and their products with the functions; one pass."""
+    # subspace: (n_features, k)
     rows = low_orders.rows
     n_features, n_variables = subspace.shape
     basis = hermite_basis(n_variables, max_order)
@@ -362,20 +221,8 @@ def project(low_orders: LowOrders, subspace: FloatArray, max_order: int = 3) -> 
 
 
 def quadratic_part(low_orders: LowOrders, subspace: FloatArray) -> FloatArray:
-    """Coefficients of the second-order polynomials of V'z in every function.
-
-    Parameters
-    ----------
-    low_orders : LowOrders
-        Moments of the second order.
-    subspace : numpy.ndarray, shape (n_features, k)
-        Orthonormal basis V.
-
-    Returns
-    -------
-    numpy.ndarray, shape (k (k + 1) / 2, n_functions)
-        The coefficients of the normalised polynomials.
-    """
+    """Coefficients of the second-order polynomials of V'z in every function."""
+    # subspace: (n_features, k) -> (k (k + 1) / 2, n_functions)
     basis = hermite_basis(subspace.shape[1], 2)
     restricted = subspace.T @ low_orders.second @ subspace  # (m, k, k)
     first, second = basis.indices[2].T
@@ -393,21 +240,9 @@ def third_order_moments(low_orders: LowOrders, basis: FloatArray) -> tuple[Float
 
     The linear part and the quadratic part inside V are taken out of the functions first: E[q S_3]
     = 0 for every quadratic q.
-
-    Parameters
-    ----------
-    low_orders : LowOrders
-        The rows and their first two orders.
-    basis : numpy.ndarray, shape (n_features, k)
-        Orthonormal basis V of the rough subspace.
-
-    Returns
-    -------
-    slices : numpy.ndarray, shape (n_slices, n_features, n_features)
-        The slices.
-    fibres : numpy.ndarray, shape (n_features, n_functions * k (k + 1) / 2)
-        The fibres, scaled to unit variance off the subspace.
     """
+    # basis: (n_features, k) -> (n_slices, n_features, n_features), (n_features, n_functions * k (k
+    # + 1) / 2)
     rows = low_orders.rows
     n_features, size = basis.shape
     n_sliced = min(SLICED_FUNCTIONS, rows.n_functions)
@@ -464,38 +299,17 @@ COUNTED_EIGENVALUE = 1.2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subspace:
-    """Span of the components as far as the moments show it.
+    """Span of the components as far as the moments show it."""
 
-    Parameters
-    ----------
-    basis : numpy.ndarray, shape (n_features, k)
-        Orthonormal basis in whitened coordinates, k = min(n_components, n_features).
-    spectrum : numpy.ndarray, shape (n_features,)
-        Eigenvalues of G over the edge of their noise, largest first.
-    uses_third_order : bool
-        Whether the third order was needed.
-    """
-
+    # orthonormal basis in whitened coordinates, k = min(n_components, n_features); (n_features, k)
     basis: FloatArray
+    # eigenvalues of G over the edge of their noise, largest first; (n_features,)
     spectrum: FloatArray
-    uses_third_order: bool
+    uses_third_order: bool  # whether the third order was needed
 
 
 def find_subspace(low_orders: LowOrders, n_components: int) -> Subspace:
-    """Find the span of the components.
-
-    Parameters
-    ----------
-    low_orders : LowOrders
-        Moments of the first two orders.
-    n_components : int
-        Number of components r.
-
-    Returns
-    -------
-    Subspace
-        The leading min(r, d) eigenvectors of G; the identity if that is all of them.
-    """
+    """Find the span of the components."""
     first, second = low_orders.first, low_orders.second
     n_functions, n_features = first.shape
     gram = _low_order_gram(low_orders)
@@ -525,42 +339,14 @@ def noise_edge(
     M_1 adds a column of noise with variance 1/n to each function, and M_2 over sqrt(2) adds
     (d + 1)/2 in variance; a Gram matrix of N such columns in d dimensions has its largest
     eigenvalue at :math:`(\sqrt N + \sqrt d)^2 / n` (Marchenko and Pastur).
-
-    Parameters
-    ----------
-    n_functions : int
-        Number of whitened functions m.
-    n_features : int
-        Dimension d.
-    effective_n : float
-        Number of rows n.
-    n_slices : int
-        Third-order slices that were added.
-
-    Returns
-    -------
-    float
-        The edge.
     """
     n_columns = n_functions + (n_functions + n_slices) * (n_features + 1) / 2.0
     return float((np.sqrt(n_columns) + np.sqrt(n_features)) ** 2 / effective_n)
 
 
 def count_directions(low_orders: LowOrders) -> tuple[int, FloatArray]:
-    """Count the directions that the first two orders show: a lower bound on the components.
-
-    Parameters
-    ----------
-    low_orders : LowOrders
-        Moments of the first two orders.
-
-    Returns
-    -------
-    count : int
-        Eigenvalues of G clearly above their noise.
-    spectrum : numpy.ndarray, shape (n_features,)
-        The eigenvalues over the edge of the noise, largest first.
-    """
+    """Count the directions that the first two orders show: a lower bound on the components."""
+    # -> ..., (n_features,)
     n_functions, n_features = low_orders.first.shape
     edge = noise_edge(n_functions, n_features, low_orders.rows.effective_n)
     edge *= _noise_level(low_orders)

@@ -49,41 +49,24 @@ FEW_DOUBLES = 2**21
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackedRows:
-    """Rows with their input model and the functions of their response.
+    """Rows with their input model and the functions of their response."""
 
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        Inputs as they are stored.
-    response : numpy.ndarray, shape (n_obs,)
-        Response without offset and trials, standardised for the identity link.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    mean : numpy.ndarray, shape (n_features,)
-        Mean of the input.
-    factor : numpy.ndarray, shape (n_features, n_features)
-        Lower triangular L with L L' the covariance of the input.
-    functions : ResponseFunctions
-        The functions T_k before whitening.
-    function_mean : numpy.ndarray, shape (n_raw_functions,)
-        Their means.
-    function_map : numpy.ndarray, shape (n_raw_functions, n_functions)
-        Turns centred functions into whitened ones, those with most signal first.
-    raw_values : numpy.ndarray, shape (n_raw_functions, n_obs), or None
-        Values of the functions before whitening, where they are few enough to keep.
-    is_shuffled : bool
-        Whether the rows are in an order in which every run is a fair sample of all.
-    """
-
-    X: NDArray[np.generic]
+    X: NDArray[np.generic]  # inputs as they are stored; (n_obs, n_features)
+    # response without offset and trials, standardised for the identity link; (n_obs,)
     response: FloatArray
-    weights: FloatArray
-    mean: FloatArray
+    weights: FloatArray  # weight of each row; (n_obs,)
+    mean: FloatArray  # mean of the input; (n_features,)
+    # lower triangular L with L L' the covariance of the input; (n_features, n_features)
     factor: FloatArray
-    functions: ResponseFunctions
-    function_mean: FloatArray
+    functions: ResponseFunctions  # the functions T_k before whitening
+    function_mean: FloatArray  # their means; (n_raw_functions,)
+    # turns centred functions into whitened ones, those with most signal first; (n_raw_functions,
+    # n_functions)
     function_map: FloatArray
+    # values of the functions before whitening, where they are few enough to keep;
+    # (n_raw_functions, n_obs)
     raw_values: FloatArray | None = None
+    # whether the rows are in an order in which every run is a fair sample of all
     is_shuffled: bool = False
 
     @property
@@ -112,81 +95,31 @@ class StackedRows:
         return float(self.weights.sum() ** 2 / np.square(self.weights).sum())
 
     def inputs(self, rows: RowIndex) -> FloatArray:
-        """Centred inputs of some rows.
-
-        Parameters
-        ----------
-        rows : slice or numpy.ndarray of int
-            The rows.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_rows, n_features)
-            x - mean, in the units of X.
-        """
+        """Centred inputs of some rows."""
+        # -> (n_rows, n_features)
         return read_block(self.X, rows) - self.mean
 
     def function_values(self, rows: RowIndex) -> FloatArray:
-        """Whitened functions of the response of some rows.
-
-        Parameters
-        ----------
-        rows : slice or numpy.ndarray of int
-            The rows.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_rows, n_functions)
-            Values with mean zero and identity covariance over all rows.
-        """
+        """Whitened functions of the response of some rows."""
+        # -> (n_rows, n_functions)
         values = self.raw_function_values(rows) - self.function_mean
         return np.asarray(values @ self.function_map)
 
     def raw_function_values(self, rows: RowIndex) -> FloatArray:
-        """Functions of the response of some rows before whitening.
-
-        Parameters
-        ----------
-        rows : slice or numpy.ndarray of int
-            The rows.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_rows, n_raw_functions)
-            The values; not to be written to.
-        """
+        """Functions of the response of some rows before whitening."""
+        # -> (n_rows, n_raw_functions)
         if self.raw_values is None:
             return self.functions(self.response[rows])
         return self.raw_values[:, rows].T
 
     def to_input_units(self, columns: FloatArray) -> FloatArray:
-        """Turn vectors v of whitened coordinates into w with <w, x - mean> = <v, z>.
-
-        Parameters
-        ----------
-        columns : numpy.ndarray, shape (n_features, k)
-            The vectors v.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_features, k)
-            The vectors w.
-        """
+        """Turn vectors v of whitened coordinates into w with <w, x - mean> = <v, z>."""
+        # columns: (n_features, k) -> (n_features, k)
         return np.asarray(solve_triangular(self.factor, columns, lower=True, trans="T"))
 
     def whiten(self, columns: FloatArray) -> FloatArray:
-        """Turn sums of centred inputs into sums of whitened ones.
-
-        Parameters
-        ----------
-        columns : numpy.ndarray, shape (n_features, k)
-            Sums of x - mean, weighted in any way.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_features, k)
-            The same sums of z.
-        """
+        """Turn sums of centred inputs into sums of whitened ones."""
+        # columns: (n_features, k) -> (n_features, k)
         return np.asarray(solve_triangular(self.factor, columns, lower=True))
 
 
@@ -196,28 +129,9 @@ def fit_stacked_rows(
     response: FloatArray,
     functions: ResponseFunctions | None = None,
 ) -> tuple[StackedRows, FloatArray, FloatArray]:
-    """Choose and whiten the functions of the response; the first pass over the rows.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : InputModel
-        Fitted density of the input.
-    response : numpy.ndarray, shape (n_obs,) or (n_obs, n_responses)
-        Response without offset and trials, standardised for the identity link.
-    functions : ResponseFunctions, optional
-        Functions of the response; the family's by default.
-
-    Returns
-    -------
-    rows : StackedRows
-        The rows.
-    part_weights : numpy.ndarray, shape (n_parts,)
-        Sum of the weights in each part.
-    first_sums : numpy.ndarray, shape (n_parts, n_functions, n_features)
-        Sums of the whitened functions times z.
-    """
+    """Choose and whiten the functions of the response; the first pass over the rows."""
+    # response: (n_obs,) or (n_obs, n_responses) -> ..., (n_parts,), (n_parts, n_functions,
+    # n_features)
     functions = functions or data.family.fit_response_functions(response)
     raw = _raw_rows(data, input_model, response, functions)
     n_raw, n_features = len(raw.functions.columns), data.n_features
@@ -299,26 +213,16 @@ GRAM_DOUBLES = 2**22
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LowOrders:
-    r"""Moments of the first two orders in all dimensions; they serve any number of components.
+    r"""Moments of the first two orders in all dimensions; they serve any number of components."""
 
-    Parameters
-    ----------
-    rows : StackedRows
-        The rows, with functions ordered by their signal.
-    part_weights : numpy.ndarray, shape (n_parts,)
-        Sum of the weights in each part of the rows.
-    first_sums : numpy.ndarray, shape (n_parts, n_functions, n_features)
-        Sums of :math:`T_k z`.
-    second : numpy.ndarray, shape (n_functions, n_features, n_features)
-        :math:`E[T_k S_2]`, the linear part of :math:`T_k` taken out first.
-    noise : numpy.ndarray, shape (n_features, n_features)
-        Sampling noise of :math:`\sum_k M_1 M_1' + M_2 M_2'/2`, from the spread between parts.
-    """
-
-    rows: StackedRows
-    part_weights: FloatArray
-    first_sums: FloatArray
+    rows: StackedRows  # the rows, with functions ordered by their signal
+    part_weights: FloatArray  # sum of the weights in each part of the rows; (n_parts,)
+    first_sums: FloatArray  # sums of :math:`T_k z`; (n_parts, n_functions, n_features)
+    # :math:`E[T_k S_2]`, the linear part of :math:`T_k` taken out first; (n_functions, n_features,
+    # n_features)
     second: FloatArray
+    # sampling noise of :math:`\sum_k M_1 M_1' + M_2 M_2'/2`, from the spread between parts;
+    # (n_features, n_features)
     noise: FloatArray
 
     @property
@@ -343,23 +247,8 @@ def sum_low_orders(
     The linear part of a function is taken out before its second moment is formed: E[q S_2] = 0 for
     every linear q, so that the expectation stays and much of the noise goes. The functions are
     then rotated so that those with most signal come first.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : InputModel
-        Fitted density of the input.
-    response : numpy.ndarray, shape (n_obs,) or (n_obs, n_responses)
-        Response without offset and trials, standardised for the identity link.
-    functions : ResponseFunctions, optional
-        Functions of the response; the family's by default.
-
-    Returns
-    -------
-    LowOrders
-        The moments.
     """
+    # response: (n_obs,) or (n_obs, n_responses)
     rows, part_weights, first_sums = fit_stacked_rows(data, input_model, response, functions)
     total = part_weights.sum()
     first = first_sums.sum(axis=0) / total
@@ -391,21 +280,12 @@ def sum_low_orders(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreSums:
-    """Sums of some columns times S_2(z).
+    """Sums of some columns times S_2(z)."""
 
-    Parameters
-    ----------
-    columns : slice
-        Which of the columns.
-    sums : numpy.ndarray, shape (n_parts, n_columns, n_features, n_features)
-        The sums over each part of the rows.
-    others : tuple of numpy.ndarray
-        Other sums over all rows that were formed on the way.
-    """
-
-    columns: slice
+    columns: slice  # which of the columns
+    # the sums over each part of the rows; (n_parts, n_columns, n_features, n_features)
     sums: FloatArray
-    others: BlockSums
+    others: BlockSums  # other sums over all rows that were formed on the way
 
 
 def score_sums(
@@ -414,25 +294,7 @@ def score_sums(
     n_columns: int,
     doubles_per_row: int,
 ) -> Iterator[ScoreSums]:
-    """Sum columns times S_2(z), as many columns in a pass as memory allows.
-
-    Parameters
-    ----------
-    rows : StackedRows
-        The rows.
-    columns : callable
-        Maps a slice of rows and their centred inputs to the columns, (n_rows, n_columns), and to
-        other sums over these rows.
-    n_columns : int
-        Number of columns.
-    doubles_per_row : int
-        How many doubles the callable derives from one row.
-
-    Yields
-    ------
-    ScoreSums
-        The sums of a group of columns.
-    """
+    """Sum columns times S_2(z), as many columns in a pass as memory allows."""
     n_features = rows.n_features
     inverse_factor = rows.whiten(np.eye(n_features))
     group_size = max(1, GRAM_DOUBLES // (N_PARTS * n_features**2))

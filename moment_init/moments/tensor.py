@@ -61,37 +61,18 @@ SMALLEST_LENGTH = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """One decomposition of the stacked tensor.
+    """One decomposition of the stacked tensor."""
 
-    Parameters
-    ----------
-    directions : numpy.ndarray, shape (k, n_components)
-        Unit directions; their signs mean nothing yet.
-    residual : float
-        Norm of what they leave of the stack, relative to the stack's.
-    """
-
-    directions: FloatArray
-    residual: float
+    directions: FloatArray  # unit directions; their signs mean nothing yet; (k, n_components)
+    residual: float  # norm of what they leave of the stack, relative to the stack's
 
 
 def stack_slices(moments: FloatArray, basis: HermiteBasis) -> FloatArray:
     r"""Stack the second moments and all slices of the higher ones.
 
     Order m is divided by :math:`\sqrt{m!}`, so that all slices carry noise of one size.
-
-    Parameters
-    ----------
-    moments : numpy.ndarray, shape (n_functions, q)
-        Coefficients of the normalised polynomials.
-    basis : HermiteBasis
-        The polynomials, of k variables.
-
-    Returns
-    -------
-    numpy.ndarray, shape (k, k, n_slices)
-        The stack.
     """
+    # moments: (n_functions, q) -> (k, k, n_slices)
     size = basis.n_variables
     slices = [
         np.moveaxis(basis.expand(moments[:, basis.columns(order)], order), 0, 2)
@@ -103,22 +84,8 @@ def stack_slices(moments: FloatArray, basis: HermiteBasis) -> FloatArray:
 def cp_candidates(
     stack: FloatArray, n_components: int, rng: np.random.Generator
 ) -> tuple[Candidate, ...]:
-    """Decompose the stack from many starts and keep the distinct best.
-
-    Parameters
-    ----------
-    stack : numpy.ndarray, shape (k, k, n_slices)
-        The stacked tensor.
-    n_components : int
-        Number of components; Jennrich's starts need it to be at most k.
-    rng : numpy.random.Generator
-        Source of the starts.
-
-    Returns
-    -------
-    tuple of Candidate
-        At most five, best fit first.
-    """
+    """Decompose the stack from many starts and keep the distinct best."""
+    # stack: (k, k, n_slices)
     size = stack.shape[0]
     if size == 1:
         return (Candidate(np.ones((1, n_components)), 0.0),)
@@ -149,25 +116,8 @@ def alternating_least_squares(
     max_sweeps: int = MAX_SWEEPS,
     tolerance: float = SWEEP_TOLERANCE,
 ) -> Candidate | None:
-    """Refine directions by TensorLy's `parafac`, with equal factors for the first two modes.
-
-    Parameters
-    ----------
-    stack : numpy.ndarray, shape (k, k, n_slices)
-        The stacked tensor.
-    directions : numpy.ndarray, shape (k, n_components)
-        Where to start.
-    max_sweeps : int
-        Most sweeps over the three factors.
-    tolerance : float
-        Change of the relative residual at which to stop.
-
-    Returns
-    -------
-    Candidate or None
-        The mean of the first two factors, with its residual; None if a sweep met a singular system
-        or a component vanished.
-    """
+    """Refine directions by TensorLy's `parafac`, with equal factors for the first two modes."""
+    # stack: (k, k, n_slices), directions: (k, n_components)
     n_components = directions.shape[1]
     loadings, _ = _loadings(stack, directions)
     initial = (np.ones(n_components), [directions.copy(), directions.copy(), loadings])
@@ -190,22 +140,9 @@ def alternating_least_squares(
 def shared_sweeps(
     stack: FloatArray, directions: FloatArray, *, n_sweeps: int = SHARED_SWEEPS
 ) -> FloatArray:
-    """Sweeps of alternating least squares from several starts at once.
-
-    Parameters
-    ----------
-    stack : numpy.ndarray, shape (k, k, n_slices)
-        The stacked tensor, its first two modes symmetric.
-    directions : numpy.ndarray, shape (n_starts, k, n_components)
-        Where to start.
-    n_sweeps : int
-        Number of sweeps.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_starts, k, n_components)
-        Unit directions; not a number where a component vanished.
-    """
+    """Sweeps of alternating least squares from several starts at once."""
+    # stack: (k, k, n_slices), directions: (n_starts, k, n_components) -> (n_starts, k,
+    # n_components)
     size = stack.shape[0]
     slices = np.ascontiguousarray(stack.reshape(size**2, -1))
     first = second = directions
@@ -338,29 +275,6 @@ def required_order(
     Directions: every function and order m gives C(d + m - 1, m) equations for r coefficients;
     what is left must be at least the r (d - 1) angles. All parameters: as many as moments at most.
 
-    Parameters
-    ----------
-    n_features : int
-        Dimension d.
-    n_components : int
-        Number of components r.
-    n_functions : int
-        Number of independent functions of the response m.
-    has_dispersion : bool
-        Whether every component has a dispersion.
-
-    Returns
-    -------
-    int
-        3 or 4.
-
-    Raises
-    ------
-    IdentifiabilityError
-        If neither is enough.
-
-    Notes
-    -----
     Counting is necessary, and sufficient for almost all parameters but for a few known exceptions
     (five or more components in three dimensions at order 4 among them).
     """
@@ -379,18 +293,8 @@ def required_order(
 
 
 def fourth_order_score(z: FloatArray) -> FloatArray:
-    """Score S_4 of a standard Gaussian for each row.
-
-    Parameters
-    ----------
-    z : numpy.ndarray, shape (n_obs, k)
-        Whitened rows, k small: the result has n k^4 entries.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs, k, k, k, k)
-        The tensors.
-    """
+    """Score S_4 of a standard Gaussian for each row."""
+    # z: (n_obs, k) -> (n_obs, k, k, k, k)
     identity = np.eye(z.shape[1])
     pairs = z[:, :, None] * z[:, None, :]
     result = np.einsum("nij,nkl->nijkl", pairs, pairs)
@@ -402,20 +306,8 @@ def fourth_order_score(z: FloatArray) -> FloatArray:
 
 
 def sum_fourth_order(z: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted sum of S_4 over a block of rows, without an array of n k^4.
-
-    Parameters
-    ----------
-    z : numpy.ndarray, shape (n_obs, k)
-        Whitened rows.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-
-    Returns
-    -------
-    numpy.ndarray, shape (k, k, k, k)
-        The sum.
-    """
+    """Weighted sum of S_4 over a block of rows, without an array of n k^4."""
+    # z: (n_obs, k), weights: (n_obs,) -> (k, k, k, k)
     n_obs, size = z.shape
     identity = np.eye(size)
     pairs = (z[:, :, None] * z[:, None, :]).reshape(n_obs, size**2)
@@ -432,22 +324,8 @@ def sum_fourth_order(z: FloatArray, weights: FloatArray) -> FloatArray:
 def contract_fourth_order(
     z: FloatArray, weights: FloatArray, first: FloatArray, second: FloatArray
 ) -> FloatArray:
-    """Weighted sum of the slices S_4(I, I, a, b) over a block of rows.
-
-    Parameters
-    ----------
-    z : numpy.ndarray, shape (n_obs, k)
-        Whitened rows; k may be large.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    first, second : numpy.ndarray, shape (k,)
-        The vectors a and b.
-
-    Returns
-    -------
-    numpy.ndarray, shape (k, k)
-        The slice.
-    """
+    """Weighted sum of the slices S_4(I, I, a, b) over a block of rows."""
+    # z: (n_obs, k), weights: (n_obs,), first, second: (k,) -> (k, k)
     identity = np.eye(z.shape[1])
     along_first, along_second = z @ first, z @ second
     inner, total = float(first @ second), weights.sum()
@@ -474,27 +352,8 @@ def decompose_symmetric(
     Each :math:`T = \sum_j c_j u_j^{\otimes m}` with coefficients of its own: TensorLy's
     alternating least squares on the stacked slices from random starts, then Gauss-Newton on
     the symmetric form.
-
-    Parameters
-    ----------
-    moments : numpy.ndarray, shape (n_functions, q)
-        Distinct entries of the tensors.
-    basis : HermiteBasis
-        Says which entry is which; k variables.
-    orders : tuple of int
-        The orders to use, 2 to 4.
-    n_components : int
-        Number of components, also above k.
-    rng : numpy.random.Generator
-        Source of the starts.
-    max_starts : int
-        Starts to try; the first exact decomposition ends the search.
-
-    Returns
-    -------
-    tuple of Candidate
-        One for each start that led anywhere, best first.
     """
+    # moments: (n_functions, q)
     size = basis.n_variables
     slices = [
         np.moveaxis(basis.expand(moments[:, basis.columns(order)], order), 0, 2)

@@ -62,29 +62,7 @@ _KINDS = (
 
 
 def reference_variables(reference: Any, dim: str, group: str) -> dict[str, "xarray.DataArray"]:
-    """Arrays of a reference by the names of their variables.
-
-    Parameters
-    ----------
-    reference : object
-        What `moment_init.posterior.alignment.align_components` takes.
-    dim : str
-        Name of the component dim in the draws.
-    group : str
-        Group of a DataTree that holds draws.
-
-    Returns
-    -------
-    dict of xarray.DataArray
-        Arrays whose last dim is the component, named `dim`; no other is named chain or draw.
-
-    Raises
-    ------
-    TypeError
-        For an object that sets no order.
-    ValueError
-        If it has no variable with a component, or draws that are not finite.
-    """
+    """Arrays of a reference by the names of their variables."""
     import xarray
 
     if isinstance(reference, xarray.DataTree):
@@ -108,28 +86,6 @@ def in_order_of(
 
     Dims are matched by name if the names agree, otherwise by place; labels along them (of features,
     of components) by name if they are the same set, otherwise by place.
-
-    Parameters
-    ----------
-    array : xarray.DataArray
-        The reference, with the component as the last dim.
-    draws : xarray.DataArray
-        The draws, with dims as in `moment_init.posterior.relabelling.components_last`.
-    dim : str
-        Name of the component dim.
-    name : str
-        Name of the variable, for messages.
-
-    Returns
-    -------
-    numpy.ndarray
-        The values, with the shape of a draw.
-
-    Raises
-    ------
-    ValueError
-        For another number of components or another shape, labels of which some agree and others do
-        not, or values that are not finite.
     """
     target = draws.isel(chain=0, draw=0)
     _check_number(array.sizes[dim], target.sizes[dim], name)

@@ -35,28 +35,14 @@ binomial's rate exceeds its mean by a factor of up to about 40 / alpha, 4e5 at a
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PosteriorDraws:
-    """Draws of the parameters, in the user's units, chains one after another.
+    """Draws of the parameters, in the user's units, chains one after another."""
 
-    Parameters
-    ----------
-    coefficients : numpy.ndarray, shape (n_draws, n_features, n_components)
-        Coefficients.
-    biases, weights : numpy.ndarray, shape (n_draws, n_components)
-        Intercepts and probabilities of the components.
-    dispersion : numpy.ndarray, shape (n_draws, n_components), or None
-        Dispersion.
-    gate : numpy.ndarray, shape (n_draws, n_gate, n_components), or None
-        Slopes of the gate's logits.
-    gate_biases : numpy.ndarray, shape (n_draws, n_components), or None
-        Its logits at covariates zero.
-    """
-
-    coefficients: FloatArray
-    biases: FloatArray
-    weights: FloatArray
-    dispersion: FloatArray | None = None
-    gate: FloatArray | None = None
-    gate_biases: FloatArray | None = None
+    coefficients: FloatArray  # coefficients; (n_draws, n_features, n_components)
+    biases: FloatArray  # intercepts and probabilities of the components; (n_draws, n_components)
+    weights: FloatArray  # intercepts and probabilities of the components; (n_draws, n_components)
+    dispersion: FloatArray | None = None  # dispersion; (n_draws, n_components)
+    gate: FloatArray | None = None  # slopes of the gate's logits; (n_draws, n_gate, n_components)
+    gate_biases: FloatArray | None = None  # its logits at covariates zero; (n_draws, n_components)
 
     @property
     def n_draws(self) -> int:
@@ -65,18 +51,7 @@ class PosteriorDraws:
 
     @classmethod
     def of(cls, posterior: "xarray.Dataset") -> "PosteriorDraws":
-        """Read them from a posterior.
-
-        Parameters
-        ----------
-        posterior : xarray.Dataset
-            Group `posterior` of a DataTree.
-
-        Returns
-        -------
-        PosteriorDraws
-            The draws.
-        """
+        """Read them from a posterior."""
 
         def read(name: str, *dims: str) -> FloatArray | None:
             if name not in posterior:
@@ -101,56 +76,21 @@ class PosteriorDraws:
         )
 
     def blocks(self, n_obs: int) -> Iterator[slice]:
-        """Slices of draws whose predictors fit into memory.
-
-        Parameters
-        ----------
-        n_obs : int
-            Number of rows.
-
-        Yields
-        ------
-        slice
-            Draws to treat at once.
-        """
+        """Slices of draws whose predictors fit into memory."""
         step = max(1, _BLOCK // (n_obs * self.biases.shape[1]))
         for first in range(0, self.n_draws, step):
             yield slice(first, min(first + step, self.n_draws))
 
     def predictors(self, data: RegressionData, draws: slice) -> FloatArray:
-        """Linear predictors of rows.
-
-        Parameters
-        ----------
-        data : RegressionData
-            The rows.
-        draws : slice
-            Which draws.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_draws, n_obs, n_components)
-            The predictors, offset included.
-        """
+        """Linear predictors of rows."""
+        # -> (n_draws, n_obs, n_components)
         inputs = np.asarray(data.X, dtype=np.float64)
         eta: FloatArray = np.matmul(inputs, self.coefficients[draws]) + self.biases[draws, None, :]
         return eta if data.offset is None else eta + data.offset[None, :, None]
 
     def log_weights(self, gating: FloatArray | None, draws: slice) -> FloatArray:
-        """Log probabilities of the components before the response is seen.
-
-        Parameters
-        ----------
-        gating : numpy.ndarray, shape (n_obs, n_gate), or None
-            Gating covariates.
-        draws : slice
-            Which draws.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_draws, 1 or n_obs, n_components)
-            The logarithms.
-        """
+        """Log probabilities of the components before the response is seen."""
+        # gating: (n_obs, n_gate) -> (n_draws, 1 or n_obs, n_components)
         if self.gate is None or self.gate_biases is None or gating is None:
             with np.errstate(divide="ignore"):  # a weight may have underflowed to zero
                 return np.log(self.weights[draws, None, :])
@@ -167,21 +107,8 @@ def draw_log_likelihoods(
 
     with c the sample weights. Without groups that is the log density of each row, whatever its
     weight: the same as in `EMFit.to_datatree`.
-
-    Parameters
-    ----------
-    draws : PosteriorDraws
-        The draws.
-    data : RegressionData
-        The rows.
-    gating : numpy.ndarray, shape (n_obs, n_gate), optional
-        Gating covariates.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, n_obs) or (n_draws, n_groups)
-        The logarithms; groups in the order of their first rows.
     """
+    # gating: (n_obs, n_gate) -> (n_draws, n_obs) or (n_draws, n_groups)
     order, starts = group_order(data.groups)
     n_units = data.n_obs if starts is None else len(starts)
     result = np.empty((draws.n_draws, n_units))
@@ -232,24 +159,8 @@ def draw_responses(
     rng: np.random.Generator,
     gating: FloatArray | None = None,
 ) -> NDArray[Any]:
-    """Draw a response for every row from every draw of the parameters.
-
-    Parameters
-    ----------
-    draws : PosteriorDraws
-        The draws.
-    data : RegressionData
-        The rows; their responses are not read.
-    rng : numpy.random.Generator
-        Source of randomness.
-    gating : numpy.ndarray, shape (n_obs, n_gate), optional
-        Gating covariates.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, n_obs)
-        Responses; rows of a group come from one component.
-    """
+    """Draw a response for every row from every draw of the parameters."""
+    # gating: (n_obs, n_gate) -> (n_draws, n_obs)
     result: NDArray[Any] = np.empty((draws.n_draws, data.n_obs), dtype=response_dtype(data))
     group = group_codes(data.groups)
     for block in draws.blocks(data.n_obs):
@@ -269,18 +180,7 @@ def draw_responses(
 
 
 def response_dtype(data: RegressionData) -> type:
-    """The smallest type that holds responses, of which there may be draws times rows.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Of a family.
-
-    Returns
-    -------
-    type
-        An integer type for whole numbers.
-    """
+    """The smallest type that holds responses, of which there may be draws times rows."""
     if data.family.has_binary_rows:
         return np.int8
     return np.int64 if data.family.has_unlimited_counts or data.family.has_trials else np.float64
@@ -304,103 +204,46 @@ def _draw_components(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertDraws:
-    """Draws of what the response depends on, those of all chains in a row.
+    """Draws of what the response depends on, those of all chains in a row."""
 
-    Parameters
-    ----------
-    family : Family
-        Family of the response, with its link.
-    coefficients : numpy.ndarray, shape (n_components, n_draws, n_features)
-        Coefficients.
-    biases : numpy.ndarray, shape (n_components, n_draws)
-        Intercepts.
-    dispersion : numpy.ndarray, shape (n_components, n_draws), or None
-        Dispersion, for a family that has one.
-    """
-
-    family: Family
-    coefficients: FloatArray
-    biases: FloatArray
-    dispersion: FloatArray | None
+    family: Family  # family of the response, with its link
+    coefficients: FloatArray  # coefficients; (n_components, n_draws, n_features)
+    biases: FloatArray  # intercepts; (n_components, n_draws)
+    dispersion: FloatArray | None  # dispersion, for a family that has one; (n_components, n_draws)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureDraws:
-    """Draws of a mixture's parameters, those of all chains in a row.
+    """Draws of a mixture's parameters, those of all chains in a row."""
 
-    Parameters
-    ----------
-    logits : numpy.ndarray, shape (n_components, n_draws)
-        Logarithms of weights, or a gate's logits at covariates zero.
-    slopes : numpy.ndarray, shape (n_components, n_draws, n_gate), or None
-        Slopes of the logits in the gating covariates, or their statistics.
-    experts : ExpertDraws or None
-        The components; None if there is no response.
-    """
-
+    # logarithms of weights, or a gate's logits at covariates zero; (n_components, n_draws)
     logits: FloatArray
+    # slopes of the logits in the gating covariates, or their statistics; (n_components, n_draws,
+    # n_gate)
     slopes: FloatArray | None
-    experts: ExpertDraws | None
+    experts: ExpertDraws | None  # the components; None if there is no response
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowLayout:
-    """What `moment_init.em.prediction.rows_for` reads of a fit, without the fit.
+    """What `moment_init.em.prediction.rows_for` reads of a fit, without the fit."""
 
-    Parameters
-    ----------
-    family : Family
-        Family of the response, with its link.
-    feature_names, gate_names : tuple of str
-        Columns of the inputs and of the gating covariates.
-    gate_centre : numpy.ndarray, shape (n_gate,), or None
-        What is subtracted from gating covariates; None without a gate.
-    gate_means : numpy.ndarray or None
-        Not None for a gaussian gate, which reads statistics of the covariates.
-    link : None
-        A fit names its link here; the family has it.
-    """
-
-    family: Family
-    feature_names: tuple[str, ...]
-    gate_names: tuple[str, ...]
+    family: Family  # family of the response, with its link
+    feature_names: tuple[str, ...]  # columns of the inputs and of the gating covariates
+    gate_names: tuple[str, ...]  # columns of the inputs and of the gating covariates
+    # what is subtracted from gating covariates; None without a gate; (n_gate,)
     gate_centre: FloatArray | None
+    # not None for a gaussian gate, which reads statistics of the covariates
     gate_means: FloatArray | None
-    link: None = None
+    link: None = None  # A fit names its link here; the family has it
 
     def as_fit(self) -> "EMFit":
-        """The layout in the place of a fit, for `rows_for`.
-
-        Returns
-        -------
-        EMFit
-            The same object; it has no other attributes than its own.
-        """
+        """The layout in the place of a fit, for `rows_for`."""
         return cast("EMFit", self)
 
 
 def posterior_of(tree: Any, draws: Any) -> "xarray.Dataset":
-    """Draws of a tree.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        The tree.
-    draws : int or None
-        How many draws of every chain to take at most, evenly spaced; all by default.
-
-    Returns
-    -------
-    xarray.Dataset
-        Its group ``posterior``.
-
-    Raises
-    ------
-    TypeError
-        If `tree` is not a DataTree.
-    ValueError
-        If it has no draws of components, or `draws` is not a positive whole number.
-    """
+    """Draws of a tree."""
     import xarray
 
     if not isinstance(tree, xarray.DataTree):
@@ -430,27 +273,7 @@ def _thinned(posterior: "xarray.Dataset", draws: Any) -> "xarray.Dataset":
 
 
 def family_of(tree: "xarray.DataTree", family: str | Family | None, link: str | None) -> Family:
-    """Family of the response.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Tree whose group ``moment_init`` may have the attributes ``family`` and ``link``.
-    family : str, Family or None
-        The family; that of the tree by default.
-    link : str or None
-        The link; that of the tree by default, if the family is that of the tree.
-
-    Returns
-    -------
-    Family
-        The family with its link.
-
-    Raises
-    ------
-    ValueError
-        If the family is neither given nor in the tree, or there is no such family or link.
-    """
+    """Family of the response."""
     own = tree.children.get("moment_init")
     attrs = {} if own is None else own.attrs
     if family is None:
@@ -468,27 +291,7 @@ def family_of(tree: "xarray.DataTree", family: str | Family | None, link: str | 
 def read_draws(
     posterior: "xarray.Dataset", family: Family | None
 ) -> tuple[MixtureDraws, RowLayout]:
-    """Read the parameters of all draws.
-
-    Parameters
-    ----------
-    posterior : xarray.Dataset
-        The draws.
-    family : Family or None
-        Family of the response; None if only what comes before it is asked for.
-
-    Returns
-    -------
-    draws : MixtureDraws
-        The parameters.
-    layout : RowLayout
-        What rows must look like.
-
-    Raises
-    ------
-    ValueError
-        If a variable is missing, has other dims or is not finite.
-    """
+    """Read the parameters of all draws."""
     slopes, centre, means = None, None, None
     if "gate_mean" in posterior:
         means = draw_values(posterior, "gate_mean", "gate_feature")
@@ -517,27 +320,8 @@ def _read_experts(posterior: "xarray.Dataset", family: Family) -> ExpertDraws:
 
 
 def draw_values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArray:
-    """Draws of a variable, those of all chains in a row.
-
-    Parameters
-    ----------
-    posterior : xarray.Dataset
-        The draws.
-    name : str
-        Name of the variable.
-    *dims : str
-        Its dims after component, chain and draw.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components, n_draws, ...)
-        The draws.
-
-    Raises
-    ------
-    ValueError
-        If the variable is missing, has other dims or is not finite.
-    """
+    """Draws of a variable, those of all chains in a row."""
+    # -> (n_components, n_draws, ...)
     wanted = ("component", "chain", "draw", *dims)
     if name not in posterior or set(posterior[name].dims) != set(wanted):
         got = posterior[name].dims if name in posterior else "no such variable"
@@ -575,22 +359,7 @@ def _gaussian_slopes(
 
 
 def labels_of(posterior: "xarray.Dataset", dim: str, letter: str = "x") -> tuple[str, ...]:
-    """Labels of columns; those of an array without names if there are none.
-
-    Parameters
-    ----------
-    posterior : xarray.Dataset
-        The draws.
-    dim : str
-        The dim whose labels are asked for.
-    letter : str, default "x"
-        With which the names of columns of an array begin.
-
-    Returns
-    -------
-    tuple of str
-        A label a column.
-    """
+    """Labels of columns; those of an array without names if there are none."""
     if dim in posterior.coords:
         return tuple(map(str, posterior.coords[dim].values.tolist()))
     return tuple(f"{letter}{index}" for index in range(posterior.sizes.get(dim, 0)))
@@ -603,29 +372,7 @@ _NAMES = ("offset", "n_trials", "gating", "groups", "sample_weight")
 def stored_rows(
     tree: "xarray.DataTree",
 ) -> tuple[Any, Any, dict[str, Any], NDArray[Any] | None]:
-    """Read the rows of a tree.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        With ``X`` in constant_data and ``y`` in observed_data.
-
-    Returns
-    -------
-    X : DataFrame or numpy.ndarray
-        Inputs, with the names of columns if the tree has them.
-    y : numpy.ndarray
-        Response.
-    data : dict
-        Offset, trials, gating covariates, groups and weights; None for what is not there.
-    labels : numpy.ndarray or None
-        Labels of the rows, if they have any.
-
-    Raises
-    ------
-    ValueError
-        If inputs or response are missing.
-    """
+    """Read the rows of a tree."""
     nodes = [tree.children.get(name) for name in ("constant_data", "observed_data")]
     constant, observed = ({} if node is None else node.to_dataset() for node in nodes)
     if "X" not in constant or "y" not in observed:
@@ -642,23 +389,7 @@ def stored_rows(
 
 
 def stored_log_likelihood(tree: "xarray.DataTree") -> "xarray.Dataset":
-    """Log-likelihoods of the rows of a tree under its draws.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Draws with their rows, family and link, as `moment_init.sample` makes it.
-
-    Returns
-    -------
-    xarray.Dataset
-        The group ``log_likelihood``.
-
-    Raises
-    ------
-    ValueError
-        If the tree has no rows, no family, or lacks a parameter.
-    """
+    """Log-likelihoods of the rows of a tree under its draws."""
     X, y, data, _ = stored_rows(tree)
     gating = data.pop("gating")
     rows = validate_data(X, y, family=family_of(tree, None, None), **data)
@@ -669,22 +400,8 @@ def stored_log_likelihood(tree: "xarray.DataTree") -> "xarray.Dataset":
 def log_likelihood_group(
     posterior: "xarray.Dataset", data: RegressionData, gating: FloatArray | None
 ) -> "xarray.Dataset":
-    """Log-likelihoods of rows, or groups of rows, as a group of a DataTree.
-
-    Parameters
-    ----------
-    posterior : xarray.Dataset
-        The draws.
-    data : RegressionData
-        The rows.
-    gating : numpy.ndarray, shape (n_obs, n_gate), or None
-        Gating covariates.
-
-    Returns
-    -------
-    xarray.Dataset
-        Variable ``y`` with dims (chain, draw, obs), or (chain, draw, group).
-    """
+    """Log-likelihoods of rows, or groups of rows, as a group of a DataTree."""
+    # gating: (n_obs, n_gate)
     import xarray
 
     values = draw_log_likelihoods(PosteriorDraws.of(posterior), data, gating)

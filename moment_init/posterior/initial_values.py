@@ -38,50 +38,18 @@ class SupportCheck(Protocol):
     """Whether values lie inside of the support of a model's variables."""
 
     def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
-        """Say what is wrong with values.
-
-        Parameters
-        ----------
-        values : mapping of str to numpy.ndarray
-            Values of the variables, on their constrained scales.
-
-        Returns
-        -------
-        str or None
-            The first complaint; None if there is none.
-        """
+        """Say what is wrong with values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartTarget:
-    """A model that is to be started, or names alone.
+    """A model that is to be started, or names alone."""
 
-    Parameters
-    ----------
-    backend : {"pymc", "numpyro", "stan"}
-        Whose model it is.
-    model : object or None
-        The model; None if only names are known.
-    """
-
-    backend: Backend
-    model: Any
+    backend: Backend  # whose model it is
+    model: Any  # the model; None if only names are known
 
     def variables(self, start: StartValues, mapping: Sources) -> dict[str, ModelVariable]:
-        """Read the free variables of the model.
-
-        Parameters
-        ----------
-        start : StartValues
-            The estimate, which says how long the axes of a Stan program are.
-        mapping : mapping of str to str, callable or None
-            What the variables are.
-
-        Returns
-        -------
-        dict of str to ModelVariable
-            Variables by name, in the model's order; none without a model.
-        """
+        """Read the free variables of the model."""
         if self.model is None:
             return {}
         if self.backend == "pymc":
@@ -91,18 +59,7 @@ class StartTarget:
         return read_parameters(self.model, start, mapping)[0]
 
     def why_not_free(self, name: str) -> str:
-        """Say why a name is not that of a free variable.
-
-        Parameters
-        ----------
-        name : str
-            The name.
-
-        Returns
-        -------
-        str
-            The reason, to follow the name.
-        """
+        """Say why a name is not that of a free variable."""
         if self.backend == "pymc":
             others = _other_variables(self.model)
         elif self.backend == "numpyro":
@@ -112,18 +69,7 @@ class StartTarget:
         return others.get(name, "is not in the model")
 
     def check(self, used: Mapping[str, ModelVariable]) -> SupportCheck | None:
-        """Make the check of values.
-
-        Parameters
-        ----------
-        used : mapping of str to ModelVariable
-            The variables that get values.
-
-        Returns
-        -------
-        SupportCheck or None
-            The check; None without a model.
-        """
+        """Make the check of values."""
         if self.model is None:
             return None
         if self.backend == "pymc":
@@ -133,45 +79,14 @@ class StartTarget:
         return ParameterCheck(self.model)
 
     def deliver(self, values: Mapping[str, FloatArray]) -> dict[str, Any]:
-        """Bring values into the form that the backend takes.
-
-        Parameters
-        ----------
-        values : mapping of str to numpy.ndarray
-            Values of the variables.
-
-        Returns
-        -------
-        dict of str to numpy.ndarray, float or list
-            Arrays; for Stan numbers and nested lists, which JSON can hold.
-        """
+        """Bring values into the form that the backend takes."""
         if self.backend == "stan":
             return {name: np.asarray(value).tolist() for name, value in values.items()}
         return dict(values)
 
 
 def validate_target(model: Any, backend: Any) -> StartTarget:
-    """Check the model and its backend.
-
-    Parameters
-    ----------
-    model : object or None
-        What the user gave as the model.
-    backend : str
-        What the user gave as the backend.
-
-    Returns
-    -------
-    StartTarget
-        The target.
-
-    Raises
-    ------
-    TypeError
-        If the model is not one of the backend.
-    ValueError
-        If there is no such backend.
-    """
+    """Check the model and its backend."""
     backends = get_args(Backend)
     if backend not in backends:
         raise ValueError(

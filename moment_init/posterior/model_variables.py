@@ -34,72 +34,31 @@ _KNOWN_DIMS = frozenset(dim for dims in DIMS.values() for dim in dims)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelVariable:
-    """A free variable of a model.
+    """A free variable of a model."""
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    shape : tuple of int
-        Its shape.
-    dims : tuple of str or None
-        The name of each axis, where it has one.
-    coords : tuple
-        The labels of each axis, empty where it has none.
-    dtype : numpy.dtype
-        Its type.
-    transform : str or None
-        Name of the transform to the unconstrained scale.
-    value_name : str
-        Its name on that scale.
-    order : int
-        1 if the last axis must ascend, -1 if it must descend, 0 otherwise.
-    is_labelled : bool
-        Whether it comes from `pymc.dims`, whose variables take no arrays as initial values.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dims: tuple[str | None, ...]
-    coords: tuple[tuple[str, ...], ...]
-    dtype: np.dtype[Any]
-    transform: str | None
-    value_name: str
-    order: int
+    name: str  # its name
+    shape: tuple[int, ...]  # its shape
+    dims: tuple[str | None, ...]  # the name of each axis, where it has one
+    coords: tuple[tuple[str, ...], ...]  # the labels of each axis, empty where it has none
+    dtype: np.dtype[Any]  # its type
+    transform: str | None  # name of the transform to the unconstrained scale
+    value_name: str  # its name on that scale
+    order: int  # 1 if the last axis must ascend, -1 if it must descend, 0 otherwise
+    # whether it comes from `pymc.dims`, whose variables take no arrays as initial values
     is_labelled: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """How a variable of the data model becomes one of a user's model.
+    """How a variable of the data model becomes one of a user's model."""
 
-    Parameters
-    ----------
-    axes : tuple of int
-        Order of the axes.
-    labels : tuple of (int, numpy.ndarray)
-        For axes, after that, the order in which the model has their entries.
-    shape : tuple of int
-        Final shape, which differs by axes of length one.
-    """
-
-    axes: tuple[int, ...]
+    axes: tuple[int, ...]  # order of the axes
+    # for axes, after that, the order in which the model has their entries
     labels: tuple[tuple[int, NDArray[np.intp]], ...]
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # final shape, which differs by axes of length one
 
     def __call__(self, value: FloatArray) -> FloatArray:
-        """Place a value.
-
-        Parameters
-        ----------
-        value : numpy.ndarray
-            A value with the data model's dims.
-
-        Returns
-        -------
-        numpy.ndarray
-            The value with the shape of the model's variable.
-        """
+        """Place a value."""
         placed = np.transpose(np.squeeze(value), self.axes)
         for axis, index in self.labels:
             placed = np.take(placed, index, axis=axis)
@@ -107,18 +66,7 @@ class Placement:
 
 
 def free_variables(model: "pymc.Model") -> dict[str, ModelVariable]:
-    """Read the free variables of a model.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        The model.
-
-    Returns
-    -------
-    dict of str to ModelVariable
-        The variables by name, in the model's order.
-    """
+    """Read the free variables of a model."""
     from moment_init.posterior.nutpie_callbacks import changed_flags
 
     with changed_flags(cxx=""):
@@ -152,27 +100,6 @@ def place_variable(
 
     Axes are told apart by their dims' names, by labels that are names of the columns, and by their
     lengths; axes of length one may be missing or added.
-
-    Parameters
-    ----------
-    name : str
-        Name of the parameter in the data model.
-    value : numpy.ndarray
-        Its value, with the dims of `DIMS`.
-    target : ModelVariable
-        The variable.
-    labels : mapping of str to tuple of str
-        Labels of the dims, where they have some.
-
-    Returns
-    -------
-    Placement
-        How values are placed.
-
-    Raises
-    ------
-    ValueError
-        If no order of the axes fits, or more than one.
     """
     dims = [dim for dim, size in zip(DIMS[name], value.shape, strict=True) if size != 1]
     axes = [axis for axis, size in enumerate(target.shape) if size != 1]
@@ -241,13 +168,6 @@ class StartCheck:
     A value passes if the transform takes it to finite numbers and back to itself, and if its prior
     density there, given the start of the variables above it, is not zero. The likelihood is not
     evaluated: to compile it takes tens of seconds.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        The model.
-    variables : mapping of str to ModelVariable
-        The variables that get values.
     """
 
     def __init__(self, model: "pymc.Model", variables: Mapping[str, ModelVariable]) -> None:
@@ -268,18 +188,7 @@ class StartCheck:
         )
 
     def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
-        """Say what is wrong with values.
-
-        Parameters
-        ----------
-        values : mapping of str to numpy.ndarray
-            Values of the variables, on their constrained scales.
-
-        Returns
-        -------
-        str or None
-            The first complaint; None if there is none.
-        """
+        """Say what is wrong with values."""
         for name, shared in self._shared.items():
             shared.set_value(np.asarray(values[name], dtype=self._variables[name].dtype))
         with np.errstate(all="ignore"):
@@ -311,20 +220,7 @@ def _shortened(value: FloatArray) -> str:
 def pick_at_random(
     draws: list[dict[str, FloatArray]], variables: Mapping[str, ModelVariable]
 ) -> dict[str, Any]:
-    """Make random variables of draws: one pick among them, the same for all variables.
-
-    Parameters
-    ----------
-    draws : list of dict of str to numpy.ndarray
-        Values of the variables.
-    variables : mapping of str to ModelVariable
-        The variables.
-
-    Returns
-    -------
-    dict of str to TensorVariable
-        Initial values; PyMC and nutpie seed their generator anew for every chain.
-    """
+    """Make random variables of draws: one pick among them, the same for all variables."""
     import pytensor.tensor as pt
     from pytensor.tensor.random.variable import shared_rng
 
@@ -343,25 +239,7 @@ def _shared(value: NDArray[Any]) -> Any:
 
 
 def read_sites(model: Callable[[], Any]) -> tuple[dict[str, ModelVariable], dict[str, str]]:
-    """Run a model once and note its sites.
-
-    Parameters
-    ----------
-    model : callable
-        The model, its data bound.
-
-    Returns
-    -------
-    variables : dict of str to ModelVariable
-        Latent sites by name, in the model's order. Plates give names to axes.
-    others : dict of str to str
-        Names of all other sites, and why they have no initial value.
-
-    Raises
-    ------
-    TypeError
-        If the model needs arguments.
-    """
+    """Run a model once and note its sites."""
     variables, others = {}, {}
     for name, site in _trace(model, {}).items():
         if site["type"] == "sample" and not site["is_observed"]:
@@ -374,31 +252,13 @@ def read_sites(model: Callable[[], Any]) -> tuple[dict[str, ModelVariable], dict
 
 
 class SiteCheck:
-    """Whether values lie inside of the support of a NumPyro model's sites.
-
-    Parameters
-    ----------
-    model : callable
-        The model, its data bound.
-    """
+    """Whether values lie inside of the support of a NumPyro model's sites."""
 
     def __init__(self, model: Callable[[], Any]) -> None:
         self._model = model
 
     def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
-        """Say what is wrong with values.
-
-        Parameters
-        ----------
-        values : mapping of str to numpy.ndarray
-            Values of the sites, on their constrained scales.
-
-        Returns
-        -------
-        str or None
-            The first complaint; None if there is none. The model is run with the values, so that
-            each site has the prior that those above it give.
-        """
+        """Say what is wrong with values."""
         sites = _trace(self._model, values)
         for name, value in values.items():
             prior = sites[name]["fn"]
@@ -470,39 +330,16 @@ _TOLERANCE = 1e-8
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A variable as a program declares it.
+    """A variable as a program declares it."""
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    kind : str
-        Its type, such as ``"vector"`` or ``"simplex"``.
-    sizes : tuple of str
-        Lengths of its axes as they are written, those of an array first.
-    lower, upper : float
-        Bounds, where they are numbers.
-    """
-
-    name: str
-    kind: str
-    sizes: tuple[str, ...]
-    lower: float = -np.inf
-    upper: float = np.inf
+    name: str  # its name
+    kind: str  # its type, such as ``"vector"`` or ``"simplex"``
+    sizes: tuple[str, ...]  # lengths of its axes as they are written, those of an array first
+    lower: float = -np.inf  # bounds, where they are numbers
+    upper: float = np.inf  # bounds, where they are numbers
 
     def allows(self, value: FloatArray) -> bool:
-        """Tell whether a value lies inside of what is declared.
-
-        Parameters
-        ----------
-        value : numpy.ndarray
-            The value.
-
-        Returns
-        -------
-        bool
-            Whether it does, off the bounds.
-        """
+        """Tell whether a value lies inside of what is declared."""
         if not np.all(np.isfinite(value)) or value.ndim != len(self.sizes):
             return False
         rules: dict[str, Callable[[], Any]] = {
@@ -521,29 +358,7 @@ def read_parameters(
     start: StartValues | None,
     mapping: Mapping[str, str | Callable[[Any], Any] | None],
 ) -> tuple[dict[str, ModelVariable], dict[str, str]]:
-    """Read the parameters of a program.
-
-    Parameters
-    ----------
-    program : str, path or CmdStanModel
-        The program.
-    start : StartValues or None
-        The estimate, by which the lengths of axes are found; None if only names are wanted.
-    mapping : mapping of str to str, callable or None
-        What the parameters are.
-
-    Returns
-    -------
-    variables : dict of str to ModelVariable
-        Parameters by name, in the program's order: all that are mapped or have our names.
-    others : dict of str to str
-        Other declared names, and why they have no initial value.
-
-    Raises
-    ------
-    ValueError
-        For a program without parameters, and if axes cannot be told apart.
-    """
+    """Read the parameters of a program."""
     blocks = _declarations(program)
     declared = blocks.get("parameters", ())
     if not declared:
@@ -567,30 +382,13 @@ def read_parameters(
 
 
 class ParameterCheck:
-    """Whether values lie inside of what a program declares.
-
-    Parameters
-    ----------
-    program : str, path or CmdStanModel
-        The program.
-    """
+    """Whether values lie inside of what a program declares."""
 
     def __init__(self, program: Any) -> None:
         self._declared = {item.name: item for item in _declarations(program)["parameters"]}
 
     def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
-        """Say what is wrong with values.
-
-        Parameters
-        ----------
-        values : mapping of str to numpy.ndarray
-            Values of the parameters, on their constrained scales.
-
-        Returns
-        -------
-        str or None
-            The first complaint; None if there is none. Bounds that are no numbers are not checked.
-        """
+        """Say what is wrong with values."""
         for name, value in values.items():
             item = self._declared[name]
             if not item.allows(value):

@@ -61,19 +61,7 @@ _flags_lock = threading.RLock()
 
 @contextmanager
 def changed_flags(**flags: Any) -> Iterator[None]:
-    """Change flags of PyTensor while the context lasts.
-
-    Parameters
-    ----------
-    **flags
-        Flags by name. ``cxx=""`` evaluates small graphs without a C compiler: in a process that has
-        not compiled anything, its start alone would take seconds.
-
-    Yields
-    ------
-    None
-        Nothing.
-    """
+    """Change flags of PyTensor while the context lasts."""
     with _flags_lock, config.change_flags(**flags):
         yield
 
@@ -148,62 +136,30 @@ def _at(typing_context: Any, address: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FlatPoint:
-    """Arrays that lie one after another in a vector.
+    """Arrays that lie one after another in a vector."""
 
-    Parameters
-    ----------
-    shapes : tuple of tuple of int
-        Their shapes, in order.
-    start : int
-        Where the first begins.
-    """
-
-    shapes: tuple[tuple[int, ...], ...]
-    start: int = 0
+    shapes: tuple[tuple[int, ...], ...]  # their shapes, in order
+    start: int = 0  # where the first begins
 
     @property
     def offsets(self) -> list[int]:
-        """Where each array begins.
-
-        Returns
-        -------
-        list of int
-            An offset for each, and the end of the last.
-        """
+        """Where each array begins."""
         return list(itertools.accumulate(map(prod, self.shapes), initial=self.start))
 
     @property
     def end(self) -> int:
-        """Where the last array ends.
-
-        Returns
-        -------
-        int
-            The end.
-        """
+        """Where the last array ends."""
         return self.offsets[-1]
 
     def reads(self) -> list[str]:
-        """Source of the arrays, as views of the vector at the address `start`.
-
-        Returns
-        -------
-        list of str
-            An expression for each.
-        """
+        """Source of the arrays, as views of the vector at the address `start`."""
         return [
             f"carray(at(start + {8 * offset}), {shape}, double)"
             for shape, offset in zip(self.shapes, self.offsets, strict=False)
         ]
 
     def stores(self) -> str:
-        """Source that copies arrays `out_0`, `out_1`, ... into the vector `into`.
-
-        Returns
-        -------
-        str
-            Loops over their elements.
-        """
+        """Source that copies arrays `out_0`, `out_1`, ... into the vector `into`."""
         lines = []
         for number, (shape, offset) in enumerate(zip(self.shapes, self.offsets, strict=False)):
             names = [f"i{axis}" for axis in range(len(shape))]
@@ -222,39 +178,17 @@ class DataTable:
 
     It has an address for each array, then the number of its elements for each, then the shapes one
     after another, all in words of eight bytes.
-
-    Parameters
-    ----------
-    variables : tuple of SharedVariable
-        The arrays in the order of the table.
     """
 
-    variables: tuple[Any, ...]
+    variables: tuple[Any, ...]  # the arrays in the order of the table
 
     @property
     def n_words(self) -> int:
-        """Length of the table.
-
-        Returns
-        -------
-        int
-            Number of words.
-        """
+        """Length of the table."""
         return 2 * len(self.variables) + sum(variable.type.ndim for variable in self.variables)
 
     def reads(self, used: Sequence[Any]) -> list[str]:
-        """Source of arrays as views of the data; `dtype_k` is the type of the k-th.
-
-        Parameters
-        ----------
-        used : sequence of SharedVariable
-            Which.
-
-        Returns
-        -------
-        list of str
-            An expression for each.
-        """
+        """Source of arrays as views of the data; `dtype_k` is the type of the k-th."""
         places, word = {}, 2 * len(self.variables)
         for position, variable in enumerate(self.variables):
             places[variable] = position, range(word, word + variable.type.ndim)
@@ -269,37 +203,14 @@ class DataTable:
 
 @dataclass(slots=True)
 class GraphCompiler:
-    """What makes callbacks of the graphs of one model.
+    """What makes callbacks of the graphs of one model."""
 
-    Parameters
-    ----------
-    point : FlatPoint
-        Inputs of the graphs within the point that nutpie gives.
-    table : DataTable
-        Where the data are.
-    """
-
-    point: FlatPoint
-    table: DataTable
+    point: FlatPoint  # inputs of the graphs within the point that nutpie gives
+    table: DataTable  # where the data are
     _converted: dict[tuple[Any, ...], Any] = field(default_factory=dict, init=False)
 
     def callback(self, kind: str, function: Any, results: FlatPoint) -> Any:
-        """The callback of a PyTensor function, from the cache on disk if it is there.
-
-        Parameters
-        ----------
-        kind : {"logp", "expand"}
-            Which of nutpie's callbacks.
-        function : pytensor.compile.Function
-            A function of the arrays of the point, compiled for numba.
-        results : FlatPoint
-            Where its results go; for "logp" those after the first, which is a scalar.
-
-        Returns
-        -------
-        numba.core.ccallback.CFunc
-            The callback.
-        """
+        """The callback of a PyTensor function, from the cache on disk if it is there."""
         fgraph, used = function.maker.fgraph, function.get_shared()
         reads = [*self.point.reads(), *self.table.reads(used)]
         inputs = [f"in_{k}" for k in range(len(reads))]
@@ -427,18 +338,6 @@ _originals: list[Callable[..., Any]] = []
 def compiling_once(model: pm.Model) -> Iterator[None]:
     """Have nutpie compile a model by `compile_model`, for as long as the context lasts.
 
-    Parameters
-    ----------
-    model : pymc.Model
-        The model; all others are compiled by nutpie itself, in any thread.
-
-    Yields
-    ------
-    None
-        Nothing.
-
-    Notes
-    -----
     `pymc.sample` takes no compiled model. It is still what samples, with all its arguments. Where
     nutpie is not built as this module expects it, or is given options of numba, the model is
     compiled as ever.
@@ -493,22 +392,7 @@ def compile_model(
     initial_point: Callable[[int], Mapping[str, NDArray[np.float64]]],
     var_names: Sequence[str] | None = None,
 ) -> Any:
-    """Compile a model for nutpie.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        The model.
-    initial_point : callable
-        From a seed to unconstrained values by name, where a chain starts.
-    var_names : sequence of str, optional
-        Variables to store beside the unconstrained ones; all by default.
-
-    Returns
-    -------
-    nutpie.compile_pymc.CompiledPyMCModel
-        The same as `nutpie.compile_pymc_model` returns, but for its callbacks.
-    """
+    """Compile a model for nutpie."""
     graphs = _graphs(model, var_names)
     point, stored = graphs.point, graphs.stored
     shared = tuple(dict.fromkeys([*graphs.logp.get_shared(), *graphs.expand.get_shared()]))

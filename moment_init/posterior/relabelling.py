@@ -49,20 +49,7 @@ _LOG_DENSITIES = ("lp", "logp")
 
 
 def draws_by_component(dataset: "xarray.Dataset", dim: str) -> dict[str, "xarray.DataArray"]:
-    """Numeric variables with a component, a chain and a draw.
-
-    Parameters
-    ----------
-    dataset : xarray.Dataset
-        A group.
-    dim : str
-        Name of the component dim.
-
-    Returns
-    -------
-    dict of xarray.DataArray
-        The variables by name.
-    """
+    """Numeric variables with a component, a chain and a draw."""
     needed = {dim, *SAMPLE_DIMS}
     return {
         str(name): array
@@ -72,20 +59,7 @@ def draws_by_component(dataset: "xarray.Dataset", dim: str) -> dict[str, "xarray
 
 
 def components_last(array: "xarray.DataArray", dim: str) -> "xarray.DataArray":
-    """Order the dims: chain and draw if there, others in their order, component.
-
-    Parameters
-    ----------
-    array : xarray.DataArray
-        A variable with the component dim.
-    dim : str
-        Name of that dim.
-
-    Returns
-    -------
-    xarray.DataArray
-        The same variable, transposed.
-    """
+    """Order the dims: chain and draw if there, others in their order, component."""
     leading = [name for name in SAMPLE_DIMS if name in array.dims]
     others = [name for name in array.dims if name not in (*SAMPLE_DIMS, dim)]
     return array.transpose(*leading, *others, dim)
@@ -96,23 +70,7 @@ def default_names(
     common: Iterable[str],
     dim: str,
 ) -> list[str]:
-    """Variables by which to match if the caller names none.
-
-    Parameters
-    ----------
-    arrays : mapping of str to xarray.DataArray
-        Variables of the draws.
-    common : iterable of str
-        Those of them that the reference has as well.
-    dim : str
-        Name of the component dim.
-
-    Returns
-    -------
-    list of str
-        The names; those of the models of this package if there are coefficients, else all but
-        predictions of rows.
-    """
+    """Variables by which to match if the caller names none."""
     names = [name for name in arrays if name in set(common)]
     if "coefficient" in names:
         return [name for name in _MODEL_VARIABLES if name in names]
@@ -121,18 +79,8 @@ def default_names(
 
 
 def stack_draws(arrays: Mapping[str, "xarray.DataArray"]) -> FloatArray:
-    """Put variables into one array of draws.
-
-    Parameters
-    ----------
-    arrays : mapping of str to xarray.DataArray
-        Variables with dims as in `components_last`.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, n_components, n_elements)
-        Draws, chain after chain.
-    """
+    """Put variables into one array of draws."""
+    # -> (n_draws, n_components, n_elements)
     pieces = []
     for name, array in arrays.items():
         values = _flat(array.values, 2)
@@ -145,22 +93,8 @@ def stack_with_reference(
     arrays: Mapping[str, "xarray.DataArray"],
     reference: Mapping[str, FloatArray],
 ) -> tuple[FloatArray, FloatArray]:
-    """Put variables and their reference into arrays with the same elements.
-
-    Parameters
-    ----------
-    arrays : mapping of str to xarray.DataArray
-        Variables with dims as in `components_last`.
-    reference : mapping of str to numpy.ndarray
-        The reference of each, with the same dims but chain and draw.
-
-    Returns
-    -------
-    draws : numpy.ndarray, shape (n_draws, n_components, n_elements)
-        Draws, chain after chain.
-    reference : numpy.ndarray, shape (n_components, n_elements)
-        The reference.
-    """
+    """Put variables and their reference into arrays with the same elements."""
+    # -> (n_draws, n_components, n_elements), (n_components, n_elements)
     draw_pieces, reference_pieces = [], []
     for name, array in arrays.items():
         values, target = _flat(array.values, 2), _flat(reference[name], 0)
@@ -172,20 +106,7 @@ def stack_with_reference(
 
 
 def best_draw(tree: "xarray.DataTree", group: str) -> int:
-    """Index of the draw with the highest log density, the first where it is not known.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        Tree with the group and perhaps its ``sample_stats``.
-    group : str
-        Name of the group.
-
-    Returns
-    -------
-    int
-        The index, chain after chain.
-    """
+    """Index of the draw with the highest log density, the first where it is not known."""
     sizes = [tree[group].sizes[name] for name in SAMPLE_DIMS]
     stats = "warmup_sample_stats" if group.startswith("warmup_") else "sample_stats"
     for name in _LOG_DENSITIES:
@@ -253,21 +174,9 @@ suffice; a handful of draws half-way between two labels could go to and fro."""
 
 
 def permutations_to(draws: FloatArray, reference: FloatArray) -> IndexArray:
-    """Match the components of every draw to those of a reference.
-
-    Parameters
-    ----------
-    draws : numpy.ndarray, shape (n_draws, n_components, n_elements)
-        Finite values, at least one draw.
-    reference : numpy.ndarray, shape (n_components, n_elements)
-        Finite values.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (n_draws, n_components)
-        Index such that ``draws[i, index[i]]`` is in the order of `reference`. A draw that fits as
-        well in its own order keeps it.
-    """
+    """Match the components of every draw to those of a reference."""
+    # draws: (n_draws, n_components, n_elements), reference: (n_components, n_elements) -> (n_draws,
+    # n_components)
     floor = _smallest_spreads(draws)
     spreads = _nearest_spreads(draws, reference, floor)
     result = _best_permutations(_costs(draws, reference, spreads))
@@ -288,23 +197,12 @@ def permutations_among(draws: FloatArray, first: int) -> IndexArray:
     (2000) [1]_ with squared errors for the loss. No order is better than another, so the labels
     that most draws had are kept.
 
-    Parameters
-    ----------
-    draws : numpy.ndarray, shape (n_draws, n_components, n_elements)
-        Finite values, at least one draw.
-    first : int
-        Index of the draw to begin with.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (n_draws, n_components)
-        Index such that ``draws[i, index[i]]`` are in one order.
-
     References
     ----------
     .. [1] Stephens, M. (2000). Dealing with label switching in mixture models. Journal of the Royal
        Statistical Society B 62(4), 795-809. https://doi.org/10.1111/1467-9868.00265
     """
+    # draws: (n_draws, n_components, n_elements) -> (n_draws, n_components)
     floor = _smallest_spreads(draws)
     spreads = _nearest_spreads(draws, draws[first], floor)
     result = _best_permutations(_costs(draws, draws[first], spreads))
@@ -320,18 +218,8 @@ def permutations_among(draws: FloatArray, first: int) -> IndexArray:
 
 
 def most_frequent(permutations: IndexArray) -> IndexArray:
-    """The permutation that occurs most often.
-
-    Parameters
-    ----------
-    permutations : numpy.ndarray of int, shape (n_draws, n_components)
-        One permutation a draw.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (n_components,)
-        The permutation; of several the first in lexicographic order, so the identity if it is one.
-    """
+    """The permutation that occurs most often."""
+    # permutations: (n_draws, n_components) -> (n_components,)
     distinct, counts = np.unique(permutations, axis=0, return_counts=True)
     return np.asarray(distinct[counts.argmax()])
 
@@ -399,75 +287,30 @@ _ORDERED = "_ordered__"
 
 @dataclass(frozen=True, slots=True)
 class ComponentDims:
-    """How variables show that they run over components.
+    """How variables show that they run over components."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names of dims, that of the components first, then second dims of matrices over them.
-    size : int
-        Number of components.
-    simplexes : frozenset of str
-        Variables whose last dim is the component: PyMC stores the transform of one that sums to
-        one with an entry less, under a name of its own.
-    """
-
+    # names of dims, that of the components first, then second dims of matrices over them
     names: tuple[str, ...]
-    size: int
+    size: int  # number of components
+    # variables whose last dim is the component: PyMC stores the transform of one that sums to one
+    # with an entry less, under a name of its own
     simplexes: frozenset[str]
 
     def include(self, name: Any, variable: "xarray.Variable") -> bool:
-        """Whether a variable has draws of components.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-        variable : xarray.Variable
-            The variable.
-
-        Returns
-        -------
-        bool
-            True if it must be permuted.
-        """
+        """Whether a variable has draws of components."""
         if not set(SAMPLE_DIMS) <= set(variable.dims):
             return False
         return bool(set(self.names) & set(variable.dims)) or self.is_simplex(name, variable)
 
     def is_simplex(self, name: Any, variable: "xarray.Variable") -> bool:
-        """Whether a variable is the transform of one that sums to one over components.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-        variable : xarray.Variable
-            The variable.
-
-        Returns
-        -------
-        bool
-            True if it has an entry less than there are components.
-        """
+        """Whether a variable is the transform of one that sums to one over components."""
         base = str(name).removesuffix(_SIMPLEX)
         is_shorter = variable.ndim > len(SAMPLE_DIMS) and variable.shape[-1] == self.size - 1
         return base != name and base in self.simplexes and is_shorter
 
 
 def draws_family(path: str) -> str:
-    """Which draws a group holds, by the names that ArviZ gives; labels of draws do not tell.
-
-    Parameters
-    ----------
-    path : str
-        Path of the group.
-
-    Returns
-    -------
-    str
-        "warmup", "prior" or "posterior".
-    """
+    """Which draws a group holds, by the names that ArviZ gives; labels of draws do not tell."""
     name = path.rsplit("/", 1)[-1]
     if name.startswith("warmup_"):
         return "warmup"
@@ -476,20 +319,7 @@ def draws_family(path: str) -> str:
 
 
 def has_same_draws(dataset: "xarray.Dataset", permutation: "xarray.DataArray") -> bool:
-    """Whether a group has the draws of a permutation, by number and by labels where there are any.
-
-    Parameters
-    ----------
-    dataset : xarray.Dataset
-        The group.
-    permutation : xarray.DataArray
-        A permutation for each draw.
-
-    Returns
-    -------
-    bool
-        True if it has.
-    """
+    """Whether a group has the draws of a permutation, by number and, if present, by labels."""
     return all(
         dataset.sizes.get(name) == permutation.sizes[name]
         and (
@@ -502,20 +332,7 @@ def has_same_draws(dataset: "xarray.Dataset", permutation: "xarray.DataArray") -
 
 
 def has_fewer_draws(dataset: "xarray.Dataset", permutation: "xarray.DataArray") -> bool:
-    """Whether a group has some of the draws of a permutation, by their labels.
-
-    Parameters
-    ----------
-    dataset : xarray.Dataset
-        The group.
-    permutation : xarray.DataArray
-        A permutation for each draw.
-
-    Returns
-    -------
-    bool
-        True if each of its draws has a permutation.
-    """
+    """Whether a group has some of the draws of a permutation, by their labels."""
     return all(
         name in dataset.indexes
         and name in permutation.indexes
@@ -528,25 +345,7 @@ def has_fewer_draws(dataset: "xarray.Dataset", permutation: "xarray.DataArray") 
 def permute_dataset(
     dataset: "xarray.Dataset", permutation: "xarray.DataArray", dims: ComponentDims
 ) -> tuple["xarray.Dataset", list[str]]:
-    """Permute the components of each draw in all variables that have them.
-
-    Parameters
-    ----------
-    dataset : xarray.Dataset
-        A group.
-    permutation : xarray.DataArray
-        Permutations with dims chain, draw, component.
-    dims : ComponentDims
-        How to tell such variables.
-
-    Returns
-    -------
-    dataset : xarray.Dataset
-        The group with new variables in the place of those permuted; attributes, encoding and all
-        other variables are kept.
-    skipped : list of str
-        Variables that could not be permuted.
-    """
+    """Permute the components of each draw in all variables that have them."""
     order = permutation.transpose(*SAMPLE_DIMS, ...).values
     if (order == np.arange(dims.size)).all():
         return dataset, []
@@ -600,22 +399,7 @@ _RECORDED = ("permutation", "switched_share", "moved_share")
 
 
 def check_size(path: str, name: str, size: int, expected: int) -> None:
-    """Refuse a dim that has another size elsewhere in the tree.
-
-    Parameters
-    ----------
-    path : str
-        The group.
-    name : str
-        The dim.
-    size, expected : int
-        Its size there, and in the group that is aligned.
-
-    Raises
-    ------
-    ValueError
-        If they differ.
-    """
+    """Refuse a dim that has another size elsewhere in the tree."""
     if size != expected:
         raise ValueError(
             f"`tree` must have the same {name!r} in all groups; got {size} in {path!r} and "
@@ -626,27 +410,7 @@ def check_size(path: str, name: str, size: int, expected: int) -> None:
 def record_permutation(
     tree: "xarray.DataTree", permutation: "xarray.DataArray", attrs: dict[str, str]
 ) -> "xarray.Dataset":
-    """The group of this package, with the permutations since the original tree and their shares.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        The tree before it was aligned, perhaps not for the first time.
-    permutation : xarray.DataArray
-        Permutations with dims chain, draw, component.
-    attrs : dict of str
-        Attributes to add; ``alignment_group`` is among them.
-
-    Returns
-    -------
-    xarray.Dataset
-        The group with what it held, ``permutation``, ``switched_share`` and ``moved_share``.
-
-    Raises
-    ------
-    ValueError
-        If the group has a dim of the permutation with another size.
-    """
+    """The group of this package, with the permutations since the original tree and their shares."""
     import xarray
 
     node = tree.children.get(OWN_GROUP)
@@ -673,18 +437,7 @@ def record_permutation(
 
 
 def without_record(own: "xarray.Dataset") -> "xarray.Dataset":
-    """Remove what an earlier call recorded, and the labels of draws that nothing else uses.
-
-    Parameters
-    ----------
-    own : xarray.Dataset
-        The group.
-
-    Returns
-    -------
-    xarray.Dataset
-        The group without them.
-    """
+    """Remove what an earlier call recorded, and the labels of draws that nothing else uses."""
     own = own.drop_vars(_RECORDED, errors="ignore")
     used = {dim for array in own.data_vars.values() for dim in array.dims}
     return own.drop_vars([name for name in SAMPLE_DIMS if name in own.coords and name not in used])

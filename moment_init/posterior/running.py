@@ -45,51 +45,21 @@ _OF_PYMC = frozenset(step.name for step in pm.step_methods.STEP_METHODS).union(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingOptions:
-    """How to sample.
+    """How to sample."""
 
-    Parameters
-    ----------
-    draws : int
-        Draws of each chain that are kept.
-    tune : int or None
-        Draws of each chain that tune the sampler; PyMC's default if None.
-    chains : int
-        Number of chains.
-    store : str, path-like or None
-        Folder to which draws are written as they are made.
-    log_likelihood, posterior_predictive : bool or None
-        Whether to add these groups; None for if they are not too large.
-    seeds : tuple of int
-        Seeds of the starts, the sampler and the replicated responses.
-    pm_sample : mapping of str to object
-        Further arguments of `pymc.sample`.
-    """
-
-    draws: int
-    tune: int | None
-    chains: int
-    store: Any
-    log_likelihood: bool | None
+    draws: int  # draws of each chain that are kept
+    tune: int | None  # draws of each chain that tune the sampler; PyMC's default if None
+    chains: int  # number of chains
+    store: Any  # folder to which draws are written as they are made
+    log_likelihood: bool | None  # whether to add these groups; None for if they are not too large
+    # whether to add these groups; None for if they are not too large
     posterior_predictive: bool | None
-    seeds: tuple[int, int, int]
-    pm_sample: Mapping[str, Any]
+    seeds: tuple[int, int, int]  # seeds of the starts, the sampler and the replicated responses
+    pm_sample: Mapping[str, Any]  # further arguments of `pymc.sample`
 
 
 def require_known_arguments(names: Iterable[str], method: str) -> None:
-    """Refuse further arguments that nothing would read: PyMC passes over those it does not know.
-
-    Parameters
-    ----------
-    names : iterable of str
-        Names of the further arguments of `moment_init.sample`.
-    method : str
-        How it samples.
-
-    Raises
-    ------
-    TypeError
-        For unknown ones, and for those of chains where there are none.
-    """
+    """Refuse further arguments that nothing would read: PyMC passes over those it does not know."""
     if method != "nuts":
         foreign = sorted(set(names) & _OF_CHAINS)
         if foreign:
@@ -109,22 +79,7 @@ def require_known_arguments(names: Iterable[str], method: str) -> None:
 def sample_specification(
     specification: Specification, priors: Mapping[str, Any] | None, options: SamplingOptions
 ) -> xarray.DataTree:
-    """Sample from the posterior of a specification.
-
-    Parameters
-    ----------
-    specification : Specification
-        Data, start and anchors.
-    priors : mapping of str to prior, or None
-        The user's priors.
-    options : SamplingOptions
-        How to sample.
-
-    Returns
-    -------
-    xarray.DataTree
-        The groups that `moment_init.sample` describes.
-    """
+    """Sample from the posterior of a specification."""
     model = build_model(specification, priors, projects_once=True)
     arguments = sampler_arguments(
         model, options, lambda: start_of(specification, model, options.seeds[0])
@@ -153,20 +108,7 @@ def sample_specification(
 
 
 def compiling_of(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """A context in which nutpie compiles the model so that the next process need not.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        The model.
-    arguments : mapping of str to object
-        Arguments of `pymc.sample`, with `nuts_sampler`.
-
-    Returns
-    -------
-    context manager
-        One that does nothing for other samplers.
-    """
+    """A context in which nutpie compiles the model so that the next process need not."""
     if arguments["nuts_sampler"] != "nutpie" or find_spec("nutpie") is None:
         return nullcontext()
     from moment_init.posterior.nutpie_callbacks import compiling_once
@@ -177,27 +119,7 @@ def compiling_of(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractConte
 def sampler_arguments(
     model: pm.Model, options: SamplingOptions, draw_start: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Put the arguments of `pymc.sample` together: ours where the user gave none.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        The model.
-    options : SamplingOptions
-        How to sample.
-    draw_start : callable
-        Returns the initial values; it is called after the user's arguments are checked.
-
-    Returns
-    -------
-    dict of str to object
-        The arguments, all but `model`.
-
-    Raises
-    ------
-    TypeError
-        For arguments that `sample` does not take.
-    """
+    """Put the arguments of `pymc.sample` together: ours where the user gave none."""
     given = dict(options.pm_sample)
     refused = sorted({"model", "trace", "return_inferencedata"} & set(given))
     if refused:
@@ -234,22 +156,7 @@ def sampler_arguments(
 
 
 def start_of(specification: Specification, model: pm.Model, seed: int) -> dict[str, Any]:
-    """Where the chains start: draws about the fit, one for each chain.
-
-    Parameters
-    ----------
-    specification : Specification
-        What the model was built from.
-    model : pymc.Model
-        The model.
-    seed : int
-        Seed of the draws.
-
-    Returns
-    -------
-    dict of str to array or TensorVariable
-        Initial values of the free variables; the start itself where it has no standard errors.
-    """
+    """Where the chains start: draws about the fit, one for each chain."""
     free = {variable.name for variable in model.free_RVs}
     values = specification.standardised_values(specification.start)
     names = [name for name in values if name in free]
@@ -315,30 +222,7 @@ def approximate_specification(
     options: SamplingOptions,
     method: str,
 ) -> xarray.DataTree:
-    """Approximate the posterior of a specification.
-
-    Parameters
-    ----------
-    specification : Specification
-        Data, start and anchors.
-    priors : mapping of str to prior, or None
-        The user's priors.
-    options : SamplingOptions
-        Number of draws and chains, seeds; its further arguments go to the approximation.
-    method : {"laplace", "pathfinder", "advi"}
-        Which approximation.
-
-    Returns
-    -------
-    xarray.DataTree
-        The groups that `moment_init.sample` describes; draws of an approximation are independent,
-        and are cut into chains.
-
-    Raises
-    ------
-    ImportError
-        If pymc-extras is needed and not installed.
-    """
+    """Approximate the posterior of a specification."""
     model = build_model(specification, priors, projects_once=True)
     start = _take_start(model, specification)
     with single_threaded_blas():

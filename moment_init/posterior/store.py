@@ -45,18 +45,7 @@ but has the same settings elsewhere."""
 
 
 def open_hierarchy(folder: Path) -> "xarray.DataTree":
-    """Open a Zarr hierarchy, without reading its values.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Its folder.
-
-    Returns
-    -------
-    xarray.DataTree
-        The hierarchy.
-    """
+    """Open a Zarr hierarchy, without reading its values."""
     import xarray
     from zarr.storage import LocalStore
 
@@ -68,30 +57,7 @@ def open_hierarchy(folder: Path) -> "xarray.DataTree":
 def load_pair(
     raw: "xarray.DataTree", folder: Path, prefix: str, variables: list[str] | None
 ) -> dict[str, "xarray.Dataset"]:
-    """Load posterior and sample_stats, of the draws or of the warm-up.
-
-    Parameters
-    ----------
-    raw : xarray.DataTree
-        What nutpie has written.
-    folder : pathlib.Path
-        Its folder.
-    prefix : str
-        Of the names of the groups: "" or "warmup_".
-    variables : list of str or None
-        Variables of the posterior, in order; None for all but the unconstrained values of
-        transformed variables, by name.
-
-    Returns
-    -------
-    dict of str to xarray.Dataset
-        `posterior` and `sample_stats`, in memory, up to about the last draw that was written.
-
-    Raises
-    ------
-    ValueError
-        If the posterior does not have the variables.
-    """
+    """Load posterior and sample_stats, of the draws or of the warm-up."""
     import xarray
 
     groups = {name: node.to_dataset() for name, node in raw.children.items()}
@@ -142,20 +108,7 @@ def _n_written(group: Path, name: Any, value: "xarray.DataArray") -> int:
 
 
 def sampler_attrs(root: Mapping[Any, Any], nutpie_version: str | None) -> dict[str, dict[str, Any]]:
-    """Attrs of posterior and sample_stats, as PyMC and nutpie write them.
-
-    Parameters
-    ----------
-    root : mapping
-        Attrs of what nutpie has written.
-    nutpie_version : str or None
-        Its version, if known.
-
-    Returns
-    -------
-    dict of str to dict of str to object
-        Attrs of `posterior` and `sample_stats`.
-    """
+    """Attrs of posterior and sample_stats, as PyMC and nutpie write them."""
     settings = root.get("sampler_settings", {})
     library = {"inference_library": "nutpie"}
     if nutpie_version is not None:
@@ -173,18 +126,7 @@ def sampler_attrs(root: Mapping[Any, Any], nutpie_version: str | None) -> dict[s
 
 
 def with_plain_strings(dataset: "xarray.Dataset") -> "xarray.Dataset":
-    """Strings as Python objects, as PyMC has them: not every format takes NumPy's own type.
-
-    Parameters
-    ----------
-    dataset : xarray.Dataset
-        Variables and coordinates of any type.
-
-    Returns
-    -------
-    xarray.Dataset
-        The same values.
-    """
+    """Strings as Python objects, as PyMC has them: not every format takes NumPy's own type."""
     strings = [name for name, value in dataset.variables.items() if value.dtype.kind == "T"]
     return dataset.assign({name: dataset[name].astype(object) for name in strings})
 
@@ -195,20 +137,9 @@ IntArray = NDArray[np.int64]
 def draws_made(pair: Mapping[str, "xarray.Dataset"]) -> IntArray:
     """Number of draws of each chain that are complete in all variables.
 
-    Parameters
-    ----------
-    pair : mapping of str to xarray.Dataset
-        `posterior` and `sample_stats`, with dims chain and draw first.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_chains,)
-        The numbers; a single zero if there is no posterior.
-
-    Notes
-    -----
     Only floating-point variables tell what was not written.
     """
+    # -> (n_chains,)
     lengths = [
         _length(value.values, value.encoding.get("chunks", value.shape)[1])
         for dataset in pair.values()
@@ -239,20 +170,8 @@ def _length(values: NDArray[Any], block: int) -> IntArray:
 
 
 def largest_block(made: IntArray) -> tuple[IntArray, int]:
-    """Chains and their common length that keep most draws; with equal numbers, the most chains.
-
-    Parameters
-    ----------
-    made : numpy.ndarray, shape (n_chains,)
-        Number of draws of each chain, not all zero.
-
-    Returns
-    -------
-    chains : numpy.ndarray, shape (n_kept,)
-        The chains that are kept.
-    length : int
-        Number of draws that are kept of each.
-    """
+    """Chains and their common length that keep most draws; with equal numbers, the most chains."""
+    # made: (n_chains,) -> (n_kept,), ...
     lengths = np.unique(made[made > 0])
     kept = lengths * np.array([(made >= length).sum() for length in lengths])
     length = int(lengths[np.argmax(kept)])
@@ -260,22 +179,8 @@ def largest_block(made: IntArray) -> tuple[IntArray, int]:
 
 
 def describe_trimming(made: IntArray, chains: IntArray, length: int) -> str:
-    """What is cut, in words.
-
-    Parameters
-    ----------
-    made : numpy.ndarray, shape (n_chains,)
-        Number of draws of each chain.
-    chains : numpy.ndarray, shape (n_kept,)
-        The chains that are kept.
-    length : int
-        Number of draws that are kept of each.
-
-    Returns
-    -------
-    str
-        The words; empty if nothing is cut.
-    """
+    """What is cut, in words."""
+    # made: (n_chains,), chains: (n_kept,)
     left_out = np.setdiff1d(np.arange(made.size), chains)
     parts = [f"{length} draws kept of each chain"] if (made[chains] > length).any() else []
     if left_out.size:
@@ -287,25 +192,8 @@ def describe_trimming(made: IntArray, chains: IntArray, length: int) -> str:
 def cut_chains(
     dataset: "xarray.Dataset", made: IntArray, chains: IntArray, length: int
 ) -> "xarray.Dataset":
-    """Some chains up to a length, with a coordinate for every dim.
-
-    Parameters
-    ----------
-    dataset : xarray.Dataset
-        Variables with dims chain and draw.
-    made : numpy.ndarray, shape (n_chains,)
-        Number of draws of each chain.
-    chains : numpy.ndarray, shape (n_kept,)
-        The chains to keep.
-    length : int
-        Number of draws to keep of each. Chains that are shorter end in NaN; for that all variables
-        become floating-point numbers.
-
-    Returns
-    -------
-    xarray.Dataset
-        The part; chains keep their numbers.
-    """
+    """Some chains up to a length, with a coordinate for every dim."""
+    # made: (n_chains,), chains: (n_kept,)
     import xarray
 
     result = dataset.isel(chain=chains, draw=slice(length))
@@ -334,30 +222,6 @@ def store_arguments(
 ) -> dict[str, Any]:
     """Arguments with which `pymc.sample` writes its draws to a new store.
 
-    Parameters
-    ----------
-    path : str or path-like
-        Folder of the store; created with its parents. It must not exist or be empty.
-    arguments : mapping of str to object, optional
-        The other arguments of `pymc.sample`.
-
-    Returns
-    -------
-    dict of str to object
-        `arguments` with `nuts_sampler`, `nuts` and, if the number of chains is given and the number
-        of cores is not, `cores`.
-
-    Raises
-    ------
-    FileExistsError
-        If there is something at `path`.
-    ImportError
-        If nutpie is not installed.
-    ValueError
-        If the arguments ask for another sampler or for another store.
-
-    Notes
-    -----
     All chains run at once, on threads that share the processors: chains that wait for others to end
     would have no draws when the run is killed.
     """
@@ -376,26 +240,7 @@ def store_arguments(
 def write_header(
     path: StorePath, tree: "xarray.DataTree", *, variables: Sequence[str] | None = None
 ) -> None:
-    """Write what the sampler does not know beside its draws.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Folder of the store.
-    tree : xarray.DataTree
-        Groups that `open_store` adds to the draws, such as observed_data, constant_data and
-        moment_init. Of a group that the sampler writes, such as posterior, only attrs are used.
-    variables : sequence of str, optional
-        Variables of the posterior in the order in which `open_store` gives them; others are left
-        out. By default all but the unconstrained values of transformed variables, by name.
-
-    Raises
-    ------
-    FileExistsError
-        If the store has a header.
-    ImportError
-        If Zarr is not installed.
-    """
+    """Write what the sampler does not know beside its draws."""
     _require_zarr()
     from zarr.storage import LocalStore
 
@@ -422,35 +267,6 @@ def sample_into_store(
 ) -> "xarray.DataTree":
     """Sample with a store, and give what `open_store` gives.
 
-    Parameters
-    ----------
-    path : str or path-like
-        Folder of the store, as in `store_arguments`.
-    sample : callable
-        `pymc.sample`.
-    arguments : mapping of str to object, optional
-        Its arguments, with `model`.
-    header : xarray.DataTree, optional
-        What `write_header` writes before sampling starts.
-    variables : sequence of str, optional
-        Variables of the posterior, as in `write_header`.
-
-    Returns
-    -------
-    xarray.DataTree
-        The draws and the header; draws of the warm-up if `discard_tuned_samples` is false.
-
-    Raises
-    ------
-    FileExistsError
-        If there is something at `path`.
-    ImportError
-        If nutpie is not installed.
-    ValueError
-        If the arguments do not go with a store, or the run was interrupted before its first draws.
-
-    Notes
-    -----
     A run that fails before sampling starts leaves no store behind.
     """
     import xarray
@@ -576,23 +392,7 @@ def _check_sampler(sampler: str | None, nuts: dict[str, Any]) -> None:
 
 
 def require_new_folder(path: StorePath) -> Path:
-    """Refuse a path at which there is something already.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Where a store is to be.
-
-    Returns
-    -------
-    pathlib.Path
-        The path, absolute.
-
-    Raises
-    ------
-    FileExistsError
-        If it is a file, or a folder that is not empty.
-    """
+    """Refuse a path at which there is something already."""
     folder = Path(path).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         kind = "a folder that is not empty" if folder.is_dir() else "a file"

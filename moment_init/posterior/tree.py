@@ -44,18 +44,7 @@ group then takes 0.8 GB."""
 
 
 def header_tree(specification: Specification) -> xarray.DataTree:
-    """What is known before the first draw: data, start and versions.
-
-    Parameters
-    ----------
-    specification : Specification
-        Data, start and anchors.
-
-    Returns
-    -------
-    xarray.DataTree
-        Groups observed_data, constant_data and moment_init.
-    """
+    """What is known before the first draw: data, start and versions."""
     data = specification.data
     obs = {"obs": np.arange(data.n_obs)}
     feature = {"feature": list(data.feature_names)}
@@ -118,13 +107,7 @@ def _own_group(specification: Specification) -> xarray.Dataset:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what samples, where it is installed.
-
-    Returns
-    -------
-    dict of str to str
-        Attributes.
-    """
+    """Versions of what samples, where it is installed."""
     return {f"{name}_version": version(name) for name in _PACKAGES if find_spec(name)}
 
 
@@ -149,28 +132,7 @@ def finish_tree(
     seed: int,
     raw_names: list[str],
 ) -> xarray.DataTree:
-    """Complete what a sampler returned.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        What `pymc.sample` returned.
-    specification : Specification
-        Data, start and anchors.
-    header : xarray.DataTree
-        Groups that `header_tree` made.
-    log_likelihood, posterior_predictive : bool or None
-        Whether to add these groups; None for if they are not too large.
-    seed : int
-        Seed of the replicated responses.
-    raw_names : list of str
-        Free variables of the model, in the order in which they are shown.
-
-    Returns
-    -------
-    xarray.DataTree
-        The tree in the form that `moment_init.sample` describes.
-    """
+    """Complete what a sampler returned."""
     groups = {
         name: node.to_dataset()
         for name, node in tree.children.items()
@@ -191,20 +153,7 @@ def finish_tree(
 def require_no_rows(
     posterior: xarray.Dataset, log_likelihood: bool | None, posterior_predictive: bool | None
 ) -> None:
-    """Raise if groups of rows were asked for that a posterior cannot give.
-
-    Parameters
-    ----------
-    posterior : xarray.Dataset
-        Draws without some of the parameters.
-    log_likelihood, posterior_predictive : bool or None
-        What was asked for.
-
-    Raises
-    ------
-    ValueError
-        If one of them was.
-    """
+    """Raise if groups of rows were asked for that a posterior cannot give."""
     if log_likelihood or posterior_predictive:
         raise ValueError(
             "`var_names` must hold the parameters of the rows for `log_likelihood` and "
@@ -213,20 +162,7 @@ def require_no_rows(
 
 
 def match_labels(groups: dict[str, xarray.Dataset], directions: Directions) -> xarray.DataTree:
-    """Match labels to the start's: where nothing else tells components apart, or for the record.
-
-    Parameters
-    ----------
-    groups : dict of str to xarray.Dataset
-        All groups, with the start in `moment_init`.
-    directions : {"anchored", "fixed", "free"}
-        What was done about the directions.
-
-    Returns
-    -------
-    xarray.DataTree
-        The tree; a warning is given where labels of anchored components switch.
-    """
+    """Match labels to the start's: where nothing else tells components apart, or for the record."""
     finished = xarray.DataTree.from_dict(groups)
     if directions == "fixed" or "coefficient" not in groups["posterior"]:
         return finished
@@ -266,20 +202,7 @@ def _start_reference(own: xarray.Dataset) -> xarray.Dataset:
 
 
 def ordered_posterior(posterior: xarray.Dataset, raw_names: list[str]) -> xarray.Dataset:
-    """Order parameters: in the user's units with what follows from them first, then standardised.
-
-    Parameters
-    ----------
-    posterior : xarray.Dataset
-        Draws as the sampler returned them.
-    raw_names : list of str
-        Free variables of the model, in the order in which they are shown.
-
-    Returns
-    -------
-    xarray.Dataset
-        The draws, with scales and directions.
-    """
+    """Order parameters: those in the user's units first, then the standardised ones."""
     if "coefficient" in posterior:
         coefficient = posterior["coefficient"]
         scale = (coefficient**2).sum("feature") ** 0.5
@@ -324,22 +247,7 @@ def _row_groups(
 
 
 def is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
-    """Say whether to make a group of the tree.
-
-    Parameters
-    ----------
-    asked : bool or None
-        What the user said; None for if it is not too large.
-    n_values : int
-        How many values it would hold.
-    name : str
-        Its name.
-
-    Returns
-    -------
-    bool
-        Whether to make it; a warning says so if it is left out for its size.
-    """
+    """Say whether to make a group of the tree."""
     if asked is None and n_values > LARGEST_GROUP:
         notify(
             f"group {name!r} was left out: it would hold {n_values:.1e} values. Pass {name}=True "

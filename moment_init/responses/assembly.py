@@ -214,24 +214,7 @@ def assemble_joint(
     end: Climb[FreePoint],
     starts: tuple[StartRecord, ...],
 ) -> JointFit:
-    """Turn the end of the winning run into a result.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    given : ResponsesData
-        All rows, those of weight zero included.
-    end : Climb
-        The winning run.
-    starts : tuple of StartRecord
-        Every start.
-
-    Returns
-    -------
-    JointFit
-        The fit, components by falling weight.
-    """
+    """Turn the end of the winning run into a result."""
     found = end.point.parameters
     parameters = found.take(np.argsort(-found.weights, kind="stable"))
     sums = sum_rows(problem, parameters)
@@ -275,20 +258,8 @@ def assemble_joint(
 
 
 def inverse_information(information: FloatArray, held: NDArray[np.bool_]) -> FloatArray | None:
-    """Covariance from the observed information; zero for entries that are held.
-
-    Parameters
-    ----------
-    information : numpy.ndarray, shape (N, N)
-        Observed information.
-    held : numpy.ndarray of bool, shape (N,)
-        Entries on a bound.
-
-    Returns
-    -------
-    numpy.ndarray, shape (N, N), or None
-        The covariance; None if the information is not positive definite.
-    """
+    """Covariance from the observed information; zero for entries that are held."""
+    # information: (N, N), held: (N,) -> (N, N)
     free = np.flatnonzero(~held)
     inner = information[np.ix_(free, free)]
     diagonal = np.diag(inner)

@@ -53,51 +53,22 @@ must still be finite."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSums:
-    """Log-likelihood with its derivatives; N parameters, q of each component.
+    """Log-likelihood with its derivatives; N parameters, q of each component."""
 
-    Parameters
-    ----------
-    log_likelihood : float
-        Without the terms that are free of all parameters.
-    gradient : numpy.ndarray, shape (N,)
-        The score.
-    metric : numpy.ndarray, shape (N, N)
-        Information of the complete data without that between predictors and dispersions: positive
-        definite, its inverse times the gradient is a step of EM.
-    information : numpy.ndarray, shape (N, N), or None
-        Observed information.
-    score_products : numpy.ndarray, shape (n_components, q, q), or None
-        Sums of R s s' in each component.
-    complete : numpy.ndarray, shape (n_components, q, q)
-        Information of the complete data.
-    totals : numpy.ndarray, shape (n_components,)
-        Sums of the responsibilities.
-    """
-
-    log_likelihood: float
-    gradient: FloatArray
+    log_likelihood: float  # without the terms that are free of all parameters
+    gradient: FloatArray  # the score; (N,)
+    # information of the complete data without that between predictors and dispersions: positive
+    # definite, its inverse times the gradient is a step of EM; (N, N)
     metric: FloatArray
-    information: FloatArray | None
-    score_products: FloatArray | None
-    complete: FloatArray
-    totals: FloatArray
+    information: FloatArray | None  # observed information; (N, N)
+    score_products: FloatArray | None  # sums of R s s' in each component; (n_components, q, q)
+    complete: FloatArray  # information of the complete data; (n_components, q, q)
+    totals: FloatArray  # sums of the responsibilities; (n_components,)
 
 
 def predictors(rows: JointRows, parameters: JointParameters) -> FloatArray:
-    """Linear predictors of rows.
-
-    Parameters
-    ----------
-    rows : JointRows
-        The rows.
-    parameters : JointParameters
-        The parameters.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_predictors, n_components, n_obs)
-        The predictors.
-    """
+    """Linear predictors of rows."""
+    # -> (n_predictors, n_components, n_obs)
     p, r, n_predictors = parameters.coefficients.shape
     flat = parameters.coefficients.transpose(0, 2, 1).reshape(p, n_predictors * r)
     eta = (flat.T @ rows.Z.T).reshape(n_predictors, r, rows.n_obs)
@@ -110,26 +81,8 @@ def predictors(rows: JointRows, parameters: JointParameters) -> FloatArray:
 def row_posterior(
     kind: ResponseKind, rows: JointRows, parameters: JointParameters
 ) -> tuple[FloatArray, FloatArray, PredictorDerivatives]:
-    """Log density of every row, responsibilities, and derivatives under every component.
-
-    Parameters
-    ----------
-    kind : ResponseKind
-        How responses depend on predictors.
-    rows : JointRows
-        The rows.
-    parameters : JointParameters
-        The parameters, in the coordinates of the rows.
-
-    Returns
-    -------
-    log_density : numpy.ndarray, shape (n_obs,)
-        Without `ResponseKind.log_base_measure`.
-    responsibilities : numpy.ndarray, shape (n_components, n_obs)
-        Posterior probabilities of the components.
-    derivatives : PredictorDerivatives
-        Derivatives of each component's log density.
-    """
+    """Log density of every row, responsibilities, and derivatives under every component."""
+    # -> (n_obs,), (n_components, n_obs), ...
     dispersion = None if parameters.dispersion is None else parameters.dispersion.T
     derivatives = kind.derivatives(rows.y, predictors(rows, parameters), dispersion, rows.n_trials)
     joint = derivatives.value + np.log(parameters.weights)[:, None]
@@ -138,20 +91,7 @@ def row_posterior(
 
 
 def log_likelihood(problem: JointProblem, parameters: JointParameters) -> float:
-    """Log-likelihood in standardised coordinates, without constants.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    parameters : JointParameters
-        Standardised parameters.
-
-    Returns
-    -------
-    float
-        The log-likelihood.
-    """
+    """Log-likelihood in standardised coordinates, without constants."""
 
     def block(part: slice) -> tuple[FloatArray, ...]:
         rows = problem.rows.take(part)
@@ -169,24 +109,8 @@ def sum_rows(
     shares: FloatArray | None = None,
     has_information: bool = True,
 ) -> JointSums:
-    """Sum log-likelihood and derivatives over the rows.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    parameters : JointParameters
-        Standardised parameters.
-    shares : numpy.ndarray, shape (n_components, n_obs), optional
-        Responsibilities that are held; the expected complete-data log-likelihood is then summed.
-    has_information : bool
-        Whether to sum the observed information too.
-
-    Returns
-    -------
-    JointSums
-        The sums.
-    """
+    """Sum log-likelihood and derivatives over the rows."""
+    # shares: (n_components, n_obs)
     layout = problem.layout
 
     def block(part: slice) -> tuple[FloatArray, ...]:
@@ -357,24 +281,12 @@ ROUNDING = 1e-11
 
 
 class System(NamedTuple):
-    """What a step is computed from.
+    """What a step is computed from."""
 
-    Parameters
-    ----------
-    gradient : numpy.ndarray, shape (N,)
-        The score.
-    metric : numpy.ndarray, shape (N, N)
-        A positive definite matrix, that of EM.
-    information : numpy.ndarray, shape (N, N), or None
-        Observed information.
-    held : numpy.ndarray of bool, shape (N,)
-        Entries that do not move.
-    """
-
-    gradient: FloatArray
-    metric: FloatArray
-    information: FloatArray | None
-    held: NDArray[np.bool_]
+    gradient: FloatArray  # the score; (N,)
+    metric: FloatArray  # A positive definite matrix, that of EM; (N, N)
+    information: FloatArray | None  # observed information; (N, N)
+    held: NDArray[np.bool_]  # entries that do not move; (N,)
 
 
 class Point(Protocol):
@@ -397,21 +309,11 @@ class Point(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Climb[P: Point]:
-    """A finished run.
+    """A finished run."""
 
-    Parameters
-    ----------
-    point : Point
-        Where it ended.
-    history : tuple of float
-        Log-likelihood at the start and after every step.
-    status : StartStatus
-        How it ended.
-    """
-
-    point: P
-    history: tuple[float, ...]
-    status: StartStatus
+    point: P  # where it ended
+    history: tuple[float, ...]  # log-likelihood at the start and after every step
+    status: StartStatus  # how it ended
 
     @property
     def value(self) -> float:
@@ -427,24 +329,7 @@ class Climb[P: Point]:
 def climb[P: Point](
     start: P, *, max_steps: int, tolerance: float = 1e-6, em_steps: int = EM_STEPS
 ) -> Climb[P]:
-    """Climb from a start.
-
-    Parameters
-    ----------
-    start : Point
-        Where to start.
-    max_steps : int
-        Most steps.
-    tolerance : float
-        A run has converged when a Newton step is predicted to gain less than this.
-    em_steps : int
-        Steps of EM at the beginning.
-
-    Returns
-    -------
-    Climb
-        The run; its log-likelihood never falls.
-    """
+    """Climb from a start."""
     point, history = start, [start.value]
     for _ in range(min(em_steps, max_steps)):
         found = _em_step(point)
@@ -471,20 +356,7 @@ def climb[P: Point](
 
 
 def short_climb[P: Point](start: P, n_steps: int) -> Climb[P]:
-    """Take some steps of EM.
-
-    Parameters
-    ----------
-    start : Point
-        Where to start.
-    n_steps : int
-        How many.
-
-    Returns
-    -------
-    Climb
-        The run.
-    """
+    """Take some steps of EM."""
     point, history = start, [start.value]
     for _ in range(n_steps):
         found = _em_step(point)
@@ -582,35 +454,14 @@ def _solve(matrix: FloatArray, system: System) -> FloatArray | None:
 
 @dataclass(frozen=True, eq=False)
 class FreePoint:
-    """Every predictor of a component has coefficients of its own.
+    """Every predictor of a component has coefficients of its own."""
 
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    parameters : JointParameters
-        Standardised parameters inside the bounds.
-    """
-
-    problem: JointProblem
-    parameters: JointParameters
+    problem: JointProblem  # the problem
+    parameters: JointParameters  # standardised parameters inside the bounds
 
     @classmethod
     def inside(cls, problem: JointProblem, parameters: JointParameters) -> "FreePoint":
-        """A point at given parameters, moved inside the bounds.
-
-        Parameters
-        ----------
-        problem : JointProblem
-            The problem.
-        parameters : JointParameters
-            Any parameters; the component of largest weight is put last.
-
-        Returns
-        -------
-        FreePoint
-            The point.
-        """
+        """A point at given parameters, moved inside the bounds."""
         order = np.argsort(parameters.weights, kind="stable")
         return cls(problem, enforce(problem, parameters.take(order)))
 
@@ -630,35 +481,14 @@ class FreePoint:
         return _limits(self.problem.layout)
 
     def system(self, *, has_information: bool) -> System:
-        """Derivatives of the log-likelihood.
-
-        Parameters
-        ----------
-        has_information : bool
-            Whether the observed information is needed.
-
-        Returns
-        -------
-        System
-            The derivatives.
-        """
+        """Derivatives of the log-likelihood."""
         sums = sum_rows(self.problem, self.parameters) if has_information else self._light_sums
         held = held_entries(self.problem, self.parameters, sums.gradient)
         return System(sums.gradient, sums.metric, sums.information, held)
 
     def moved(self, step: FloatArray) -> "FreePoint":
-        """Take a step.
-
-        Parameters
-        ----------
-        step : numpy.ndarray, shape (N,)
-            The step.
-
-        Returns
-        -------
-        FreePoint
-            The point after it, inside the bounds.
-        """
+        """Take a step."""
+        # step: (N,)
         layout = self.problem.layout
         there = layout.unpack(layout.pack(self.parameters) + step)
         return FreePoint(self.problem, enforce(self.problem, there))
@@ -670,41 +500,17 @@ class TiedPoint:
 
     The vector holds component by component u_j and, predictor by predictor, (s_ja, b_ja[, log
     dispersion_ja]); then the logits. One entry of each component is redundant, the length of u_j.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    parameters : TiedParameters
-        Standardised parameters inside the bounds.
-    holds_directions : bool
-        Whether directions do not move.
     """
 
-    problem: JointProblem
-    parameters: TiedParameters
-    holds_directions: bool = False
+    problem: JointProblem  # the problem
+    parameters: TiedParameters  # standardised parameters inside the bounds
+    holds_directions: bool = False  # whether directions do not move
 
     @classmethod
     def inside(
         cls, problem: JointProblem, parameters: TiedParameters, *, holds_directions: bool = False
     ) -> "TiedPoint":
-        """A point at given parameters, moved inside the bounds.
-
-        Parameters
-        ----------
-        problem : JointProblem
-            The problem.
-        parameters : TiedParameters
-            Any parameters; the component of largest weight is put last.
-        holds_directions : bool
-            Whether directions do not move.
-
-        Returns
-        -------
-        TiedPoint
-            The point.
-        """
+        """A point at given parameters, moved inside the bounds."""
         ordered = parameters.take(np.argsort(parameters.weights, kind="stable"))
         return cls(problem, _enforced(problem, ordered), holds_directions)
 
@@ -730,19 +536,7 @@ class TiedPoint:
         return TiedPlaces(self.problem.layout)
 
     def system(self, *, has_information: bool) -> System:
-        """Derivatives of the log-likelihood, by the chain rule.
-
-        Parameters
-        ----------
-        has_information : bool
-            Whether the observed information is needed.
-
-        Returns
-        -------
-        System
-            The derivatives; unless directions are held, both matrices are made definite along the
-            redundant entries.
-        """
+        """Derivatives of the log-likelihood, by the chain rule."""
         sums = sum_rows(self.problem, self.parameters.free) if has_information else self._light_sums
         jacobian = self.places.jacobian(self.parameters)
         gradient = sums.gradient @ jacobian
@@ -768,18 +562,8 @@ class TiedPoint:
         return held
 
     def moved(self, step: FloatArray) -> "TiedPoint":
-        """Take a step.
-
-        Parameters
-        ----------
-        step : numpy.ndarray, shape (M,)
-            The step.
-
-        Returns
-        -------
-        TiedPoint
-            The point after it, inside the bounds.
-        """
+        """Take a step."""
+        # step: (M,)
         there = self.places.unpack(self.places.pack(self.parameters) + step)
         return TiedPoint(self.problem, _enforced(self.problem, there), self.holds_directions)
 

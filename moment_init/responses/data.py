@@ -38,47 +38,14 @@ CATEGORICAL = "categorical"
 
 
 def is_joint_family(family: Any) -> bool:
-    """Say whether a family is not that of one response of numbers.
-
-    Parameters
-    ----------
-    family : str, Family or sequence of them
-        The family as the user gave it.
-
-    Returns
-    -------
-    bool
-        Whether it is categorical, or there are several.
-    """
+    """Say whether a family is not that of one response of numbers."""
     if isinstance(family, str):
         return family == CATEGORICAL
     return not isinstance(family, Family) and isinstance(family, Sequence)
 
 
 def response_families(family: Any, link: Any, n_responses: int) -> tuple[Family, ...]:
-    """Look up the family of every response.
-
-    Parameters
-    ----------
-    family : str, Family or sequence of them
-        Family of all responses, or one for each.
-    link : str or None
-        Link of all responses.
-    n_responses : int
-        Number of responses.
-
-    Returns
-    -------
-    tuple of Family
-        The families.
-
-    Raises
-    ------
-    TypeError
-        For what is neither a family nor a sequence.
-    ValueError
-        For unknown families, a wrong number of them, or a link beside several.
-    """
+    """Look up the family of every response."""
     if not is_joint_family(family):
         return (get_family(family, link),) * n_responses
     if len(family) != n_responses:
@@ -100,27 +67,8 @@ def response_families(family: Any, link: Any, n_responses: int) -> tuple[Family,
 
 
 def response_columns(y: Any) -> tuple[tuple[str, ...], list[Any]]:
-    """Take y apart.
-
-    Parameters
-    ----------
-    y : array-like or DataFrame, shape (n_obs, n_responses)
-        Responses.
-
-    Returns
-    -------
-    names : tuple of str
-        A DataFrame's own names, else y0, y1, ...
-    columns : list of numpy.ndarray, shape (n_obs,)
-        The responses.
-
-    Raises
-    ------
-    TypeError
-        For sparse arrays and values that are not real numbers.
-    ValueError
-        For a wrong shape, masked values, or repeated names.
-    """
+    """Take y apart."""
+    # y: (n_obs, n_responses) -> ..., (n_obs,)
     if hasattr(y, "toarray") or hasattr(y, "sparse"):
         raise TypeError(f"`y` must be dense; got {type(y).__name__}. Pass `y.toarray()`.")
     if hasattr(y, "columns"):
@@ -143,27 +91,8 @@ def response_columns(y: Any) -> tuple[tuple[str, ...], list[Any]]:
 
 
 def columns_of_fit(y: Any, names: tuple[str, ...]) -> list[Any]:
-    """Columns of y in the order of a fit.
-
-    Parameters
-    ----------
-    y : array-like or DataFrame, shape (n_obs, n_responses)
-        Responses; the columns of a DataFrame are matched by name.
-    names : tuple of str
-        Names of the fit's responses.
-
-    Returns
-    -------
-    list of numpy.ndarray, shape (n_obs,)
-        The responses.
-
-    Raises
-    ------
-    TypeError
-        For values that are not real numbers.
-    ValueError
-        For a wrong shape, masked values, or missing responses.
-    """
+    """Columns of y in the order of a fit."""
+    # y: (n_obs, n_responses) -> (n_obs,)
     if hasattr(y, "columns"):
         given = {str(name): y.iloc[:, index] for index, name in enumerate(y.columns)}
         missing = [name for name in names if name not in given]
@@ -180,25 +109,8 @@ def columns_of_fit(y: Any, names: tuple[str, ...]) -> list[Any]:
 
 
 def clean_labels(labels: NDArray[Any]) -> NDArray[Any]:
-    """Check that labels can be sorted and that none is missing.
-
-    Parameters
-    ----------
-    labels : numpy.ndarray, shape (n_obs,)
-        Labels.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,)
-        The labels, as an array of one type.
-
-    Raises
-    ------
-    TypeError
-        For labels of several types.
-    ValueError
-        For missing labels.
-    """
+    """Check that labels can be sorted and that none is missing."""
+    # labels: (n_obs,) -> (n_obs,)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("`y` must be finite; got missing or infinite labels. Drop such rows.")
     if labels.dtype == object:
@@ -213,27 +125,8 @@ def clean_labels(labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def label_classes(labels: NDArray[Any], weights: FloatArray) -> NDArray[Any]:
-    """Find the classes among labels.
-
-    Parameters
-    ----------
-    labels : numpy.ndarray, shape (n_obs,)
-        Labels.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weights of the rows.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_classes,)
-        The classes, sorted.
-
-    Raises
-    ------
-    TypeError
-        For labels of several types.
-    ValueError
-        For missing labels, fewer than two classes, and one that has no row of positive weight.
-    """
+    """Find the classes among labels."""
+    # labels: (n_obs,), weights: (n_obs,) -> (n_classes,)
     clean = clean_labels(labels)
     classes = np.unique(clean[weights > 0.0])
     if len(classes) < 2:
@@ -252,27 +145,8 @@ def label_classes(labels: NDArray[Any], weights: FloatArray) -> NDArray[Any]:
 
 
 def validate_labels(y: Any, kind: Categorical, n_obs: int) -> FloatArray:
-    """Turn labels into the codes of their classes.
-
-    Parameters
-    ----------
-    y : array-like, shape (n_obs,) or (n_obs, 1)
-        Labels.
-    kind : Categorical
-        The classes.
-    n_obs : int
-        Number of rows.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,)
-        Indices of the classes.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape, missing and unknown labels.
-    """
+    """Turn labels into the codes of their classes."""
+    # y: (n_obs,) or (n_obs, 1) -> (n_obs,)
     labels = clean_labels(label_column(y, n_obs))
     order = np.argsort(kind.classes)  # names of numbers are not sorted as the numbers are
     places = np.searchsorted(kind.classes, labels, sorter=order)
@@ -287,25 +161,8 @@ def validate_labels(y: Any, kind: Categorical, n_obs: int) -> FloatArray:
 
 
 def label_column(y: Any, n_obs: int) -> NDArray[Any]:
-    """Check the shape of labels.
-
-    Parameters
-    ----------
-    y : array-like, shape (n_obs,) or (n_obs, 1)
-        Labels.
-    n_obs : int
-        Number of rows.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs,)
-        The labels.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape and masked values.
-    """
+    """Check the shape of labels."""
+    # y: (n_obs,) or (n_obs, 1) -> (n_obs,)
     labels = as_array(y, "y")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -318,29 +175,8 @@ def label_column(y: Any, n_obs: int) -> NDArray[Any]:
 
 
 def by_response(values: Any, name: str, n_obs: int, n_responses: int) -> FloatArray | None:
-    """Give an argument of the rows to every response.
-
-    Parameters
-    ----------
-    values : array-like, shape (), (n_obs,) or (n_obs, n_responses), or None
-        The argument.
-    name : str
-        Its name, for the messages.
-    n_obs, n_responses : int
-        Numbers of rows and responses.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_responses, n_obs), or None
-        Its values; None if it was not given.
-
-    Raises
-    ------
-    TypeError
-        For values that are not real numbers.
-    ValueError
-        For a wrong shape, masked, missing or infinite values.
-    """
+    """Give an argument of the rows to every response."""
+    # values: () -> (n_responses, n_obs)
     if values is None:
         return None
     array = as_float_array(values, name)
@@ -354,30 +190,8 @@ def by_response(values: Any, name: str, n_obs: int, n_responses: int) -> FloatAr
 
 
 def validate_trials(n_trials: Any, kind: ResponseKind, n_obs: int) -> FloatArray | None:
-    """Check the trials behind binomial responses.
-
-    Parameters
-    ----------
-    n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), or None
-        The trials.
-    kind : ResponseKind
-        Families of the responses.
-    n_obs : int
-        Number of rows.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_responses, n_obs), or None
-        The trials, one where a response has none; None if they were not given.
-
-    Raises
-    ------
-    TypeError
-        For values that are not real numbers.
-    ValueError
-        If no response has trials; for a wrong shape, and trials that are no whole numbers above
-        zero.
-    """
+    """Check the trials behind binomial responses."""
+    # n_trials: (n_obs,) or (n_obs, n_responses) -> (n_responses, n_obs)
     if n_trials is None:
         return None
     if not any(family is not None and family.has_trials for family in kind.families):
@@ -399,33 +213,18 @@ CLASSES = "family='categorical'"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResponsesData:
-    """Checked rows with several responses.
+    """Checked rows with several responses."""
 
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        Inputs in double precision.
-    y : numpy.ndarray, shape (n_responses, n_obs)
-        Responses, a response a row of memory; codes of classes for a categorical response.
-    kind : ResponseKind
-        How they depend on linear predictors.
-    feature_names : tuple of str
-        Names of the columns of X.
-    offset : numpy.ndarray, shape (n_predictors, n_obs), or None
-        Known part of the linear predictors.
-    n_trials : numpy.ndarray, shape (n_responses, n_obs), or None
-        Trials behind binomial responses; one where a response has none.
-    sample_weight : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    """
-
-    X: FloatArray
+    X: FloatArray  # inputs in double precision; (n_obs, n_features)
+    # responses, a response a row of memory; codes of classes for a categorical response;
+    # (n_responses, n_obs)
     y: FloatArray
-    kind: ResponseKind
-    feature_names: tuple[str, ...]
-    offset: FloatArray | None
+    kind: ResponseKind  # how they depend on linear predictors
+    feature_names: tuple[str, ...]  # names of the columns of X
+    offset: FloatArray | None  # known part of the linear predictors; (n_predictors, n_obs)
+    # trials behind binomial responses; one where a response has none; (n_responses, n_obs)
     n_trials: FloatArray | None
-    sample_weight: FloatArray
+    sample_weight: FloatArray  # weight of each row; (n_obs,)
 
     @property
     def n_obs(self) -> int:
@@ -438,13 +237,7 @@ class ResponsesData:
         return int(self.X.shape[1])
 
     def counted(self) -> "ResponsesData":
-        """Leave out the rows of weight zero.
-
-        Returns
-        -------
-        ResponsesData
-            The rows that count; the same object if all do.
-        """
+        """Leave out the rows of weight zero."""
         kept = self.sample_weight > 0.0
         if kept.all():
             return self
@@ -458,18 +251,7 @@ class ResponsesData:
         )
 
     def single(self, index: int) -> RegressionData:
-        """The rows with one of the responses; a class against the others for a categorical one.
-
-        Parameters
-        ----------
-        index : int
-            Which predictor.
-
-        Returns
-        -------
-        RegressionData
-            Rows of an ordinary regression.
-        """
+        """The rows with one of the responses; a class against the others for a categorical one."""
         family = self.kind.families[index]
         is_class = family is None
         has_trials = family is not None and family.has_trials and self.n_trials is not None
@@ -486,20 +268,7 @@ class ResponsesData:
 
 
 def has_several_responses(y: Any, family: Any) -> bool:
-    """Say whether y is more than one column of numbers.
-
-    Parameters
-    ----------
-    y : array-like
-        The response as the user gave it.
-    family : str, Family or sequence of them
-        The family as the user gave it.
-
-    Returns
-    -------
-    bool
-        Whether y has two dimensions, the family is categorical, or there are several families.
-    """
+    """Say whether y is more than one column of numbers."""
     if is_joint_family(family):
         return True
     n_dims = getattr(y, "ndim", None)
@@ -510,23 +279,7 @@ def has_several_responses(y: Any, family: Any) -> bool:
 
 
 def require_one_response(function: str, y: Any, family: Any) -> None:
-    """Raise where several responses are not supported.
-
-    Parameters
-    ----------
-    function : str
-        What was called.
-    y : array-like
-        The response as the user gave it.
-    family : str, Family or sequence of them
-        The family as the user gave it.
-
-    Raises
-    ------
-    ValueError
-        For several columns, several families, and classes. A single column is left to the checks
-        of one response.
-    """
+    """Raise where several responses are not supported."""
     shape: tuple[int, ...] = np.shape(y) if has_several_responses(y, family) else ()
     if is_joint_family(family):
         got = f"family={family!r}"
@@ -543,22 +296,7 @@ def require_one_response(function: str, y: Any, family: Any) -> None:
 def refuse_arguments(
     function: str, kind: str = "several responses or family='categorical'", **given: Any
 ) -> None:
-    """Raise for arguments that are not for several responses.
-
-    Parameters
-    ----------
-    function : str
-        What was called.
-    kind : str
-        The responses for which they are not available.
-    **given : object
-        Arguments by name; None if they were not given.
-
-    Raises
-    ------
-    ValueError
-        Naming the first one that was given.
-    """
+    """Raise for arguments that are not for several responses."""
     for name, value in given.items():
         if value is not None:
             raise ValueError(
@@ -580,39 +318,9 @@ def validate_responses(
     groups: Any = None,
     function: str = "fit_em",
 ) -> ResponsesData:
-    """Check the data block.
-
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like or DataFrame, shape (n_obs, n_responses); labels of classes, shape (n_obs,)
-        Responses.
-    family : str, Family or sequence of them
-        Family of all responses, one for each, or "categorical".
-    link : str, optional
-        Link of all responses.
-    offset, n_trials : array-like, shape (n_obs,) or (n_obs, n_responses), optional
-        Known part of the linear predictors; trials.
-    sample_weight : array-like, shape (n_obs,), optional
-        Weights of the rows.
-    groups : None
-        Not available.
-    function : str
-        What was called, for the messages.
-
-    Returns
-    -------
-    ResponsesData
-        The checked rows.
-
-    Raises
-    ------
-    TypeError
-        For data that are not of the right type.
-    ValueError
-        For wrong shapes, missing or infinite values, and responses outside the family's range.
-    """
+    """Check the data block."""
+    # X: (n_obs, n_features), y: (n_obs, n_responses), offset, n_trials: (n_obs,) or (n_obs,
+    # n_responses), sample_weight: (n_obs,)
     refuse_arguments(function, groups=groups)
     if is_elsewhere(X, y, offset, n_trials, sample_weight):
         raise TypeError(
@@ -642,24 +350,8 @@ def validate_rows(
     n_trials: Any = None,
     sample_weight: Any = None,
 ) -> ResponsesData:
-    """Check rows of responses whose families are known.
-
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    columns : list of array-like
-        A response each.
-    kind : SeparateResponses
-        Their families.
-    offset, n_trials, sample_weight : array-like, optional
-        As in `validate_responses`.
-
-    Returns
-    -------
-    ResponsesData
-        The checked rows.
-    """
+    """Check rows of responses whose families are known."""
+    # X: (n_obs, n_features)
     features, feature_names = validate_features(X, min_obs=1)
     n_obs = len(features)
     offsets = by_response(offset, "offset", n_obs, len(columns))
@@ -723,22 +415,7 @@ DATA_BLOCK = ("family", "link", "offset", "n_trials", "sample_weight", "groups")
 def takes_responses[**P, R](
     load: Callable[[], Callable[..., Any]], refused: tuple[str, ...]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function of X and y take several responses, or labels of classes.
-
-    Parameters
-    ----------
-    load : callable
-        Imports and returns the function that takes their place: with X, y, n_components and the
-        keywords `data_block` and those of the decorated function that are neither in it nor
-        refused.
-    refused : tuple of str
-        Arguments that must be left at their defaults.
-
-    Returns
-    -------
-    callable
-        The decorator.
-    """
+    """Let a function of X and y take several responses, or labels of classes."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         parameters = signature(function)

@@ -33,20 +33,7 @@ if TYPE_CHECKING:
 
 
 def parameters_of(posterior: "xarray.Dataset", kind: ResponseKind) -> list[JointParameters]:
-    """Parameters of every draw, chain by chain.
-
-    Parameters
-    ----------
-    posterior : xarray.Dataset
-        The draws.
-    kind : ResponseKind
-        Families of the responses.
-
-    Returns
-    -------
-    list of JointParameters
-        The draws.
-    """
+    """Parameters of every draw, chain by chain."""
 
     def flat(name: str, *dims: str) -> FloatArray:
         array = posterior[name].transpose("chain", "draw", *dims).to_numpy()
@@ -77,22 +64,8 @@ def parameters_of(posterior: "xarray.Dataset", kind: ResponseKind) -> list[Joint
 def row_log_densities(
     kind: ResponseKind, rows: JointRows, draws: list[JointParameters]
 ) -> FloatArray:
-    """Log density of all responses of each row under each draw, whatever the row's weight.
-
-    Parameters
-    ----------
-    kind : ResponseKind
-        How responses depend on predictors.
-    rows : JointRows
-        The rows, in the units of the draws.
-    draws : list of JointParameters
-        The draws.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, n_obs)
-        Log densities, with all constants.
-    """
+    """Log density of all responses of each row under each draw, whatever the row's weight."""
+    # -> (n_draws, n_obs)
     values = np.empty((len(draws), rows.n_obs))
     # A wild draw has a density of zero, and a weight may have underflowed to zero.
     with np.errstate(over="ignore", divide="ignore"):
@@ -104,24 +77,8 @@ def row_log_densities(
 def row_memberships(
     kind: ResponseKind, rows: JointRows, draws: list[JointParameters], *, is_averaged: bool
 ) -> FloatArray:
-    """Probabilities of the components of rows.
-
-    Parameters
-    ----------
-    kind : ResponseKind
-        How responses depend on predictors.
-    rows : JointRows
-        The rows, in the units of the draws.
-    draws : list of JointParameters
-        The draws.
-    is_averaged : bool
-        Whether to return the mean over the draws.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, n_obs, n_components) or (n_obs, n_components)
-        The probabilities, which sum to one over components.
-    """
+    """Probabilities of the components of rows."""
+    # -> (n_draws, n_obs, n_components) or (n_obs, n_components)
     shape = (rows.n_obs, draws[0].n_components)
     result = np.zeros(shape if is_averaged else (len(draws), *shape))
     with np.errstate(over="ignore", divide="ignore"):  # as above
@@ -137,24 +94,8 @@ def row_memberships(
 def mean_outcomes(
     kind: ResponseKind, rows: JointRows, draws: list[JointParameters], *, by_component: bool
 ) -> FloatArray:
-    """Means of the responses of rows, or probabilities of all classes, averaged over draws.
-
-    Parameters
-    ----------
-    kind : ResponseKind
-        How responses depend on predictors.
-    rows : JointRows
-        The rows, in the units of the draws; their responses are not read.
-    draws : list of JointParameters
-        The draws.
-    by_component : bool
-        Whether to return those of every component, not of the mixture.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs, n_outcomes) or (n_obs, n_components, n_outcomes)
-        The means.
-    """
+    """Means of the responses of rows, or probabilities of all classes, averaged over draws."""
+    # -> (n_obs, n_outcomes) or (n_obs, n_components, n_outcomes)
     total: FloatArray | None = None
     for draw in draws:
         means = kind.mean(predictors(rows, draw))  # (n_outcomes, r, n)
@@ -172,16 +113,6 @@ def mean_parameters(draws: list[JointParameters]) -> JointParameters:
 
     The coefficients are :math:`\bar s_{ja} \bar u_{ja}`, with the mean of the lengths and the unit
     vector along the mean of the directions: a mean of coefficients would be too short.
-
-    Parameters
-    ----------
-    draws : list of JointParameters
-        The draws.
-
-    Returns
-    -------
-    JointParameters
-        The parameters.
     """
     middle = np.mean([draw.directions for draw in draws], axis=0)
     norms = np.linalg.norm(middle, axis=0)
@@ -197,36 +128,15 @@ def mean_parameters(draws: list[JointParameters]) -> JointParameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeLayout:
-    """What rows of a tree must look like.
+    """What rows of a tree must look like."""
 
-    Parameters
-    ----------
-    kind : ResponseKind
-        Families and names of the responses.
-    feature_names : tuple of str
-        Names of the columns.
-    coefficients : numpy.ndarray, shape (n_features, ...)
-        Coefficients of all draws.
-    """
-
-    kind: ResponseKind
-    feature_names: tuple[str, ...]
-    coefficients: NDArray[np.float64]
+    kind: ResponseKind  # families and names of the responses
+    feature_names: tuple[str, ...]  # names of the columns
+    coefficients: NDArray[np.float64]  # coefficients of all draws; (n_features, ...)
 
 
 def has_responses(posterior: "xarray.Dataset") -> bool:
-    """Tell draws of several responses from those of one.
-
-    Parameters
-    ----------
-    posterior : xarray.Dataset
-        The draws.
-
-    Returns
-    -------
-    bool
-        Whether the intercepts have the dim `response`.
-    """
+    """Tell draws of several responses from those of one."""
     return "bias" in posterior and "response" in posterior["bias"].dims
 
 
@@ -245,41 +155,9 @@ def joint_membership(
     link: Any = None,
     average: bool = False,
 ) -> "xarray.DataArray":
-    """Probability of every component for rows under each draw, given all their responses.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        The tree.
-    posterior : xarray.Dataset
-        Its draws, or some of them.
-    X : array-like or DataFrame, shape (n_obs, n_features), or None
-        Inputs; the rows of the tree if neither they nor responses are given.
-    y : array-like or DataFrame, shape (n_obs, n_responses), or labels, or None
-        Responses.
-    offset, n_trials : array-like, shape (n_obs,) or (n_obs, n_responses), optional
-        Known part of the linear predictors; trials.
-    sample_weight : array-like, optional
-        Not read: there are no groups.
-    groups, gating : None
-        Not available.
-    family, link : object
-        As for `predict_membership`; a family may be one for each response.
-    average : bool, default False
-        Whether to return the mean over the draws.
-
-    Returns
-    -------
-    xarray.DataArray
-        Probabilities with dims (chain, draw, obs, component), or (obs, component).
-
-    Raises
-    ------
-    TypeError
-        For data that are not real numbers.
-    ValueError
-        For draws that lack a variable, wrong shapes or columns, and impossible responses.
-    """
+    """Probability of every component for rows under each draw, given all their responses."""
+    # X: (n_obs, n_features), y: (n_obs, n_responses), offset, n_trials: (n_obs,) or (n_obs,
+    # n_responses)
     import xarray
 
     refuse_arguments("predict_membership", groups=groups, gating=gating)

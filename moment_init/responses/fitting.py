@@ -48,45 +48,8 @@ def fit_responses(
     random_seed: RandomSeed = None,
     **options: Any,
 ) -> JointFit:
-    """Fit a mixture to several responses, or to a response of several classes.
-
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like or DataFrame, shape (n_obs, n_responses), or labels
-        Responses.
-    n_components : int
-        Number of components.
-    data_block : dict of str to object
-        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`.
-    init : object
-        As for `fit_em`.
-    min_dispersion_ratio : float
-        Hathaway's constraint.
-    random_seed : int, sequence of int, numpy.random.Generator or None
-        Seed.
-    **options
-        `max_iter`, `tolerance`, `n_starts`, `random_start`, `n_jobs`, `progressbar`; starts run one
-        after another, and random ones assign rows to components.
-
-    Returns
-    -------
-    JointFit
-        The fit.
-
-    Raises
-    ------
-    TypeError
-        For data or starts of a wrong type.
-    ValueError
-        For wrong values, too few rows, and if every start breaks down.
-
-    Warns
-    -----
-    ConvergenceWarning
-        If the run to the maximum did not converge.
-    """
+    """Fit a mixture to several responses, or to a response of several classes."""
+    # X: (n_obs, n_features), y: (n_obs, n_responses)
     given = validate_responses(X, y, **data_block)
     data = given.counted()
     number = validate_n_components(n_components, data.n_obs)
@@ -160,22 +123,7 @@ def _run(
 def moment_starts(
     problem: JointProblem, data: ResponsesData, rng: np.random.Generator
 ) -> list[Start]:
-    """Mixtures of the moments: one direction for all responses of a component.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    data : ResponsesData
-        Its rows, in the user's units.
-    rng : numpy.random.Generator
-        Source of starts and of samples of rows.
-
-    Returns
-    -------
-    list of tuple of str and JointParameters
-        Origins and standardised parameters, the likeliest first.
-    """
+    """Mixtures of the moments: one direction for all responses of a component."""
     found = find_directions(data, problem, rng)
     few = problem.sample(SEARCH_ROWS, rng)
     ends = settle_directions(few, found.candidates, rng, max_steps=20)

@@ -28,37 +28,24 @@ LARGEST_DRAWN_MEAN = 1e15
 
 
 class PredictorDerivatives(NamedTuple):
-    """Log density of rows under components, and its derivatives.
+    """Log density of rows under components, and its derivatives."""
 
-    Parameters
-    ----------
-    value : ndarray of shape (n_components, n_obs)
-        Log density without the terms that are free of all parameters.
-    first : ndarray of shape (n_predictors, n_components, n_obs)
-        First derivatives in the predictors.
-    second : dict of (int, int) to ndarray of shape (n_components, n_obs)
-        Second derivatives in pairs a <= b of predictors; pairs that are missing are zero.
-    tau : dict of int to tuple of ndarray of shape (n_components, n_obs)
-        For predictors with a dispersion: first and second derivative in its logarithm, and the
-        mixed one.
-    """
-
+    # log density without the terms that are free of all parameters; (n_components, n_obs)
     value: FloatArray
-    first: FloatArray
+    first: FloatArray  # first derivatives in the predictors; (n_predictors, n_components, n_obs)
+    # second derivatives in pairs a <= b of predictors; pairs that are missing are zero;
+    # (n_components, n_obs)
     second: dict[tuple[int, int], FloatArray]
+    # for predictors with a dispersion: first and second derivative in its logarithm, and the mixed
+    # one; (n_components, n_obs)
     tau: dict[int, tuple[FloatArray, FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResponseKind(ABC):
-    """How the columns of y depend on linear predictors.
+    """How the columns of y depend on linear predictors."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names of the predictors: of the responses, or of the classes but the first.
-    """
-
+    # names of the predictors: of the responses, or of the classes but the first
     names: tuple[str, ...]
 
     @property
@@ -110,56 +97,19 @@ class ResponseKind(ABC):
         dispersion: FloatArray | None,
         n_trials: FloatArray | None,
     ) -> PredictorDerivatives:
-        """Log density of rows under every component.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_responses, n_obs)
-            Responses.
-        eta : ndarray of shape (n_predictors, n_components, n_obs)
-            Predictors.
-        dispersion : ndarray of shape (n_predictors, n_components), or None
-            Dispersion; not read where a predictor has none.
-        n_trials : ndarray of shape (n_responses, n_obs), or None
-            Trials.
-
-        Returns
-        -------
-        PredictorDerivatives
-            Values and derivatives.
-        """
+        """Log density of rows under every component."""
+        # y: (n_responses, n_obs), eta: (n_predictors, n_components, n_obs), dispersion:
+        # (n_predictors, n_components), n_trials: (n_responses, n_obs)
 
     @abstractmethod
     def log_base_measure(self, y: FloatArray, n_trials: FloatArray | None) -> FloatArray:
-        """Terms of each row's log density that are free of all parameters.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_responses, n_obs)
-            Responses.
-        n_trials : ndarray of shape (n_responses, n_obs), or None
-            Trials.
-
-        Returns
-        -------
-        ndarray of shape (n_obs,)
-            The terms.
-        """
+        """Terms of each row's log density that are free of all parameters."""
+        # y: (n_responses, n_obs), n_trials: (n_responses, n_obs) -> (n_obs,)
 
     @abstractmethod
     def mean(self, eta: FloatArray) -> FloatArray:
-        """Mean of every outcome.
-
-        Parameters
-        ----------
-        eta : ndarray of shape (n_predictors, ...)
-            Predictors.
-
-        Returns
-        -------
-        ndarray of shape (n_outcomes, ...)
-            Means of the responses, or probabilities of all classes.
-        """
+        """Mean of every outcome."""
+        # eta: (n_predictors, ...) -> (n_outcomes, ...)
 
     @abstractmethod
     def draw(
@@ -169,39 +119,16 @@ class ResponseKind(ABC):
         n_trials: FloatArray | None,
         rng: np.random.Generator,
     ) -> FloatArray:
-        """Draw responses.
-
-        Parameters
-        ----------
-        eta : ndarray of shape (n_predictors, n_obs)
-            Predictors of each row's component.
-        dispersion : ndarray of shape (n_predictors, n_obs), or None
-            Dispersion of each row's component.
-        n_trials : ndarray of shape (n_responses, n_obs), or None
-            Trials.
-        rng : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        ndarray of shape (n_responses, n_obs)
-            The draws; codes of classes for a categorical response.
-        """
+        """Draw responses."""
+        # eta: (n_predictors, n_obs), dispersion: (n_predictors, n_obs), n_trials: (n_responses,
+        # n_obs) -> (n_responses, n_obs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeparateResponses(ResponseKind):
-    """Several responses, independent given the component.
+    """Several responses, independent given the component."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names of the responses.
-    members : tuple of Family
-        Family of each.
-    """
-
-    members: tuple[Family, ...]
+    members: tuple[Family, ...]  # family of each
 
     @property
     @override
@@ -286,16 +213,9 @@ class SeparateResponses(ResponseKind):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Categorical(ResponseKind):
-    """One response of two or more classes; the first is the reference.
+    """One response of two or more classes; the first is the reference."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names of the classes but the first.
-    classes : ndarray of shape (n_classes,)
-        The labels, sorted; a response is held as the index of its label.
-    """
-
+    # the labels, sorted; a response is held as the index of its label; (n_classes,)
     classes: NDArray[Any]
 
     @property

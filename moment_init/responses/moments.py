@@ -53,22 +53,13 @@ noise to every direction."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointFunctions:
-    """Functions of all responses.
+    """Functions of all responses."""
 
-    Parameters
-    ----------
-    parts : tuple of ResponseFunctions
-        Functions of each response; empty for classes.
-    n_classes : int
-        Number of classes of a categorical response, else zero: its functions are the indicators of
-        all classes but the first.
-    pairs : tuple of (int, int)
-        Responses whose first functions are multiplied.
-    """
-
-    parts: tuple[ResponseFunctions, ...]
+    parts: tuple[ResponseFunctions, ...]  # functions of each response; empty for classes
+    # number of classes of a categorical response, else zero: its functions are the indicators of
+    # all classes but the first
     n_classes: int
-    pairs: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[int, int], ...]  # responses whose first functions are multiplied
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -77,18 +68,8 @@ class JointFunctions:
         return tuple(range(n_single + max(0, self.n_classes - 1) + len(self.pairs)))
 
     def __call__(self, y: FloatArray, /) -> FloatArray:
-        """Evaluate the functions.
-
-        Parameters
-        ----------
-        y : numpy.ndarray, shape (n_obs, n_responses)
-            Responses as `moment_responses` gives them.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_functions)
-            One column for each function.
-        """
+        """Evaluate the functions."""
+        # y: (n_obs, n_responses) -> (n_obs, n_functions)
         if self.n_classes:
             indicators = [y[:, 0] == index for index in range(1, self.n_classes)]
             return np.array(indicators, dtype=np.float64).T
@@ -100,20 +81,8 @@ class JointFunctions:
 
 
 def fit_joint_functions(kind: ResponseKind, response: FloatArray) -> JointFunctions:
-    """Settle the functions of all responses.
-
-    Parameters
-    ----------
-    kind : ResponseKind
-        What the responses are.
-    response : numpy.ndarray, shape (n_obs, n_responses)
-        Responses as `moment_responses` gives them.
-
-    Returns
-    -------
-    JointFunctions
-        The functions.
-    """
+    """Settle the functions of all responses."""
+    # response: (n_obs, n_responses)
     families = [family for family in kind.families if family is not None]
     if not families:
         return JointFunctions((), kind.n_predictors + 1, ())
@@ -126,18 +95,8 @@ def fit_joint_functions(kind: ResponseKind, response: FloatArray) -> JointFuncti
 
 
 def moment_responses(data: ResponsesData) -> FloatArray:
-    """Responses without offsets and trials, standardised where they have units.
-
-    Parameters
-    ----------
-    data : ResponsesData
-        Checked rows.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs, n_responses)
-        The responses.
-    """
+    """Responses without offsets and trials, standardised where they have units."""
+    # -> (n_obs, n_responses)
     columns = []
     shares = data.sample_weight / data.sample_weight.sum()
     for index in range(len(data.y)):
@@ -167,27 +126,17 @@ KEPT_STARTS = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointDirections:
-    """Directions as the moments have them.
+    """Directions as the moments have them."""
 
-    Parameters
-    ----------
-    candidates : tuple of numpy.ndarray, shape (n_features, n_components)
-        Unit directions in the standardised coordinates of a `JointProblem`, without signs.
-    spectrum : numpy.ndarray, shape (n_features,)
-        Eigenvalues of the Gram matrix of all moments over the edge of their noise, largest first.
-    residual : float
-        What the best decomposition leaves of the tensor, relative to it.
-    n_functions : int
-        Number of functions of the responses.
-    input_problem : EstimationProblem
-        Density of the input, and how it was chosen.
-    """
-
+    # unit directions in the standardised coordinates of a `JointProblem`, without signs;
+    # (n_features, n_components)
     candidates: tuple[FloatArray, ...]
+    # eigenvalues of the Gram matrix of all moments over the edge of their noise, largest first;
+    # (n_features,)
     spectrum: FloatArray
-    residual: float
-    n_functions: int
-    input_problem: EstimationProblem
+    residual: float  # what the best decomposition leaves of the tensor, relative to it
+    n_functions: int  # number of functions of the responses
+    input_problem: EstimationProblem  # density of the input, and how it was chosen
 
 
 def find_directions(
@@ -198,31 +147,7 @@ def find_directions(
     input_model: Any = "auto",
     unlabelled: Any = None,
 ) -> JointDirections:
-    """Decompose the stacked tensor of the moments of all responses.
-
-    Parameters
-    ----------
-    data : ResponsesData
-        Checked rows of positive weight.
-    problem : JointProblem
-        The same rows, standardised.
-    rng : numpy.random.Generator
-        Source of starts and of samples of rows.
-    input_model : {"auto", "gaussian"} or InputModel
-        Density of the input.
-    unlabelled : array-like or DataFrame, optional
-        Rows without a response.
-
-    Returns
-    -------
-    JointDirections
-        The directions.
-
-    Raises
-    ------
-    IdentifiabilityError
-        If there are more components than features, too few rows, or a column is discrete.
-    """
+    """Decompose the stacked tensor of the moments of all responses."""
     r, d = problem.n_components, data.n_features
     if r > d:
         raise IdentifiabilityError(
@@ -290,26 +215,8 @@ def settle_directions(
     max_steps: int = 500,
     holds_directions: bool = False,
 ) -> list[Climb[TiedPoint]]:
-    """Complete mixtures along candidates for the directions, by likelihood.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    candidates : tuple of numpy.ndarray, shape (n_features, n_components)
-        Unit directions in standardised coordinates.
-    rng : numpy.random.Generator
-        Source of the rows by which starts are compared.
-    max_steps : int
-        Most steps of the runs of all rows.
-    holds_directions : bool
-        Whether directions stay as the moments have them.
-
-    Returns
-    -------
-    list of Climb
-        The best runs, best first.
-    """
+    """Complete mixtures along candidates for the directions, by likelihood."""
+    # candidates: (n_features, n_components)
     few = problem.sample(SETTLING_ROWS, rng)
     pooled = fit_pooled(few)
     runs = []
@@ -373,46 +280,8 @@ def estimate_responses(
     X_unlabelled: Any = None,
     random_seed: RandomSeed = None,
 ) -> JointEstimate:
-    """Estimate a mixture whose responses share component and direction.
-
-    Parameters
-    ----------
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like or DataFrame, shape (n_obs, n_responses), or labels
-        Responses.
-    n_components : int
-        Number of components.
-    data_block : dict of str to object
-        `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`.
-    input_model : {"auto", "gaussian"} or InputModel
-        Density of the input.
-    method : {"stacked"}
-        The only method for several responses.
-    polish : bool
-        Whether the likelihood moves the directions of the moments too.
-    X_unlabelled : array-like or DataFrame, or None
-        Rows without a response.
-    random_seed : int, sequence of int, numpy.random.Generator or None
-        Seed.
-
-    Returns
-    -------
-    JointEstimate
-        The estimate.
-
-    Raises
-    ------
-    IdentifiabilityError
-        If there are more components than features, or a column is discrete.
-    ValueError
-        For wrong values.
-
-    Warns
-    -----
-    WeakSignalWarning
-        If a direction does not stand out from noise.
-    """
+    """Estimate a mixture whose responses share component and direction."""
+    # X: (n_obs, n_features), y: (n_obs, n_responses)
     if method != "stacked":
         raise ValueError(
             f"`method` must be 'stacked' with several responses; got {method!r}. Leave it out."

@@ -26,23 +26,13 @@ from moment_init.row_sources.checking import whiten_rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointParameters:
-    """Parameters of a mixture whose rows have several predictors.
+    """Parameters of a mixture whose rows have several predictors."""
 
-    Parameters
-    ----------
-    coefficients : numpy.ndarray, shape (n_features, n_components, n_predictors)
-        The coefficients beta_ja.
-    biases : numpy.ndarray, shape (n_components, n_predictors)
-        The intercepts b_ja.
-    weights : numpy.ndarray, shape (n_components,)
-        Probabilities of the components.
-    dispersion : numpy.ndarray, shape (n_components, n_predictors), or None
-        Dispersion; NaN where a response has none, None if no response has one.
-    """
-
-    coefficients: FloatArray
-    biases: FloatArray
-    weights: FloatArray
+    coefficients: FloatArray  # the coefficients beta_ja; (n_features, n_components, n_predictors)
+    biases: FloatArray  # the intercepts b_ja; (n_components, n_predictors)
+    weights: FloatArray  # probabilities of the components; (n_components,)
+    # dispersion; NaN where a response has none, None if no response has one; (n_components,
+    # n_predictors)
     dispersion: FloatArray | None = None
 
     @property
@@ -72,18 +62,7 @@ class JointParameters:
         return np.asarray(self.coefficients / np.where(scales > 0.0, scales, 1.0))
 
     def take(self, order: NDArray[np.intp] | list[int]) -> "JointParameters":
-        """Take components in a given order; the weights are made to sum to one.
-
-        Parameters
-        ----------
-        order : sequence of int
-            Which components, and in which order; some may be left out or repeated.
-
-        Returns
-        -------
-        JointParameters
-            These components.
-        """
+        """Take components in a given order; the weights are made to sum to one."""
         weights = self.weights[order]
         return JointParameters(
             self.coefficients[:, order],
@@ -95,19 +74,11 @@ class JointParameters:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Places of the parameters in their vector.
+    """Places of the parameters in their vector."""
 
-    Parameters
-    ----------
-    n_features, n_components : int
-        Sizes p and r.
-    has_dispersion : tuple of bool
-        Whether each predictor comes with a dispersion.
-    """
-
-    n_features: int
-    n_components: int
-    has_dispersion: tuple[bool, ...]
+    n_features: int  # sizes p and r
+    n_components: int  # sizes p and r
+    has_dispersion: tuple[bool, ...]  # whether each predictor comes with a dispersion
 
     @property
     def component_size(self) -> int:
@@ -125,49 +96,17 @@ class Layout:
         return slice(self.n_components * self.component_size, self.size)
 
     def predictor(self, index: int) -> slice:
-        """Where (beta, b) of a predictor are within a component.
-
-        Parameters
-        ----------
-        index : int
-            The predictor.
-
-        Returns
-        -------
-        slice
-            Of length p + 1; a log dispersion follows.
-        """
+        """Where (beta, b) of a predictor are within a component."""
         start = index * (self.n_features + 1) + sum(self.has_dispersion[:index])
         return slice(start, start + self.n_features + 1)
 
     def component(self, index: int) -> slice:
-        """Where the parameters of a component are.
-
-        Parameters
-        ----------
-        index : int
-            The component.
-
-        Returns
-        -------
-        slice
-            Of length q.
-        """
+        """Where the parameters of a component are."""
         return slice(index * self.component_size, (index + 1) * self.component_size)
 
     def pack(self, parameters: JointParameters) -> FloatArray:
-        """Write parameters as a vector.
-
-        Parameters
-        ----------
-        parameters : JointParameters
-            The parameters.
-
-        Returns
-        -------
-        numpy.ndarray, shape (size,)
-            The vector.
-        """
+        """Write parameters as a vector."""
+        # -> (size,)
         vector = np.empty(self.size)
         for j in range(self.n_components):
             own = vector[self.component(j)]
@@ -181,18 +120,8 @@ class Layout:
         return vector
 
     def unpack(self, vector: FloatArray) -> JointParameters:
-        """Read parameters from a vector; the inverse of `pack`.
-
-        Parameters
-        ----------
-        vector : numpy.ndarray, shape (size,)
-            The vector.
-
-        Returns
-        -------
-        JointParameters
-            The parameters.
-        """
+        """Read parameters from a vector; the inverse of `pack`."""
+        # vector: (size,)
         coefficients, biases, log_dispersion = self.entries(vector)
         dispersion = np.exp(log_dispersion) if any(self.has_dispersion) else None
         logits = np.append(vector[self.logits], 0.0)
@@ -200,22 +129,9 @@ class Layout:
         return JointParameters(coefficients, biases, odds / odds.sum(), dispersion)
 
     def entries(self, vector: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Entries of a vector that belong to components, as they are.
-
-        Parameters
-        ----------
-        vector : numpy.ndarray, shape (size,)
-            The vector, or one of its standard errors.
-
-        Returns
-        -------
-        coefficients : numpy.ndarray, shape (n_features, n_components, n_predictors)
-            Those of the coefficients.
-        biases : numpy.ndarray, shape (n_components, n_predictors)
-            Those of the biases.
-        log_dispersion : numpy.ndarray, shape (n_components, n_predictors)
-            Those of the logarithms of the dispersion; NaN where there is none.
-        """
+        """Entries of a vector that belong to components, as they are."""
+        # vector: (size,) -> (n_features, n_components, n_predictors), (n_components, n_predictors),
+        # (n_components, n_predictors)
         p, r, n_predictors = self.n_features, self.n_components, len(self.has_dispersion)
         coefficients, biases = np.empty((p, r, n_predictors)), np.empty((r, n_predictors))
         log_dispersion = np.full((r, n_predictors), np.nan)
@@ -231,27 +147,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TiedParameters:
-    """Parameters of a mixture in which all predictors of a component have one direction.
+    """Parameters of a mixture in which all predictors of a component have one direction."""
 
-    Parameters
-    ----------
-    directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions u_j.
-    scales : numpy.ndarray, shape (n_components, n_predictors)
-        Scales s_ja, of either sign: the coefficients are s_ja u_j.
-    biases : numpy.ndarray, shape (n_components, n_predictors)
-        Intercepts.
-    weights : numpy.ndarray, shape (n_components,)
-        Probabilities of the components.
-    dispersion : numpy.ndarray, shape (n_components, n_predictors), or None
-        Dispersion.
-    """
-
-    directions: FloatArray
+    directions: FloatArray  # unit directions u_j; (n_features, n_components)
+    # scales s_ja, of either sign: the coefficients are s_ja u_j; (n_components, n_predictors)
     scales: FloatArray
-    biases: FloatArray
-    weights: FloatArray
-    dispersion: FloatArray | None = None
+    biases: FloatArray  # intercepts; (n_components, n_predictors)
+    weights: FloatArray  # probabilities of the components; (n_components,)
+    dispersion: FloatArray | None = None  # dispersion; (n_components, n_predictors)
 
     @property
     def free(self) -> JointParameters:
@@ -260,18 +163,7 @@ class TiedParameters:
         return JointParameters(coefficients, self.biases, self.weights, self.dispersion)
 
     def take(self, order: NDArray[np.intp]) -> "TiedParameters":
-        """Take components in another order.
-
-        Parameters
-        ----------
-        order : numpy.ndarray of int
-            The order.
-
-        Returns
-        -------
-        TiedParameters
-            The same mixture.
-        """
+        """Take components in another order."""
         return TiedParameters(
             self.directions[:, order],
             self.scales[order],
@@ -283,15 +175,9 @@ class TiedParameters:
 
 @dataclass(frozen=True, slots=True)
 class TiedPlaces:
-    """Places of tied parameters in their vector, against those of free ones.
+    """Places of tied parameters in their vector, against those of free ones."""
 
-    Parameters
-    ----------
-    layout : Layout
-        Places of the free ones.
-    """
-
-    layout: Layout
+    layout: Layout  # places of the free ones
 
     @property
     def component_size(self) -> int:
@@ -305,34 +191,12 @@ class TiedPlaces:
         return self.layout.n_components * self.component_size + self.layout.n_components - 1
 
     def direction(self, component: int) -> slice:
-        """Where a direction is.
-
-        Parameters
-        ----------
-        component : int
-            The component.
-
-        Returns
-        -------
-        slice
-            Of length p.
-        """
+        """Where a direction is."""
         start = component * self.component_size
         return slice(start, start + self.layout.n_features)
 
     def scale(self, component: int, predictor: int) -> int:
-        """Where a scale is; bias and log dispersion follow.
-
-        Parameters
-        ----------
-        component, predictor : int
-            Which scale.
-
-        Returns
-        -------
-        int
-            The index.
-        """
+        """Where a scale is; bias and log dispersion follow."""
         before = sum(self.layout.has_dispersion[:predictor])
         first = (component * self.component_size) + self.layout.n_features
         return first + 2 * predictor + before
@@ -349,18 +213,8 @@ class TiedPlaces:
         return result
 
     def pack(self, parameters: TiedParameters) -> FloatArray:
-        """Write parameters as a vector.
-
-        Parameters
-        ----------
-        parameters : TiedParameters
-            The parameters.
-
-        Returns
-        -------
-        numpy.ndarray, shape (size,)
-            The vector.
-        """
+        """Write parameters as a vector."""
+        # -> (size,)
         vector = np.empty(self.size)
         for j, a, place, _ in self._pairs():
             vector[self.direction(j)] = parameters.directions[:, j]
@@ -372,18 +226,8 @@ class TiedPlaces:
         return vector
 
     def unpack(self, vector: FloatArray) -> TiedParameters:
-        """Read parameters from a vector; directions are brought to length one.
-
-        Parameters
-        ----------
-        vector : numpy.ndarray, shape (size,)
-            The vector.
-
-        Returns
-        -------
-        TiedParameters
-            The parameters.
-        """
+        """Read parameters from a vector; directions are brought to length one."""
+        # vector: (size,)
         layout = self.layout
         r, n_predictors = layout.n_components, len(layout.has_dispersion)
         scales, biases = np.empty((r, n_predictors)), np.empty((r, n_predictors))
@@ -401,18 +245,7 @@ class TiedPlaces:
         )
 
     def jacobian(self, parameters: TiedParameters) -> FloatArray:
-        """Derivative of the free vector in the tied one, (N, M).
-
-        Parameters
-        ----------
-        parameters : TiedParameters
-            Where.
-
-        Returns
-        -------
-        numpy.ndarray
-            The matrix.
-        """
+        """Derivative of the free vector in the tied one, (N, M)."""
         layout, p = self.layout, self.layout.n_features
         result = np.zeros((layout.size, self.size))
         for j, a, place, own in self._pairs():
@@ -427,18 +260,8 @@ class TiedPlaces:
         return result
 
     def curvature(self, gradient: FloatArray) -> FloatArray:
-        """Second derivatives of the free vector times the score in it, (M, M).
-
-        Parameters
-        ----------
-        gradient : numpy.ndarray, shape (N,)
-            The score.
-
-        Returns
-        -------
-        numpy.ndarray
-            The matrix; beta = s u has mixed derivatives only.
-        """
+        """Second derivatives of the free vector times the score in it, (M, M)."""
+        # gradient: (N,)
         result = np.zeros((self.size, self.size))
         for j, _, place, own in self._pairs():
             slopes = gradient[own.start : own.stop - 1]
@@ -446,18 +269,7 @@ class TiedPlaces:
         return result
 
     def gauge(self, parameters: TiedParameters) -> FloatArray:
-        """Unit directions along which nothing changes: longer u_j, smaller s_ja, (M, r).
-
-        Parameters
-        ----------
-        parameters : TiedParameters
-            Where.
-
-        Returns
-        -------
-        numpy.ndarray
-            A column a component.
-        """
+        """Unit directions along which nothing changes: longer u_j, smaller s_ja, (M, r)."""
         result = np.zeros((self.size, self.layout.n_components))
         for j, a, place, _ in self._pairs():
             result[self.direction(j), j] = parameters.directions[:, j]
@@ -465,18 +277,8 @@ class TiedPlaces:
         return np.asarray(result / np.linalg.norm(result, axis=0))
 
     def held(self, full: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Entries that are held, from those of the free vector: scales, not directions.
-
-        Parameters
-        ----------
-        full : numpy.ndarray of bool, shape (N,)
-            Entries of the free vector that are held.
-
-        Returns
-        -------
-        numpy.ndarray of bool, shape (M,)
-            Entries of the tied one.
-        """
+        """Entries that are held, from those of the free vector: scales, not directions."""
+        # full: (N,) -> (M,)
         result = np.zeros(self.size, dtype=bool)
         for _, a, place, own in self._pairs():
             result[place : place + 2] = full[own.start]
@@ -487,44 +289,20 @@ class TiedPlaces:
         return result
 
     def min_limit(self, full: FloatArray) -> NDArray[np.bool_]:
-        """Entries whose change in one step is limited.
-
-        Parameters
-        ----------
-        full : numpy.ndarray, shape (N,)
-            Limits of the free vector.
-
-        Returns
-        -------
-        numpy.ndarray of bool, shape (M,)
-            Log dispersions and logits.
-        """
+        """Entries whose change in one step is limited."""
+        # full: (N,) -> (M,)
         return self.held(np.isfinite(full))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointRows:
-    """Rows over which a likelihood is summed.
+    """Rows over which a likelihood is summed."""
 
-    Parameters
-    ----------
-    Z : numpy.ndarray, shape (n_obs, n_features)
-        Inputs without a column of ones.
-    y : numpy.ndarray, shape (n_responses, n_obs)
-        Responses.
-    sample_weight : numpy.ndarray, shape (n_obs,)
-        Weights.
-    offset : numpy.ndarray, shape (n_predictors, n_obs), or None
-        Known part of the predictors.
-    n_trials : numpy.ndarray, shape (n_responses, n_obs), or None
-        Trials.
-    """
-
-    Z: FloatArray
-    y: FloatArray
-    sample_weight: FloatArray
-    offset: FloatArray | None = None
-    n_trials: FloatArray | None = None
+    Z: FloatArray  # inputs without a column of ones; (n_obs, n_features)
+    y: FloatArray  # responses; (n_responses, n_obs)
+    sample_weight: FloatArray  # weights; (n_obs,)
+    offset: FloatArray | None = None  # known part of the predictors; (n_predictors, n_obs)
+    n_trials: FloatArray | None = None  # trials; (n_responses, n_obs)
 
     @property
     def n_obs(self) -> int:
@@ -537,18 +315,7 @@ class JointRows:
         return float(self.sample_weight.sum())
 
     def take(self, index: NDArray[np.intp] | slice) -> "JointRows":
-        """Select rows.
-
-        Parameters
-        ----------
-        index : numpy.ndarray of int, or slice
-            The rows.
-
-        Returns
-        -------
-        JointRows
-            These rows.
-        """
+        """Select rows."""
         return JointRows(
             self.Z[index],
             self.y[:, index],
@@ -560,27 +327,14 @@ class JointRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointProblem:
-    """Rows in standardised coordinates, and what is needed to fit them.
+    """Rows in standardised coordinates, and what is needed to fit them."""
 
-    Parameters
-    ----------
-    kind : ResponseKind
-        How responses depend on predictors.
-    rows : JointRows
-        Whitened inputs; responses with the identity link have mean zero and variance one.
-    coordinates : tuple of Coordinates
-        The way to the user's units, one for each predictor.
-    n_components : int
-        Number of components.
-    min_dispersion_ratio : float
-        Hathaway's constraint.
-    """
-
-    kind: ResponseKind
+    kind: ResponseKind  # how responses depend on predictors
+    # whitened inputs; responses with the identity link have mean zero and variance one
     rows: JointRows
-    coordinates: tuple[Coordinates, ...]
-    n_components: int
-    min_dispersion_ratio: float
+    coordinates: tuple[Coordinates, ...]  # the way to the user's units, one for each predictor
+    n_components: int  # number of components
+    min_dispersion_ratio: float  # hathaway's constraint
 
     @property
     def layout(self) -> Layout:
@@ -596,53 +350,18 @@ class JointProblem:
         return float(rows.sample_weight @ base) - rows.total_weight * float(logs)
 
     def with_components(self, n_components: int) -> "JointProblem":
-        """The same rows for another number of components.
-
-        Parameters
-        ----------
-        n_components : int
-            The number.
-
-        Returns
-        -------
-        JointProblem
-            The problem.
-        """
+        """The same rows for another number of components."""
         return replace(self, n_components=n_components)
 
     def sample(self, n_rows: int, rng: np.random.Generator) -> "JointProblem":
-        """Some of the rows, at random.
-
-        Parameters
-        ----------
-        n_rows : int
-            How many; all of them if there are no more.
-        rng : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        JointProblem
-            Their problem, in the same coordinates.
-        """
+        """Some of the rows, at random."""
         if self.rows.n_obs <= n_rows:
             return self
         index = np.sort(rng.choice(self.rows.n_obs, n_rows, replace=False))
         return replace(self, rows=self.rows.take(index))
 
     def to_user(self, parameters: JointParameters) -> JointParameters:
-        """Map parameters to the user's units.
-
-        Parameters
-        ----------
-        parameters : JointParameters
-            Standardised parameters.
-
-        Returns
-        -------
-        JointParameters
-            Those of the user's columns.
-        """
+        """Map parameters to the user's units."""
         mapped = [
             where.coefficients_to_user(parameters.coefficients[:, :, a], parameters.biases[:, a])
             for a, where in enumerate(self.coordinates)
@@ -656,18 +375,7 @@ class JointProblem:
         )
 
     def to_standardised(self, parameters: JointParameters) -> JointParameters:
-        """Map parameters from the user's units.
-
-        Parameters
-        ----------
-        parameters : JointParameters
-            Parameters of the user's columns.
-
-        Returns
-        -------
-        JointParameters
-            Standardised parameters.
-        """
+        """Map parameters from the user's units."""
         mapped = [
             where.coefficients_to_standardised(
                 parameters.coefficients[:, :, a], parameters.biases[:, a]
@@ -683,13 +391,7 @@ class JointProblem:
         )
 
     def user_jacobian(self) -> FloatArray:
-        """Derivative of the user's vector of parameters in the standardised one, (N, N).
-
-        Returns
-        -------
-        numpy.ndarray
-            The matrix of the linear map; logarithms of dispersions and logits only shift.
-        """
+        """Derivative of the user's vector of parameters in the standardised one, (N, N)."""
         layout = self.layout
         p = layout.n_features
         result = np.eye(layout.size)
@@ -706,27 +408,7 @@ class JointProblem:
 
 
 def pose_joint(data: ResponsesData, n_components: int, min_dispersion_ratio: float) -> JointProblem:
-    """Standardise rows.
-
-    Parameters
-    ----------
-    data : ResponsesData
-        Checked rows of positive weight.
-    n_components : int
-        Number of components.
-    min_dispersion_ratio : float
-        Hathaway's constraint.
-
-    Returns
-    -------
-    JointProblem
-        The problem.
-
-    Raises
-    ------
-    ValueError
-        For constant or collinear columns, which are named.
-    """
+    """Standardise rows."""
     fitted = fit_correlation(data.X, data.sample_weight, data.feature_names)
     factor = fitted.scales[:, None] * cholesky(fitted.correlation, lower=True)
     shares = data.sample_weight / data.sample_weight.sum()
@@ -754,20 +436,7 @@ _CLOSE = 1e-9
 
 
 def enforce(problem: JointProblem, parameters: JointParameters) -> JointParameters:
-    """Move parameters inside the bounds.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    parameters : JointParameters
-        Any parameters.
-
-    Returns
-    -------
-    JointParameters
-        Parameters inside.
-    """
+    """Move parameters inside the bounds."""
     lengths = _lengths(parameters)
     shrink = np.minimum(1.0, problem.kind.largest_predictor / np.maximum(lengths, 1e-300))
     dispersion = parameters.dispersion
@@ -784,20 +453,7 @@ def enforce(problem: JointProblem, parameters: JointParameters) -> JointParamete
 
 
 def active_bounds(problem: JointProblem, parameters: JointParameters) -> tuple[str, ...]:
-    """Say on which bounds parameters lie.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    parameters : JointParameters
-        Parameters inside the bounds.
-
-    Returns
-    -------
-    tuple of str
-        One for each bound.
-    """
+    """Say on which bounds parameters lie."""
     names = problem.kind.names
     found = [f"weight of component {j}" for j in np.flatnonzero(_low_weights(parameters))]
     is_long = _lengths(parameters) >= problem.kind.largest_predictor * (1 - _CLOSE)
@@ -813,22 +469,8 @@ def active_bounds(problem: JointProblem, parameters: JointParameters) -> tuple[s
 def held_entries(
     problem: JointProblem, parameters: JointParameters, gradient: FloatArray
 ) -> NDArray[np.bool_]:
-    """Entries of the vector that a bound holds: the gradient points outwards there.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    parameters : JointParameters
-        Parameters inside the bounds.
-    gradient : numpy.ndarray, shape (N,)
-        The score.
-
-    Returns
-    -------
-    numpy.ndarray of bool, shape (N,)
-        Which entries do not move.
-    """
+    """Entries of the vector that a bound holds: the gradient points outwards there."""
+    # gradient: (N,) -> (N,)
     layout = problem.layout
     held = np.zeros(layout.size, dtype=bool)
     is_long = _lengths(parameters) >= problem.kind.largest_predictor * (1 - _CLOSE)

@@ -80,30 +80,8 @@ class AskedModel(Protocol):
 def matched_inputs(
     fit: AskedModel, X: Any, *, offset: Any = None, n_trials: Any = None
 ) -> JointRows:
-    """Rows without responses.
-
-    Parameters
-    ----------
-    fit : AskedModel
-        The fit.
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    offset, n_trials : array-like, optional
-        As in the fit.
-
-    Returns
-    -------
-    JointRows
-        The rows; their responses are missing.
-
-    Raises
-    ------
-    TypeError
-        For values that are not real numbers.
-    ValueError
-        For wrong shapes, missing values, predictors that overflow, and trials of responses
-        without any.
-    """
+    """Rows without responses."""
+    # X: (n_obs, n_features)
     if isinstance(fit.kind, Categorical):
         refuse_arguments("predict", CLASSES, offset=offset, n_trials=n_trials)
     features = match_columns(X, fit.feature_names, "X")
@@ -119,30 +97,8 @@ def matched_inputs(
 def rows_of(
     fit: AskedModel, X: Any, y: Any, *, offset: Any = None, n_trials: Any = None
 ) -> JointRows:
-    """Rows with their responses.
-
-    Parameters
-    ----------
-    fit : AskedModel
-        The fit.
-    X : array-like or DataFrame, shape (n_obs, n_features)
-        Inputs.
-    y : array-like or DataFrame, shape (n_obs, n_responses), or labels
-        Responses; the columns of a DataFrame are matched by name.
-    offset, n_trials : array-like, optional
-        As in the fit.
-
-    Returns
-    -------
-    JointRows
-        The rows.
-
-    Raises
-    ------
-    ValueError
-        For wrong shapes, missing values, predictors that overflow, and responses outside the
-        family's range.
-    """
+    """Rows with their responses."""
+    # X: (n_obs, n_features), y: (n_obs, n_responses)
     features = match_columns(X, fit.feature_names, "X")
     require_finite_predictors(features, fit.coefficients, "X")
     if isinstance(fit.kind, Categorical):
@@ -171,31 +127,7 @@ def fit_to_datatree(
     offset: Any,
     n_trials: Any,
 ) -> "xarray.DataTree":
-    """Convert a fit to a DataTree.
-
-    Parameters
-    ----------
-    fit : JointFit
-        The fit.
-    X, y : array-like or DataFrame, or None
-        Rows, for their log-likelihood.
-    draws : int
-        Number of draws.
-    random_seed : int, sequence of int, numpy.random.Generator or None
-        Seed of the draws.
-    offset, n_trials : array-like or None
-        As in the fit.
-
-    Returns
-    -------
-    xarray.DataTree
-        The groups listed at the head of the module.
-
-    Raises
-    ------
-    ValueError
-        If only one of `X` and `y` is given, or `draws` is not a positive whole number.
-    """
+    """Convert a fit to a DataTree."""
     import xarray
 
     if (X is None) != (y is None):
@@ -226,22 +158,7 @@ def fit_to_datatree(
 
 
 def draw_parameters(fit: "JointFit", draws: int, rng: np.random.Generator) -> list[JointParameters]:
-    """Draw from the normal approximation about the maximum.
-
-    Parameters
-    ----------
-    fit : JointFit
-        The fit.
-    draws : int
-        Number of draws.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    list of JointParameters
-        The draws, in the user's units; the maximum itself where there is no covariance.
-    """
+    """Draw from the normal approximation about the maximum."""
     layout = fit.layout
     centre = layout.pack(fit.parameters)
     if fit.covariance is None:
@@ -269,24 +186,7 @@ def posterior_of(
     sampling: dict[str, Any],
     shape: tuple[int, int],
 ) -> "xarray.Dataset":
-    """Put draws into a dataset.
-
-    Parameters
-    ----------
-    fit : JointFit
-        The fit, for names.
-    parameters : list of JointParameters
-        The draws.
-    sampling : dict of str to array
-        Coordinates of chain and draw.
-    shape : tuple of int
-        Numbers of chains and draws.
-
-    Returns
-    -------
-    xarray.Dataset
-        The variables that the head of the module lists.
-    """
+    """Put draws into a dataset."""
     import xarray
 
     def stacked(values: list[FloatArray]) -> FloatArray:
@@ -318,20 +218,7 @@ def posterior_of(
 
 
 def observed_variable(fit: "JointFit", rows: JointRows) -> "xarray.Dataset":
-    """Responses of rows as a dataset.
-
-    Parameters
-    ----------
-    fit : JointFit
-        The fit, for names.
-    rows : JointRows
-        The rows.
-
-    Returns
-    -------
-    xarray.Dataset
-        `y`, by row and response; the codes of classes by row.
-    """
+    """Responses of rows as a dataset."""
     import xarray
 
     obs = {"obs": np.arange(rows.n_obs)}
@@ -370,13 +257,7 @@ def _own_group(fit: "JointFit") -> "xarray.Dataset":
 
 
 def library() -> dict[str, str]:
-    """Name and version of what made a group.
-
-    Returns
-    -------
-    dict of str to str
-        Attributes.
-    """
+    """Name and version of what made a group."""
     return {
         "inference_library": "moment_init",
         "inference_library_version": version("moment-init"),
@@ -384,18 +265,7 @@ def library() -> dict[str, str]:
 
 
 def fit_table(fit: "JointFit") -> ComponentTable:
-    """Arrange what is printed of a fit.
-
-    Parameters
-    ----------
-    fit : JointFit
-        The fit.
-
-    Returns
-    -------
-    ComponentTable
-        A title, the parameters of each response, weights, criteria, starts and warnings.
-    """
+    """Arrange what is printed of a fit."""
     errors = fit.standard_errors
     rows: list[tuple[str, list[str]]] = []
     for a, response in enumerate(fit.response_names):
@@ -430,24 +300,12 @@ def _title(fit: "JointFit") -> str:
 
 
 class JointErrors(NamedTuple):
-    """Standard errors; NaN where the information says nothing, zero on a bound.
+    """Standard errors; NaN where the information says nothing, zero on a bound."""
 
-    Parameters
-    ----------
-    coefficients : numpy.ndarray, shape (n_features, n_components, n_predictors)
-        Of the coefficients.
-    biases : numpy.ndarray, shape (n_components, n_predictors)
-        Of the biases.
-    weights : numpy.ndarray, shape (n_components,)
-        Of the weights.
-    dispersion : numpy.ndarray, shape (n_components, n_predictors), or None
-        Of the dispersion.
-    """
-
-    coefficients: FloatArray
-    biases: FloatArray
-    weights: FloatArray
-    dispersion: FloatArray | None
+    coefficients: FloatArray  # of the coefficients; (n_features, n_components, n_predictors)
+    biases: FloatArray  # of the biases; (n_components, n_predictors)
+    weights: FloatArray  # of the weights; (n_components,)
+    dispersion: FloatArray | None  # of the dispersion; (n_components, n_predictors)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

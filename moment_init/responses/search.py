@@ -32,18 +32,7 @@ ASSIGNED_SHARE = 0.9
 
 
 def fit_pooled(problem: JointProblem) -> JointParameters:
-    """Fit a single component.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-
-    Returns
-    -------
-    JointParameters
-        The maximum of the likelihood with one component.
-    """
+    """Fit a single component."""
     single = problem.with_components(1)
     p, n_predictors = problem.rows.Z.shape[1], problem.kind.n_predictors
     dispersion = None
@@ -56,18 +45,8 @@ def fit_pooled(problem: JointProblem) -> JointParameters:
 
 
 def mean_predictors(problem: JointProblem) -> FloatArray:
-    """Predictors of the mean responses.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_predictors,)
-        The link's values at the means, less the mean offset.
-    """
+    """Predictors of the mean responses."""
+    # -> (n_predictors,)
     rows = problem.rows
     shares = rows.sample_weight / rows.total_weight
     levels = np.zeros(problem.kind.n_predictors)
@@ -93,22 +72,8 @@ def mean_predictors(problem: JointProblem) -> FloatArray:
 def fit_shares(
     problem: JointProblem, shares: FloatArray, pooled: JointParameters
 ) -> JointParameters:
-    """Fit every component to rows weighted by given responsibilities: an M-step.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    shares : numpy.ndarray, shape (n_components, n_obs)
-        Responsibilities.
-    pooled : JointParameters
-        A single model, from which Newton's steps start.
-
-    Returns
-    -------
-    JointParameters
-        The parameters.
-    """
+    """Fit every component to rows weighted by given responsibilities: an M-step."""
+    # shares: (n_components, n_obs)
     r = problem.n_components
     weights = np.maximum(shares @ problem.rows.sample_weight, 1e-8)
     layout = problem.layout
@@ -139,20 +104,8 @@ def _repeated(pooled: JointParameters, r: int, weights: FloatArray) -> JointPara
 
 
 def random_shares(problem: JointProblem, rng: np.random.Generator) -> FloatArray:
-    """Assign rows to components at random, softly.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components, n_obs)
-        Responsibilities.
-    """
+    """Assign rows to components at random, softly."""
+    # -> (n_components, n_obs)
     r, n_obs = problem.n_components, problem.rows.n_obs
     if r == 1:
         return np.ones((1, n_obs))
@@ -169,21 +122,6 @@ def splits_of(
     With :math:`A = \sum_i R_i s_i s_i'` and C the complete information of a component, over all of
     its predictors, the leading eigenvectors of :math:`A - C` relative to C are the directions in
     which the scores vary more than one model allows.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem of as many components as the parameters have.
-    parameters : JointParameters
-        The parameters.
-    n_each : int
-        How many splits of each component.
-
-    Returns
-    -------
-    list of tuple of float, int and JointParameters
-        Expected gain, the component that is split, and the mixture with one component more; the
-        largest gain first.
     """
     layout = problem.layout
     sums = sum_rows(problem, parameters)
@@ -232,20 +170,7 @@ def _children(
 
 
 def grow(problem: JointProblem, pooled: JointParameters) -> list[JointParameters]:
-    """Add components one by one, each by a split, and keep the best few on the way.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    pooled : JointParameters
-        A single model.
-
-    Returns
-    -------
-    list of JointParameters
-        The best mixtures of all components, best first.
-    """
+    """Add components one by one, each by a split, and keep the best few on the way."""
     beam = [pooled]
     for number in range(2, problem.n_components + 1):
         before, now = problem.with_components(number - 1), problem.with_components(number)
@@ -276,35 +201,15 @@ MOVES, MOVE_ROUNDS, LEAST_GAIN = 4, 6, 0.1
 
 @dataclass(slots=True)
 class JointSearch:
-    """Runs of a fit, the best of them first in `best`.
+    """Runs of a fit, the best of them first in `best`."""
 
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem that was searched.
-    shift : float
-        What takes its log-likelihood to the user's units.
-    best : Climb or None
-        The best run.
-    records : list of StartRecord
-        Every start.
-    """
-
-    problem: JointProblem
-    shift: float
-    best: Climb[FreePoint] | None = None
-    records: list[StartRecord] = field(default_factory=list)
+    problem: JointProblem  # the problem that was searched
+    shift: float  # what takes its log-likelihood to the user's units
+    best: Climb[FreePoint] | None = None  # the best run
+    records: list[StartRecord] = field(default_factory=list)  # every start
 
     def add(self, origin: str, run: Climb[FreePoint]) -> None:
-        """Record a run.
-
-        Parameters
-        ----------
-        origin : str
-            Where it started.
-        run : Climb
-            The run.
-        """
+        """Record a run."""
         self.records.append(
             StartRecord(
                 origin,
@@ -319,37 +224,14 @@ class JointSearch:
             self.best = run
 
     def fail(self, origin: str, message: str) -> None:
-        """Record a start that broke down.
-
-        Parameters
-        ----------
-        origin : str
-            Where it came from.
-        message : str
-            Why.
-        """
+        """Record a start that broke down."""
         self.records.append(
             StartRecord(origin, float("nan"), 0, StartStatus.FAILED, message=message)
         )
 
 
 def run_given(problem: JointProblem, starts: list[Start], options: FitOptions) -> JointSearch:
-    """Climb from given starts as they are.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    starts : list of tuple of str and JointParameters
-        Their origins and standardised parameters.
-    options : FitOptions
-        How long a run may be.
-
-    Returns
-    -------
-    JointSearch
-        The runs.
-    """
+    """Climb from given starts as they are."""
     found = JointSearch(problem, problem.log_likelihood_shift)
     for origin, parameters in starts:
         try:
@@ -363,24 +245,7 @@ def run_given(problem: JointProblem, starts: list[Start], options: FitOptions) -
 def run_random(
     problem: JointProblem, options: FitOptions, rng: np.random.Generator, n_starts: int = 10
 ) -> JointSearch:
-    """Climb from random starts alone.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    options : FitOptions
-        How long and how many.
-    rng : numpy.random.Generator
-        Source of the starts.
-    n_starts : int
-        How many, where the options do not say.
-
-    Returns
-    -------
-    JointSearch
-        The runs.
-    """
+    """Climb from random starts alone."""
     starts, failures = _random_starts(problem, options.n_starts or n_starts, rng)
     found = run_given(problem, starts, options)
     for origin, message in failures:
@@ -394,24 +259,7 @@ def search(
     options: FitOptions,
     rng: np.random.Generator,
 ) -> JointSearch:
-    """Run splits, moments and random starts, then moves out of the best maximum.
-
-    Parameters
-    ----------
-    problem : JointProblem
-        The problem.
-    from_moments : callable
-        Gives the starts of the moments.
-    options : FitOptions
-        How many random starts.
-    rng : numpy.random.Generator
-        Source of the random starts.
-
-    Returns
-    -------
-    JointSearch
-        The runs.
-    """
+    """Run splits, moments and random starts, then moves out of the best maximum."""
     found = JointSearch(problem, problem.log_likelihood_shift)
     pooled = fit_pooled(problem)
     if problem.n_components == 1:

@@ -69,30 +69,7 @@ def validate_blocks(
     sample_weight: Any = None,
     groups: Any = None,
 ) -> RegressionData:
-    """Check a data block of which some argument is a Dask collection.
-
-    Parameters
-    ----------
-    X, y : array, DataFrame, Series or Dask collection
-        Inputs and response.
-    family : Family
-        Family of the response.
-    offset, n_trials, sample_weight, groups : array or Dask collection, optional
-        As for `validate_data`.
-
-    Returns
-    -------
-    RegressionData
-        The checked rows, left where they are; in memory if they are few.
-
-    Raises
-    ------
-    TypeError
-        For data that are not real numbers.
-    ValueError
-        For wrong shapes, missing or infinite values, responses outside the family's range, blocks
-        that do not match, and groups of many rows.
-    """
+    """Check a data block of which some argument is a Dask collection."""
     if not is_elsewhere(X, y, offset, n_trials, sample_weight):
         rest = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
         return validate_data(X, y, **rest, family=family, groups=_in_memory(groups))
@@ -143,18 +120,7 @@ def validate_blocks(
 
 
 def counted_rows(data: RegressionData) -> RegressionData:
-    """Leave out the rows of weight zero.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Rows that are elsewhere.
-
-    Returns
-    -------
-    RegressionData
-        The rows that count; the same object if all do.
-    """
+    """Leave out the rows of weight zero."""
     weights: Any = data.sample_weight
     source: BlockedRows = weights.source
     if weights.constant is not None:
@@ -173,31 +139,8 @@ def counted_rows(data: RegressionData) -> RegressionData:
 
 
 def add_table(source: BlockedRows, values: Any, name: str) -> tuple[RowColumn, tuple[str, ...]]:
-    """Put another table beside rows that are elsewhere, and check it.
-
-    Parameters
-    ----------
-    source : BlockedRows
-        The rows; all of them, of any weight.
-    values : array, DataFrame or Dask collection, shape (n_obs, n_columns)
-        The table.
-    name : str
-        What the caller calls it.
-
-    Returns
-    -------
-    column : RowColumn, shape (n_obs, n_columns)
-        The table.
-    names : tuple of str
-        Names of its columns.
-
-    Raises
-    ------
-    TypeError
-        For values that are not real numbers.
-    ValueError
-        For a wrong shape, missing or infinite values.
-    """
+    """Put another table beside rows that are elsewhere, and check it."""
+    # values: (n_obs, n_columns) -> (n_obs, n_columns), ...
     reader: Any = source.reader
     names = _names_of(values, values.shape[1], name)
     place = reader.add(values, name, source.sizes.tolist())
@@ -347,29 +290,8 @@ def _in_memory(values: Any) -> Any:
 
 
 def gating_elsewhere(gating: Any, source: BlockedRows) -> tuple[Any, tuple[str, ...]]:
-    """Check gating covariates of rows that are elsewhere.
-
-    Parameters
-    ----------
-    gating : array, DataFrame, Series or Dask collection, shape (n_obs,) or (n_obs, n_gate)
-        The covariates.
-    source : BlockedRows
-        The rows.
-
-    Returns
-    -------
-    values : RowColumn, shape (n_obs, n_gate)
-        The covariates.
-    names : tuple of str
-        Their names.
-
-    Raises
-    ------
-    TypeError
-        For values that are not real numbers.
-    ValueError
-        For a wrong shape, missing or infinite values.
-    """
+    """Check gating covariates of rows that are elsewhere."""
+    # gating: (n_obs,) or (n_obs, n_gate) -> (n_obs, n_gate), ...
     table = gating if hasattr(gating, "ndim") else np.asarray(gating)
     if table.ndim == 1:
         table = table.to_frame() if hasattr(table, "to_frame") else table[:, None]
@@ -380,42 +302,15 @@ def gating_elsewhere(gating: Any, source: BlockedRows) -> tuple[Any, tuple[str, 
 
 
 def whitened_elsewhere(data: RegressionData, mean: FloatArray, factor: FloatArray) -> Any:
-    """Inputs with mean zero and covariance one.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Rows that are elsewhere.
-    mean : numpy.ndarray, shape (n_features,)
-        Mean of the inputs.
-    factor : numpy.ndarray, shape (n_features, n_features)
-        Lower triangular L with L L' their covariance.
-
-    Returns
-    -------
-    RowColumn, shape (n_obs, n_features)
-        The inputs; whitened anew in every pass.
-    """
+    """Inputs with mean zero and covariance one."""
+    # mean: (n_features,), factor: (n_features, n_features) -> (n_obs, n_features)
     return map_columns(partial(whiten_rows, mean, factor), data.X, n_columns=data.n_features)
 
 
 def whiten_rows(mean: FloatArray, factor: FloatArray, rows: NDArray[np.generic]) -> FloatArray:
-    """Whiten some rows.
-
-    Parameters
-    ----------
-    mean : numpy.ndarray, shape (n_features,)
-        Their mean.
-    factor : numpy.ndarray, shape (n_features, n_features)
-        Lower triangular L with L L' their covariance.
-    rows : numpy.ndarray, shape (n_rows, n_features)
-        The rows.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_rows, n_features)
-        L^-1 (x - mean).
-    """
+    """Whiten some rows."""
+    # mean: (n_features,), factor: (n_features, n_features), rows: (n_rows, n_features) -> (n_rows,
+    # n_features)
     centred = np.asarray(rows, dtype=np.float64) - mean
     return np.asarray(solve_triangular(factor, centred.T, lower=True).T)
 
@@ -423,22 +318,8 @@ def whiten_rows(mean: FloatArray, factor: FloatArray, rows: NDArray[np.generic])
 def projected_elsewhere(
     data: RegressionData, directions: FloatArray
 ) -> tuple[Any, FloatArray, FloatArray]:
-    """Centred projections of the inputs; two passes.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Rows that are elsewhere.
-    directions : numpy.ndarray, shape (n_features, n_components)
-        What they are projected on.
-
-    Returns
-    -------
-    centred : RowColumn, shape (n_obs, n_components)
-        The projections, less their means.
-    mean, spread : numpy.ndarray, shape (n_components,)
-        Means and standard deviations.
-    """
+    """Centred projections of the inputs; two passes."""
+    # directions: (n_features, n_components) -> (n_obs, n_components), (n_components,)
     width = directions.shape[1]
     projected: Any = map_columns(partial(_project_rows, directions), data.X, n_columns=width)
     total = data.sample_weight.sum()

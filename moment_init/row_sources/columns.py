@@ -33,62 +33,31 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """Values as they are stored.
+    """Values as they are stored."""
 
-    Parameters
-    ----------
-    place : int
-        Which of the stored columns.
-    """
-
-    place: int
+    place: int  # which of the stored columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """The same value in every row.
+    """The same value in every row."""
 
-    Parameters
-    ----------
-    value : float
-        The value.
-    """
-
-    value: float
+    value: float  # the value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mapped:
-    """A function of other columns, row by row.
+    """A function of other columns, row by row."""
 
-    Parameters
-    ----------
-    function : callable
-        Maps arrays of some rows to an array of the same rows.
-    arguments : tuple
-        Its arguments: recipes, and anything else as it is.
-    """
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    function: Callable[..., Any]  # maps arrays of some rows to an array of the same rows
+    arguments: tuple[Any, ...]  # its arguments: recipes, and anything else as it is
 
 
 Recipe = Stored | Constant | Mapped
 
 
 def stored_places(recipes: tuple[Recipe, ...]) -> tuple[int, ...]:
-    """Which stored columns some recipes need.
-
-    Parameters
-    ----------
-    recipes : tuple of Recipe
-        The recipes.
-
-    Returns
-    -------
-    tuple of int
-        Their places, ascending.
-    """
+    """Which stored columns some recipes need."""
     found: set[int] = set()
     waiting: list[Any] = list(recipes)
     while waiting:
@@ -103,24 +72,8 @@ def stored_places(recipes: tuple[Recipe, ...]) -> tuple[int, ...]:
 def evaluate(
     recipe: Recipe, stored: Mapping[int, Array], n_rows: int, known: dict[int, Array]
 ) -> Array:
-    """Make the rows of a column in one block.
-
-    Parameters
-    ----------
-    recipe : Recipe
-        How.
-    stored : mapping of int to numpy.ndarray
-        The block's rows of stored columns.
-    n_rows : int
-        How many rows the block has.
-    known : dict of int to numpy.ndarray
-        What was made before, by the identity of the recipe; added to.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_rows,) or (n_rows, n_columns)
-        The rows.
-    """
+    """Make the rows of a column in one block."""
+    # -> (n_rows,) or (n_rows, n_columns)
     if id(recipe) in known:
         return known[id(recipe)]
     if isinstance(recipe, Stored):
@@ -142,39 +95,17 @@ IndexArray = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldRows:
-    """Some rows of stored columns.
+    """Some rows of stored columns."""
 
-    Parameters
-    ----------
-    index : numpy.ndarray of int, shape (n,)
-        Numbers of the rows, ascending.
-    stored : dict of int to numpy.ndarray
-        Their values, by the place of the column.
-    """
-
-    index: IndexArray
-    stored: dict[int, NDArray[Any]]
+    index: IndexArray  # numbers of the rows, ascending; (n,)
+    stored: dict[int, NDArray[Any]]  # their values, by the place of the column
 
 
 def rows_from(
     pools: Sequence[HeldRows], recipes: Sequence[Recipe], index: IndexArray
 ) -> list[NDArray[Any]] | None:
-    """Take rows of columns from what is held.
-
-    Parameters
-    ----------
-    pools : sequence of HeldRows
-        What is held.
-    recipes : sequence of Recipe
-        How the columns come about.
-    index : numpy.ndarray of int, shape (n,)
-        Numbers of the rows, in any order.
-
-    Returns
-    -------
-    list of numpy.ndarray, or None
-        The rows, not to be written to; None if no pool has them all.
-    """
+    """Take rows of columns from what is held."""
+    # index: (n,)
     places = stored_places(tuple(recipes))
     for pool in pools:
         if not all(place in pool.stored for place in places):
@@ -205,54 +136,24 @@ MOST_COLUMNS = 64
 
 
 class Scatter(NamedTuple):
-    """Weighted sums of some rows.
+    """Weighted sums of some rows."""
 
-    Parameters
-    ----------
-    total : float
-        Sum of the weights, positive.
-    mean : numpy.ndarray, shape (n_features,)
-        Weighted mean.
-    products : numpy.ndarray, shape (n_features, n_features)
-        Weighted products of the deviations from it.
-    """
-
-    total: float
-    mean: FloatArray
-    products: FloatArray
+    total: float  # sum of the weights, positive
+    mean: FloatArray  # weighted mean; (n_features,)
+    products: FloatArray  # weighted products of the deviations from it; (n_features, n_features)
 
 
 class KnownScatter(NamedTuple):
-    """The sums of a table, and which table and weights they are of.
+    """The sums of a table, and which table and weights they are of."""
 
-    Parameters
-    ----------
-    table, weights : Recipe
-        The columns.
-    sums : Scatter
-        Their sums over all rows.
-    """
-
-    table: Recipe
-    weights: Recipe
-    sums: Scatter
+    table: Recipe  # the columns
+    weights: Recipe  # the columns
+    sums: Scatter  # their sums over all rows
 
 
 def block_scatter(X: NDArray[np.generic], weights: FloatArray) -> Scatter | None:
-    """Sums of one block, about its own mean.
-
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_rows, n_features)
-        Inputs.
-    weights : numpy.ndarray, shape (n_rows,)
-        Weights.
-
-    Returns
-    -------
-    Scatter or None
-        The sums; None where all weights are zero.
-    """
+    """Sums of one block, about its own mean."""
+    # X: (n_rows, n_features), weights: (n_rows,)
     total = float(weights.sum())
     if total <= 0.0:
         return None
@@ -270,19 +171,7 @@ def _products(x: NDArray[np.generic], weights: FloatArray, mean: FloatArray) -> 
 
 
 def merged(terms: Sequence[Scatter | None]) -> Scatter:
-    """Sums of several blocks together.
-
-    Parameters
-    ----------
-    terms : sequence of Scatter or None
-        Sums of each; at least one is not None.
-
-    Returns
-    -------
-    Scatter
-        The sums of all rows. Deviations are from means nearby throughout, so that a large common
-        level costs no digits (Chan, Golub and LeVeque).
-    """
+    """Sums of several blocks together."""
     there = [term for term in terms if term is not None]
     total = sum(term.total for term in there)
     mean = sum((term.total / total * term.mean for term in there), np.zeros(len(there[0].mean)))
@@ -292,18 +181,7 @@ def merged(terms: Sequence[Scatter | None]) -> Scatter:
 
 
 def known_scatter(table: Any, weights: Any) -> Scatter | None:
-    """Look up the sums of a column.
-
-    Parameters
-    ----------
-    table, weights : numpy.ndarray or RowColumn
-        The inputs and their weights.
-
-    Returns
-    -------
-    Scatter or None
-        Their sums; None if they are not known.
-    """
+    """Look up the sums of a column."""
     known: Sequence[KnownScatter] = getattr(getattr(table, "source", None), "scatter", ())
     for each in known:
         if table.recipe is each.table and weights.recipe is each.weights:
@@ -321,19 +199,7 @@ the response are chosen on about half as many."""
 
 
 class RowColumn(NDArrayOperatorsMixin):
-    """A column, or a table of several, whose rows are read block by block.
-
-    Parameters
-    ----------
-    source : BlockedRows
-        The rows.
-    recipe : Recipe
-        How a block gets its values.
-    n_columns : int, optional
-        Number of columns of a table; None for a single column, which has one axis.
-    dtype : data-type, default float64
-        Type of the values.
-    """
+    """A column, or a table of several, whose rows are read block by block."""
 
     def __init__(
         self,
@@ -402,18 +268,7 @@ class RowColumn(NDArrayOperatorsMixin):
         )
 
     def moved(self, source: "BlockedRows") -> "RowColumn":
-        """The same column of other rows of the same table.
-
-        Parameters
-        ----------
-        source : BlockedRows
-            The rows.
-
-        Returns
-        -------
-        RowColumn
-            The column.
-        """
+        """The same column of other rows of the same table."""
         return RowColumn(source, self.recipe, self.n_columns, self.dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -433,20 +288,7 @@ class RowColumn(NDArrayOperatorsMixin):
         return map_columns(ufunc, *inputs, n_columns=width, dtype=dtype)
 
     def sum(self, axis: int | None = None, **_: Any) -> Any:
-        """Add up values.
-
-        Parameters
-        ----------
-        axis : int, optional
-            0 for the sums over rows, 1 for those over columns; all values by default.
-        **_
-            What NumPy passes on; not used.
-
-        Returns
-        -------
-        float, numpy.ndarray or RowColumn
-            The sums; those over columns are a column.
-        """
+        """Add up values."""
         if axis == 1:
             return map_columns(partial(np.sum, axis=1), self)
         if self.constant is not None and self.n_columns is None:
@@ -456,33 +298,15 @@ class RowColumn(NDArrayOperatorsMixin):
         return self._total if axis == 0 else np.float64(self._total.sum())
 
     def mean(self) -> np.float64:
-        """Mean of all values.
-
-        Returns
-        -------
-        float
-            The mean.
-        """
+        """Mean of all values."""
         return np.float64(self.sum() / self.size)
 
     def std(self) -> np.float64:
-        """Standard deviation of all values.
-
-        Returns
-        -------
-        float
-            The deviation, with the number of values as divisor.
-        """
+        """Standard deviation of all values."""
         return np.float64(np.sqrt(np.square(self - self.mean()).mean()))
 
     def max(self) -> np.float64:
-        """Largest value.
-
-        Returns
-        -------
-        float
-            The value.
-        """
+        """Largest value."""
         return np.float64(self.source.reduce(partial(_largest, self), _largest_of))
 
 
@@ -492,29 +316,7 @@ def map_columns(
     n_columns: int | None = None,
     dtype: Any = np.float64,
 ) -> RowColumn:
-    """A function of columns, row by row, as a column.
-
-    Parameters
-    ----------
-    function : callable
-        Maps arrays of some rows to an array of the same rows.
-    *arguments : RowColumn or object
-        Its arguments; what is no column is passed as it is.
-    n_columns : int, optional
-        Number of columns of the result; None for a single column.
-    dtype : data-type, default float64
-        Type of the result.
-
-    Returns
-    -------
-    RowColumn
-        The column; nothing is read before it is used.
-
-    Raises
-    ------
-    TypeError
-        If the columns are not of the same rows.
-    """
+    """A function of columns, row by row, as a column."""
     sources = [each.source for each in arguments if isinstance(each, RowColumn)]
     if any(source is not sources[0] for source in sources):
         raise TypeError("Columns of a Dask input must be of the same rows; got different ones.")
@@ -528,20 +330,8 @@ def map_columns(
 def gather_columns(
     columns: Sequence[RowColumn | None], index: NDArray[np.intp]
 ) -> list[NDArray[Any]]:
-    """Read some rows of several columns, in one graph.
-
-    Parameters
-    ----------
-    columns : sequence of RowColumn or None
-        Columns of the same rows.
-    index : numpy.ndarray of int, shape (n,)
-        Numbers of the rows, in any order.
-
-    Returns
-    -------
-    list of numpy.ndarray
-        The rows in that order; None where no column was given.
-    """
+    """Read some rows of several columns, in one graph."""
+    # index: (n,)
     there = [each for each in columns if each is not None and each.constant is None]
     read = iter(there[0].source.take(there, index) if there else [])
     result: list[Any] = []
@@ -556,37 +346,14 @@ def gather_columns(
 
 
 def hold_rows(columns: Sequence[Any], wanted: Sequence[NDArray[np.intp]]) -> None:
-    """Read samples of rows that will be taken later, in one graph; nothing for arrays in memory.
-
-    Parameters
-    ----------
-    columns : sequence of numpy.ndarray, RowColumn or None
-        Columns of the same rows.
-    wanted : sequence of numpy.ndarray of int
-        Numbers of the rows of each sample, ascending and distinct.
-    """
+    """Read samples of rows that will be taken later, in one graph; nothing for arrays in memory."""
     there = [each for each in columns if isinstance(each, RowColumn)]
     if there and wanted:
         there[0].source.hold(there, wanted)
 
 
 def take_rows(columns: Sequence[Any], index: NDArray[np.intp] | slice) -> list[Any]:
-    """Take rows of several columns, wherever they are.
-
-    Parameters
-    ----------
-    columns : sequence of numpy.ndarray, RowColumn or None
-        Columns of the same rows.
-    index : numpy.ndarray of int, or slice
-        The rows: by number, or every so manieth.
-
-    Returns
-    -------
-    list of numpy.ndarray, RowColumn or None
-        Those rows; views where arrays are sliced. Rows that are elsewhere are read in one graph,
-        or stay there if `index` is a slice and their table has more than `MOST_HELD` values; a
-        single column is read up to `SAMPLE_ROWS` too.
-    """
+    """Take rows of several columns, wherever they are."""
     leader = next((each for each in columns if isinstance(each, RowColumn)), None)
     if leader is None:
         return [None if each is None else each[index] for each in columns]

@@ -23,13 +23,7 @@ FAN_IN = 8
 
 
 class DaskBlocks(BlockReader):
-    """Columns of one table as blocks of Dask.
-
-    Parameters
-    ----------
-    columns : sequence of sequence of Delayed
-        Blocks of each stored column, the same number of them, of the same rows.
-    """
+    """Columns of one table as blocks of Dask."""
 
     def __init__(self, columns: Sequence[Sequence[Delayed]]) -> None:
         self.columns = [list(blocks) for blocks in columns]
@@ -40,47 +34,14 @@ class DaskBlocks(BlockReader):
         return len(self.columns[0])
 
     def add(self, values: Any, name: str, sizes: Sequence[int]) -> int:
-        """Add a column.
-
-        Parameters
-        ----------
-        values : collection or array
-            Its rows.
-        name : str
-            What the caller calls it, for the messages.
-        sizes : sequence of int
-            Rows of each block.
-
-        Returns
-        -------
-        int
-            Its place.
-
-        Raises
-        ------
-        ValueError
-            If it has another number of rows, or of blocks of unknown sizes.
-        """
+        """Add a column."""
         self.columns.append(
             _matched(_prepared(values, name), tuple(sizes), name, "X", self.n_blocks)
         )
         return len(self.columns) - 1
 
     def apply(self, function: Callable[..., Any], places: Sequence[int] | None = None) -> list[Any]:
-        """Call a function with the blocks of all columns, block by block; one graph.
-
-        Parameters
-        ----------
-        function : callable
-            Its arguments are the columns' blocks.
-        places : sequence of int, optional
-            Columns; all by default.
-
-        Returns
-        -------
-        list
-            What it returned for each block.
-        """
+        """Call a function with the blocks of all columns, block by block; one graph."""
         calling = delayed(function, pure=False)
         columns = self.columns if places is None else [self.columns[place] for place in places]
         return list(compute(*(calling(*blocks) for blocks in zip(*columns, strict=True))))
@@ -92,24 +53,7 @@ class DaskBlocks(BlockReader):
         places: Sequence[BlockPlace],
         add: Callable[[Sequence[Any]], Any],
     ) -> Any:
-        """Run a task on every block and add up the results in a tree.
-
-        Parameters
-        ----------
-        task : bytes
-            What `pack_task` returned.
-        columns : tuple of int
-            The stored columns that it needs.
-        places : sequence of BlockPlace
-            Where the blocks stand.
-        add : callable
-            Maps several results to one.
-
-        Returns
-        -------
-        object
-            The result for all rows.
-        """
+        """Run a task on every block and add up the results in a tree."""
         adding = delayed(add, pure=False)
         level = self._tasks(task, columns, places, range(len(places)))
         while True:
@@ -124,47 +68,14 @@ class DaskBlocks(BlockReader):
         places: Sequence[BlockPlace],
         numbers: Sequence[int],
     ) -> list[Any]:
-        """Run a task on some blocks and return what each gives.
-
-        Parameters
-        ----------
-        task : bytes
-            What `pack_task` returned.
-        columns : tuple of int
-            The stored columns that it needs.
-        places : sequence of BlockPlace
-            Where these blocks stand.
-        numbers : sequence of int
-            Which blocks.
-
-        Returns
-        -------
-        list
-            The results in that order.
-        """
+        """Run a task on some blocks and return what each gives."""
         return list(compute(*self._tasks(task, columns, places, numbers)))
 
     def as_collection(
         self, task: bytes, columns: tuple[int, ...], places: Sequence[BlockPlace], n_columns: int
     ) -> Any:
-        """Lazy table of what a task picks from every block.
-
-        Parameters
-        ----------
-        task : bytes
-            A task that picks one table of rows.
-        columns : tuple of int
-            The stored columns that it needs.
-        places : sequence of BlockPlace
-            Where the blocks stand.
-        n_columns : int
-            Number of columns of the table.
-
-        Returns
-        -------
-        dask.array.Array, shape (n_obs, n_columns)
-            The table; a block of it is computed when it is asked for.
-        """
+        """Lazy table of what a task picks from every block."""
+        # -> (n_obs, n_columns)
         first = delayed(_only, pure=False)
         tables = [
             dask.array.from_delayed(first(block), (place.n_rows, n_columns), dtype=np.float64)
@@ -195,25 +106,7 @@ def _only(found: tuple[NDArray[Any], ...]) -> NDArray[Any]:
 
 
 def align_blocks(columns: dict[str, Any]) -> DaskBlocks:
-    """Cut columns into blocks of the same rows; nothing is read unless a size is needed.
-
-    Parameters
-    ----------
-    columns : dict of str to collection or array
-        Dask arrays, Dask DataFrames and Series, and arrays in memory, by the names of the
-        arguments; at least one is of Dask, the first such sets the blocks.
-
-    Returns
-    -------
-    DaskBlocks
-        The blocks, columns in the order given.
-
-    Raises
-    ------
-    ValueError
-        If columns are cut into different numbers of blocks of unknown sizes, or have different
-        numbers of rows.
-    """
+    """Cut columns into blocks of the same rows; nothing is read unless a size is needed."""
     prepared = {name: _prepared(values, name) for name, values in columns.items()}
     leader = next(name for name, values in prepared.items() if _is_dask(values))
     n_blocks = _n_blocks(prepared[leader])

@@ -39,22 +39,7 @@ IndexArray = NDArray[np.intp]
 
 
 def require_supported_fit(data: RegressionData, *, init: Any, gate: str) -> None:
-    """Raise for what `fit_em` can do with arrays in memory only.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Rows, wherever they are.
-    init : object
-        Where to start.
-    gate : str
-        The kind of the gate.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument and what to do.
-    """
+    """Raise for what `fit_em` can do with arrays in memory only."""
     if source_of(data.X) is None:
         return
     about = f"for a Dask input of {data.n_obs} rows, which are not read whole"
@@ -70,20 +55,7 @@ def require_supported_fit(data: RegressionData, *, init: Any, gate: str) -> None
 
 
 def searched_rows(given: RegressionData, n_components: int) -> RegressionData:
-    """Read rows into memory that a search would read whole.
-
-    Parameters
-    ----------
-    given : RegressionData
-        Rows, wherever they are.
-    n_components : int
-        Number of components.
-
-    Returns
-    -------
-    RegressionData
-        The rows: in memory if they are no more than twice what a search needs, else as they are.
-    """
+    """Read rows into memory that a search would read whole."""
     if source_of(given.X) is None:
         return given
     most = 2 * search_units(given.family, given.n_features, n_components)
@@ -93,40 +65,16 @@ def searched_rows(given: RegressionData, n_components: int) -> RegressionData:
 
 
 def counted_rows(given: RegressionData) -> NDArray[np.bool_]:
-    """Which of the rows count.
-
-    Parameters
-    ----------
-    given : RegressionData
-        All rows.
-
-    Returns
-    -------
-    numpy.ndarray of bool, shape (n_obs,)
-        Whether each has a weight; empty for rows that are elsewhere, where no start needs them.
-    """
+    """Which of the rows count."""
+    # -> (n_obs,)
     if source_of(given.X) is not None:
         return np.zeros(0, dtype=np.bool_)
     return np.asarray(given.sample_weight != 0.0)
 
 
 def counted_covariates(covariates: Any, data: RegressionData, counted: NDArray[np.bool_]) -> Any:
-    """Gating covariates of the rows that count.
-
-    Parameters
-    ----------
-    covariates : tuple of table and names, or None
-        Those of all rows.
-    data : RegressionData
-        The rows that count.
-    counted : numpy.ndarray of bool, shape (n_obs,)
-        Which rows these are.
-
-    Returns
-    -------
-    tuple of table and names, or None
-        Those of these rows.
-    """
+    """Gating covariates of the rows that count."""
+    # counted: (n_obs,)
     if covariates is None:
         return None
     values, names = covariates
@@ -137,22 +85,7 @@ def counted_covariates(covariates: Any, data: RegressionData, counted: NDArray[n
 def moment_starts(
     problem: EMProblem, data: RegressionData, rng: np.random.Generator
 ) -> list[tuple[str, MixtureParameters]]:
-    """Candidates of the moments, best first, of rows wherever they are.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    data : RegressionData
-        The rows that it was posed from.
-    rng : numpy.random.Generator
-        Source of the decomposition's starts.
-
-    Returns
-    -------
-    list of tuple
-        Origins and standardised parameters; empty where moments do not apply.
-    """
+    """Candidates of the moments, best first, of rows wherever they are."""
     if source_of(data.X) is None:
         return tensor_starts(problem, data, rng)
     if problem.restrictions.directions is not None or not has_moments(data, problem.n_components):
@@ -172,27 +105,7 @@ def assemble_anywhere(
     end: MaximiseResult,
     starts: tuple[StartRecord, ...],
 ) -> EMFit:
-    """Put a result together: by `assemble_fit` in memory, elsewhere with a pass for the entropy.
-
-    Parameters
-    ----------
-    problem : EMProblem
-        The problem.
-    given : RegressionData
-        All rows, those of weight zero included.
-    data : RegressionData
-        The rows it was posed from.
-    end : MaximiseResult
-        Where the winning run ended.
-    starts : tuple of StartRecord
-        Every start.
-
-    Returns
-    -------
-    EMFit
-        The fit. Responsibilities of rows that are elsewhere are those of all rows, as a Dask array
-        whose blocks are computed when they are asked for.
-    """
+    """Put a result together: by `assemble_fit` in memory, elsewhere with a pass for the entropy."""
     if source_of(data.X) is None:
         return assembly.assemble_fit(problem, data, end, starts)
     order = assembly._component_order(problem, end.parameters)
@@ -229,24 +142,12 @@ that the thousands of gradients of a run, whose time is in proportion, take hour
 
 
 class Subsample(NamedTuple):
-    """Rows in memory.
+    """Rows in memory."""
 
-    Parameters
-    ----------
-    X : numpy.ndarray or DataFrame, shape (n_rows, n_features)
-        Inputs, with names of columns where they had them.
-    y : numpy.ndarray, shape (n_rows,)
-        Response.
-    data_block : dict of str to object
-        Family, link, offset, trials, weights and groups.
-    gating : numpy.ndarray or DataFrame, shape (n_rows, n_gate), or None
-        Gating covariates.
-    """
-
-    X: Any
-    y: Any
-    data_block: dict[str, Any]
-    gating: Any
+    X: Any  # inputs, with names of columns where they had them; (n_rows, n_features)
+    y: Any  # response; (n_rows,)
+    data_block: dict[str, Any]  # family, link, offset, trials, weights and groups
+    gating: Any  # gating covariates; (n_rows, n_gate)
 
 
 def draw_subsample(
@@ -254,30 +155,6 @@ def draw_subsample(
 ) -> Subsample:
     """Draw rows of a Dask input at random, every row of positive weight with the same probability.
 
-    Parameters
-    ----------
-    X, y : array, DataFrame or Dask collection
-        Inputs and response.
-    data_block : dict of str to object
-        Family, link, offset, trials, weights and groups, as for `validate_data`.
-    gating : array, DataFrame or Dask collection, or None
-        Gating covariates.
-    rng : numpy.random.Generator
-        Source of the draws.
-
-    Returns
-    -------
-    Subsample
-        At most `SUBSAMPLED_ROWS` rows, in their order, each with the weight that it had; all rows
-        if there are no more.
-
-    Warns
-    -----
-    UserWarning
-        If rows were left out.
-
-    Notes
-    -----
     The posterior is that of the rows drawn. Weights are not scaled up to stand for the rows left
     out: the posterior would be as narrow as that of all rows, about a centre that is as far off as
     that of the sample.

@@ -44,18 +44,7 @@ CENTRE_ROWS = 1000
 
 
 def require_features_in_memory(*tables: Any) -> None:
-    """Raise for a Dask collection to which known features would be applied.
-
-    Parameters
-    ----------
-    *tables : object
-        Tables of rows, or None.
-
-    Raises
-    ------
-    TypeError
-        If any is a Dask collection.
-    """
+    """Raise for a Dask collection to which known features would be applied."""
     if is_elsewhere(*tables):
         raise TypeError(
             "`phi` must be None for a Dask input; got a function. Apply it to the blocks first: "
@@ -71,26 +60,7 @@ def require_supported(
     unlabelled: Any,
     known: Any,
 ) -> None:
-    """Raise for what needs all rows in memory.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Rows that are elsewhere.
-    method : str
-        The method of `estimate`.
-    polish : bool
-        Whether the likelihood follows.
-    unlabelled : object
-        Rows without a response, or None.
-    known : object
-        Known scales and biases, or None.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument and what to do.
-    """
+    """Raise for what needs all rows in memory."""
     about = f"for a Dask input of {data.n_obs} rows, which are not read whole"
     if method != "stacked":
         raise ValueError(
@@ -120,31 +90,7 @@ def resolve_elsewhere(
     *,
     polish: bool,
 ) -> EstimationProblem:
-    """Pose the problem of rows that are elsewhere, with the density of their input.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : {"auto", "gaussian"} or InputModel
-        The density; "auto" chooses one on a sample of rows, and sets discrete columns apart.
-    rng : numpy.random.Generator
-        Source of samples of rows.
-    polish : bool
-        Whether the likelihood follows.
-
-    Returns
-    -------
-    EstimationProblem
-        The problem.
-
-    Raises
-    ------
-    IdentifiabilityError
-        If all columns are discrete and the density is to be chosen.
-    ValueError
-        For an unknown name, and for densities that need all rows in memory.
-    """
+    """Pose the problem of rows that are elsewhere, with the density of their input."""
     _hold_samples(data, rng, has_choice=input_model == "auto", polish=polish)
     if isinstance(input_model, InputModel):
         problem = _pose_given(data, input_model)
@@ -203,46 +149,14 @@ def pose_elsewhere(
     densities: tuple[InputModel, ...] = (),
     block: BlockProblem | None = None,
 ) -> EstimationProblem:
-    """Standardise the response and settle the coordinates, as `pose_problem` does in memory.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : InputModel
-        Fitted density of the input that gives the coordinates.
-    choice : InputChoice, optional
-        How densities were chosen.
-    densities : tuple of InputModel, optional
-        Densities with whose scores moments are formed.
-    block : BlockProblem, optional
-        The problem of the continuous columns.
-
-    Returns
-    -------
-    EstimationProblem
-        The problem.
-    """
+    """Standardise the response and settle the coordinates, as `pose_problem` does in memory."""
     response, shift, scale = standardised_response(data)
     coordinates = Coordinates(input_model.mean_, input_model.standardising_basis, shift, scale)
     return EstimationProblem(data, input_model, response, coordinates, densities, choice, block)
 
 
 def standardised_response(data: RegressionData) -> tuple[Any, float, float]:
-    """Response without offset and trials, of mean zero and variance one for the identity link.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Rows that are elsewhere.
-
-    Returns
-    -------
-    response : RowColumn
-        The response.
-    shift, scale : float
-        What was subtracted, and what it was divided by then.
-    """
+    """Response without offset and trials, of mean zero and variance one for the identity link."""
     response: Any = map_columns(
         partial(_moment_response, data.family), data.y, data.offset, data.n_trials
     )

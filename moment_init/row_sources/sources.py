@@ -45,39 +45,19 @@ MOST_PARAMETERS = 1000
 
 
 class BlockPlace(NamedTuple):
-    """Where a block stands among all rows.
+    """Where a block stands among all rows."""
 
-    Parameters
-    ----------
-    start : int
-        Number of its first row.
-    n_rows : int
-        How many rows it has, of those that count.
-    wanted : numpy.ndarray of int, or None
-        Rows of the block that are asked for, where not all are.
-    """
-
-    start: int
-    n_rows: int
-    wanted: IndexArray | None = None
+    start: int  # number of its first row
+    n_rows: int  # how many rows it has, of those that count
+    wanted: IndexArray | None = None  # rows of the block that are asked for, where not all are
 
 
 class LocalRows(NamedTuple):
-    """What a function is told of the rows that its holes were filled with.
+    """What a function is told of the rows that its holes were filled with."""
 
-    Parameters
-    ----------
-    start : int
-        Number of the first of them.
-    n_rows : int
-        How many there are.
-    wanted : numpy.ndarray of int, or None
-        Rows that are asked for.
-    """
-
-    start: int
-    n_rows: int
-    wanted: IndexArray | None
+    start: int  # number of the first of them
+    n_rows: int  # how many there are
+    wanted: IndexArray | None  # rows that are asked for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,31 +74,7 @@ class _Task:
 def pack_task(
     function: Callable[[LocalRows], Any], kept: Recipe | None, stride: int, n_obs: int
 ) -> tuple[bytes, tuple[int, ...]]:
-    """Pickle a function of a block's rows.
-
-    Parameters
-    ----------
-    function : callable
-        Called once a block; whatever columns it holds are filled with the block's rows.
-    kept : Recipe or None
-        Rows count where it is not zero; all rows do if it is None.
-    stride : int
-        Every so manieth row counts.
-    n_obs : int
-        Number of all rows.
-
-    Returns
-    -------
-    task : bytes
-        For `run_task`.
-    places : tuple of int
-        The stored columns that it needs.
-
-    Raises
-    ------
-    TypeError
-        If the function holds an array of all rows too: slices of a block would be taken from it.
-    """
+    """Pickle a function of a block's rows."""
     import cloudpickle  # comes with Dask
 
     from moment_init.row_sources.columns import RowColumn
@@ -146,22 +102,7 @@ def pack_task(
 
 
 def run_task(task: bytes, place: BlockPlace, *blocks: Any) -> Any:
-    """Run a task on one block.
-
-    Parameters
-    ----------
-    task : bytes
-        What `pack_task` returned.
-    place : BlockPlace
-        Where the block stands.
-    *blocks : array or DataFrame
-        The block's rows of the stored columns that the task needs.
-
-    Returns
-    -------
-    object
-        What the function returned; None for a block without rows.
-    """
+    """Run a task on one block."""
     unpacked: _Task = pickle.loads(task)
     stride = unpacked.stride
     first = -(-place.start // stride)
@@ -208,20 +149,7 @@ def _as_array(block: Any) -> NDArray[np.generic]:
 def sum_rows(
     function: Callable[[slice], BlockSums], doubles_per_row: int
 ) -> Callable[[LocalRows], BlockSums]:
-    """The sums of a function over a block.
-
-    Parameters
-    ----------
-    function : callable
-        As for `moment_init.data.blocks.sum_over_blocks`.
-    doubles_per_row : int
-        How many doubles it derives from one row.
-
-    Returns
-    -------
-    callable
-        Maps a block's rows to their sums.
-    """
+    """The sums of a function over a block."""
     return partial(_sum_rows, function, doubles_per_row)
 
 
@@ -234,22 +162,7 @@ def _sum_rows(
 def sum_parts(
     function: Callable[[slice], BlockSums], n_obs: int, n_blocks: int
 ) -> Callable[[LocalRows], PartSums]:
-    """The sums of a function over a block, by part of all rows.
-
-    Parameters
-    ----------
-    function : callable
-        As for `moment_init.data.blocks.sums_by_part`.
-    n_obs : int
-        Number of all rows.
-    n_blocks : int
-        Runs of equal length into which they are cut; the parts take them in turn.
-
-    Returns
-    -------
-    callable
-        Maps a block's rows to their sums, by part.
-    """
+    """The sums of a function over a block, by part of all rows."""
     return partial(_sum_parts, function, n_obs, n_blocks)
 
 
@@ -270,18 +183,7 @@ def _sum_parts(
 
 
 def pick_rows(columns: Sequence[Any]) -> Callable[[LocalRows], tuple[NDArray[np.generic], ...]]:
-    """The rows of a block that are asked for.
-
-    Parameters
-    ----------
-    columns : sequence of RowColumn
-        The columns.
-
-    Returns
-    -------
-    callable
-        Maps a block's rows to arrays, one a column.
-    """
+    """The rows of a block that are asked for."""
     return partial(_pick_rows, tuple(columns))
 
 
@@ -293,35 +195,13 @@ def _pick_rows(
 
 
 def add_totals(terms: Sequence[BlockSums | None]) -> BlockSums | None:
-    """Add sums of several blocks.
-
-    Parameters
-    ----------
-    terms : sequence of tuple of numpy.ndarray, or None
-        The sums; None for blocks without rows.
-
-    Returns
-    -------
-    tuple of numpy.ndarray, or None
-        Their sum; None without any rows.
-    """
+    """Add sums of several blocks."""
     there = [term for term in terms if term is not None]
     return add_sums(iter(there)) if there else None
 
 
 def add_parts(terms: Sequence[PartSums | None]) -> PartSums:
-    """Add sums by part of several blocks.
-
-    Parameters
-    ----------
-    terms : sequence of dict of int to tuple of numpy.ndarray, or None
-        The sums; None for blocks without rows.
-
-    Returns
-    -------
-    dict of int to tuple of numpy.ndarray
-        Their sums.
-    """
+    """Add sums by part of several blocks."""
     by_part: dict[int, list[BlockSums]] = {}
     for term in terms:
         for part, sums in (term or {}).items():
@@ -340,24 +220,7 @@ class BlockReader(ABC):
         places: Sequence[BlockPlace],
         add: Callable[[Sequence[Any]], Any],
     ) -> Any:
-        """Run a task on every block and add up the results in a tree.
-
-        Parameters
-        ----------
-        task : bytes
-            What `pack_task` returned.
-        columns : tuple of int
-            The stored columns that it needs.
-        places : sequence of BlockPlace
-            Where the blocks stand.
-        add : callable
-            Maps several results to one.
-
-        Returns
-        -------
-        object
-            The result for all rows.
-        """
+        """Run a task on every block and add up the results in a tree."""
 
     @abstractmethod
     def collect(
@@ -367,80 +230,29 @@ class BlockReader(ABC):
         places: Sequence[BlockPlace],
         numbers: Sequence[int],
     ) -> list[Any]:
-        """Run a task on some blocks and return what each gives.
-
-        Parameters
-        ----------
-        task : bytes
-            What `pack_task` returned.
-        columns : tuple of int
-            The stored columns that it needs.
-        places : sequence of BlockPlace
-            Where the blocks stand.
-        numbers : sequence of int
-            Which blocks.
-
-        Returns
-        -------
-        list
-            The results in that order.
-        """
+        """Run a task on some blocks and return what each gives."""
 
     @abstractmethod
     def as_collection(
         self, task: bytes, columns: tuple[int, ...], places: Sequence[BlockPlace], n_columns: int
     ) -> Any:
-        """Lazy table of what a task picks from every block.
-
-        Parameters
-        ----------
-        task : bytes
-            What `pack_task` returned.
-        columns : tuple of int
-            The stored columns that it needs.
-        places : sequence of BlockPlace
-            Where the blocks stand.
-        n_columns : int
-            Number of columns of the table.
-
-        Returns
-        -------
-        object
-            The table, of the kind that the rows came from.
-        """
+        """Lazy table of what a task picks from every block."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedRows(RowSource):
-    """Rows of a reader, all of them or some.
+    """Rows of a reader, all of them or some."""
 
-    Parameters
-    ----------
-    reader : BlockReader
-        Who has them.
-    sizes : numpy.ndarray of int, shape (n_blocks,)
-        Rows that count in each block.
-    width : int
-        How many values a row has, all columns together.
-    kept : Recipe or None
-        Rows count where it is not zero; all rows do if it is None.
-    stride : int
-        Every so manieth of them.
-    pools : list of HeldRows
-        Rows that are held, by their numbers at stride one; shared by all strides.
-    thinnings : dict of int to BlockedRows
-        Thinned rows that were asked for before.
-    scatter : list of KnownScatter
-        Sums over all of these rows that are known; those of weight zero make no difference.
-    """
-
-    reader: BlockReader
-    sizes: IndexArray
-    width: int
-    kept: Recipe | None = None
-    stride: int = 1
+    reader: BlockReader  # who has them
+    sizes: IndexArray  # rows that count in each block; (n_blocks,)
+    width: int  # how many values a row has, all columns together
+    kept: Recipe | None = None  # rows count where it is not zero; all rows do if it is None
+    stride: int = 1  # every so manieth of them
+    # rows that are held, by their numbers at stride one; shared by all strides
     pools: list[HeldRows] = field(default_factory=list)
+    # thinned rows that were asked for before
     thinnings: dict[int, "BlockedRows"] = field(default_factory=dict)
+    # sums over all of these rows that are known; those of weight zero make no difference
     scatter: list[KnownScatter] = field(default_factory=list)
 
     @property
@@ -449,18 +261,7 @@ class BlockedRows(RowSource):
         return -(-int(self.sizes.sum()) // self.stride)
 
     def thinned(self, stride: int) -> "BlockedRows":
-        """Every so manieth of these rows.
-
-        Parameters
-        ----------
-        stride : int
-            Distance of the rows that are kept.
-
-        Returns
-        -------
-        BlockedRows
-            The rows; the same object for the same stride.
-        """
+        """Every so manieth of these rows."""
         if stride == 1:
             return self
         if stride not in self.thinnings:
@@ -469,39 +270,12 @@ class BlockedRows(RowSource):
         return self.thinnings[stride]
 
     def sum_rows(self, function: Callable[[slice], BlockSums], doubles_per_row: int) -> BlockSums:
-        """Add up what a function returns for slices of rows.
-
-        Parameters
-        ----------
-        function : callable
-            As for `moment_init.data.blocks.sum_over_blocks`; the columns that it holds are of these
-            rows.
-        doubles_per_row : int
-            How many doubles it derives from one row.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            The sums over all rows.
-        """
+        """Add up what a function returns for slices of rows."""
         sums: BlockSums = self.reduce(sum_rows(function, doubles_per_row), add_totals)
         return sums
 
     def sum_parts(self, function: Callable[[slice], BlockSums], n_blocks: int) -> BlockSums:
-        """Add up what a function returns, separately for each part of the rows.
-
-        Parameters
-        ----------
-        function : callable
-            As for `sum_rows`.
-        n_blocks : int
-            Runs of equal length into which all rows are cut; the parts take them in turn.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            The sums, each with a leading axis for the parts.
-        """
+        """Add up what a function returns, separately for each part of the rows."""
         task = sum_parts(function, self.n_obs, n_blocks)
         by_part = self.reduce(task, add_parts)
         ordered = [by_part[part] for part in range(N_PARTS)]
@@ -512,69 +286,25 @@ class BlockedRows(RowSource):
         function: Callable[[LocalRows], Any],
         add: Callable[[Sequence[Any]], Any],
     ) -> Any:
-        """Run a function on every block and put the results together; one graph.
-
-        Parameters
-        ----------
-        function : callable
-            Called once a block, the columns that it holds filled with the block's rows.
-        add : callable
-            Maps several results to one; None stands for a block without rows.
-
-        Returns
-        -------
-        object
-            The result for all rows.
-        """
+        """Run a function on every block and put the results together; one graph."""
         task, columns = self._pack(function)
         return self.reader.combine(task, columns, self._places(), add)
 
     def collect(self, function: Callable[[LocalRows], Any]) -> list[Any]:
-        """Run a function on every block and keep the results apart.
-
-        Parameters
-        ----------
-        function : callable
-            As for `reduce`.
-
-        Returns
-        -------
-        list
-            What it returned for each block; None for a block without rows.
-        """
+        """Run a function on every block and keep the results apart."""
         task, columns = self._pack(function)
         places = self._places()
         return self.reader.collect(task, columns, places, range(len(places)))
 
     def take(self, columns: Sequence[RowColumn], index: IndexArray) -> list[NDArray[Any]]:
-        """Read some rows, unless they are held; blocks that have none of them are not read.
-
-        Parameters
-        ----------
-        columns : sequence of RowColumn
-            Columns of these rows.
-        index : numpy.ndarray of int, shape (n,)
-            Numbers of the rows, in any order.
-
-        Returns
-        -------
-        list of numpy.ndarray
-            The rows of each column in that order; not to be written to.
-        """
+        """Read some rows, unless they are held; blocks that have none of them are not read."""
+        # index: (n,)
         index = np.asarray(index, dtype=np.intp)
         held = rows_from(self.pools, [column.recipe for column in columns], index * self.stride)
         return self._read(columns, index) if held is None else held
 
     def hold(self, columns: Sequence[RowColumn], wanted: Sequence[IndexArray]) -> None:
-        """Read several samples of rows in one graph, and keep each for calls to come.
-
-        Parameters
-        ----------
-        columns : sequence of RowColumn
-            Columns of these rows, at stride one; what is stored of them is kept.
-        wanted : sequence of numpy.ndarray of int
-            Numbers of the rows of each sample, ascending.
-        """
+        """Read several samples of rows in one graph, and keep each for calls to come."""
         places = stored_places(tuple(column.recipe for column in columns))
         raw = [RowColumn(self, Stored(place)) for place in places]
         for index, values in zip(wanted, self._read_samples(raw, wanted), strict=True):
@@ -617,18 +347,7 @@ class BlockedRows(RowSource):
         return samples
 
     def as_collection(self, column: RowColumn) -> Any:
-        """A column as a lazy table of the kind that the rows came from.
-
-        Parameters
-        ----------
-        column : RowColumn
-            A table of these rows, neither thinned nor in part.
-
-        Returns
-        -------
-        object
-            A Dask array, for rows that Dask has.
-        """
+        """A column as a lazy table of the kind that the rows came from."""
         task, stored = self._pack(pick_rows([column]))
         return self.reader.as_collection(task, stored, self._places(), column.shape[1])
 

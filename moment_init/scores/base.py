@@ -213,23 +213,10 @@ def _halves(k: int) -> tuple[slice, slice]:
 def packed_cubes(columns: FloatArray, weights: FloatArray) -> FloatArray:
     """Sum of weights_i z_i^3, packed: all columns times the distinct pairs inside each half.
 
-    Parameters
-    ----------
-    columns : numpy.ndarray, shape (k, n_obs)
-        The vectors z_i, one beside another.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each.
-
-    Returns
-    -------
-    numpy.ndarray, shape (k, n_pairs)
-        The packed sums; `unpack_cubes` makes a tensor of them.
-
-    Notes
-    -----
     That takes half the arithmetic of all distinct pairs, a quarter of all. Columns come as the rows
     of an array, (k, n_obs): products of contiguous rows are the cheap ones.
     """
+    # columns: (k, n_obs), weights: (n_obs,) -> (k, n_pairs)
     k, n_obs = columns.shape
     pairs = np.empty((sum(_n_pairs(half.stop - half.start) for half in _halves(k)), n_obs))
     start = 0
@@ -248,18 +235,8 @@ def _n_pairs(size: int) -> int:
 
 
 def unpack_cubes(packed: FloatArray) -> FloatArray:
-    """The symmetric tensor of sums packed by `packed_cubes`.
-
-    Parameters
-    ----------
-    packed : numpy.ndarray, shape (k, n_pairs)
-        The packed sums.
-
-    Returns
-    -------
-    numpy.ndarray, shape (k, k, k)
-        The tensor.
-    """
+    """The symmetric tensor of sums packed by `packed_cubes`."""
+    # packed: (k, n_pairs) -> (k, k, k)
     k = len(packed)
     tensor = np.empty((k, k, k))
     start = 0
@@ -276,57 +253,23 @@ def unpack_cubes(packed: FloatArray) -> FloatArray:
 
 
 def symmetrise(vector: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Tensor sym3(v x A), the sum of v x A over the three places that v can take.
-
-    Parameters
-    ----------
-    vector : numpy.ndarray, shape (k,)
-        The vector v.
-    matrix : numpy.ndarray, shape (k, k)
-        The symmetric matrix A.
-
-    Returns
-    -------
-    numpy.ndarray, shape (k, k, k)
-        The tensor.
-    """
+    """Tensor sym3(v x A), the sum of v x A over the three places that v can take."""
+    # vector: (k,), matrix: (k, k) -> (k, k, k)
     product = np.multiply.outer(vector, matrix)
     return np.asarray(product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0))
 
 
 def symmetrise_rows(z: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Tensors sym3(z_i x A) of all rows, with one matrix or one for each row.
-
-    Parameters
-    ----------
-    z : numpy.ndarray, shape (n_obs, k)
-        The vectors.
-    matrix : numpy.ndarray, shape (k, k) or (n_obs, k, k)
-        The symmetric matrix A, or the matrices.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs, k, k, k)
-        The tensors.
-    """
+    """Tensors sym3(z_i x A) of all rows, with one matrix or one for each row."""
+    # z: (n_obs, k), matrix: (k, k) or (n_obs, k, k) -> (n_obs, k, k, k)
     matrices = matrix if matrix.ndim == 2 else matrix[:, None]
     product = z[:, :, None, None] * matrices
     return np.asarray(product + product.transpose(0, 2, 1, 3) + product.transpose(0, 2, 3, 1))
 
 
 def symmetrise_first(tensor: FloatArray) -> FloatArray:
-    """Sum of a tensor, symmetric in its last two modes, over the three places of its first mode.
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (k, k, k)
-        The tensor.
-
-    Returns
-    -------
-    numpy.ndarray, shape (k, k, k)
-        The symmetric tensor.
-    """
+    """Sum of a tensor, symmetric in its last two modes, over the three places of its first mode."""
+    # tensor: (k, k, k) -> (k, k, k)
     return np.asarray(tensor + tensor.transpose(1, 0, 2) + tensor.transpose(1, 2, 0))
 
 
@@ -343,27 +286,15 @@ class RidgeContraction(Contraction):
     .. math:: S_1 = z, \quad S_2 = z z' + H(B, B), \quad
               S_3 = z^{\otimes 3} + \mathrm{sym}_3(z \otimes H(B, B)) - K(B, B, B).
 
-    Parameters
-    ----------
-    basis : numpy.ndarray, shape (n_features, k)
-        The basis B.
-    inner : numpy.ndarray, shape (k, k)
-        The constant part of the Hessian, H_0(B, B).
-    projections : numpy.ndarray, shape (n_functions, k)
-        The vectors v_q.
-    derivatives : callable
-        Maps rows to the gradient (n_obs, n_features), and to second and third derivatives h and
-        kappa of the functions, (n_obs, n_functions).
-
-    Notes
-    -----
     Sums take O(n k (k + n_functions)), slices and fibres as much for each; no row has a matrix of
     its own.
     """
 
-    basis: FloatArray
-    inner: FloatArray
-    projections: FloatArray
+    basis: FloatArray  # the basis B; (n_features, k)
+    inner: FloatArray  # the constant part of the Hessian, H_0(B, B); (k, k)
+    projections: FloatArray  # the vectors v_q; (n_functions, k)
+    # maps rows to the gradient (n_obs, n_features), and to second and third derivatives h and
+    # kappa of the functions, (n_obs, n_functions)
     derivatives: RidgeDerivatives
 
     def _score(self, X: FloatArray, order: int) -> FloatArray:

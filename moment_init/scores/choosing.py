@@ -49,21 +49,11 @@ normal variables has a relative deviation of ten, a seventh over five thousand r
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputJudgement:
-    """A candidate for the density of the input, and what speaks for it.
+    """A candidate for the density of the input, and what speaks for it."""
 
-    Parameters
-    ----------
-    name : str
-        What it is called.
-    model : InputModel
-        The density, fitted.
-    check : SteinCheck
-        Stein's identities on rows that were held out.
-    """
-
-    name: str
-    model: InputModel
-    check: SteinCheck
+    name: str  # what it is called
+    model: InputModel  # the density, fitted
+    check: SteinCheck  # stein's identities on rows that were held out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,26 +87,8 @@ def choose_input_model(
     frame: Gaussian,
     rng: np.random.Generator,
 ) -> InputChoice:
-    """Choose a density for the input.
-
-    Parameters
-    ----------
-    features : numpy.ndarray, shape (n_obs, n_features)
-        Checked inputs.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    names : tuple of str
-        Names of the columns.
-    frame : Gaussian
-        The Gaussian fitted to all rows.
-    rng : numpy.random.Generator
-        Source of samples of rows and of starts.
-
-    Returns
-    -------
-    InputChoice
-        The choice. Where the Gaussian passes all of Stein's identities nothing else is tried.
-    """
+    """Choose a density for the input."""
+    # features: (n_obs, n_features), weights: (n_obs,)
     n_obs, n_features = features.shape
     if n_obs < FEWEST_ROWS_PER_FEATURE * n_features:
         reason = f"{n_obs} rows of {n_features} features are too few to tell densities apart."
@@ -151,28 +123,8 @@ def keep_gaussian(
     *,
     reason: str,
 ) -> InputChoice:
-    """Take the Gaussian, whatever Stein's identities say; they are reported.
-
-    Parameters
-    ----------
-    features : numpy.ndarray, shape (n_obs, n_features)
-        Checked inputs.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    names : tuple of str
-        Names of the columns.
-    frame : Gaussian
-        The Gaussian fitted to all rows.
-    rng : numpy.random.Generator
-        Source of samples of rows.
-    reason : str
-        Why nothing else is tried.
-
-    Returns
-    -------
-    InputChoice
-        The choice.
-    """
+    """Take the Gaussian, whatever Stein's identities say; they are reported."""
+    # features: (n_obs, n_features), weights: (n_obs,)
     drawn = resample_rows(weights, 2 * SAMPLED_ROWS, rng)
     rows = np.asarray(features[drawn], dtype=np.float64)
     return InputChoice(frame, (_judge("gaussian", frame, rows, names, rng),), f"gaussian: {reason}")
@@ -206,33 +158,19 @@ def _explain(gaussian: InputJudgement, mixture: InputJudgement | None) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EstimationProblem:
-    """What every estimator starts from.
+    """What every estimator starts from."""
 
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : InputModel
-        Fitted density of the input whose mean and covariance are those of the coordinates.
-    response : numpy.ndarray, shape (n_obs,)
-        Response without offset and trials, standardised for the identity link.
-    coordinates : Coordinates
-        The way between standardised coordinates and the user's units.
-    densities : tuple of InputModel
-        Densities with whose scores moments are formed, the preferred one first; `input_model`
-        alone if there are none.
-    choice : InputChoice or None
-        How they were chosen, where they were.
-    block : BlockProblem or None
-        The problem of the continuous columns, where others are discrete: moments are its own.
-    """
-
-    data: RegressionData
+    data: RegressionData  # checked rows
+    # fitted density of the input whose mean and covariance are those of the coordinates
     input_model: InputModel
+    # response without offset and trials, standardised for the identity link; (n_obs,)
     response: FloatArray
-    coordinates: Coordinates
+    coordinates: Coordinates  # the way between standardised coordinates and the user's units
+    # densities with whose scores moments are formed, the preferred one first; `input_model` alone
+    # if there are none
     densities: tuple[InputModel, ...] = ()
-    choice: InputChoice | None = None
+    choice: InputChoice | None = None  # how they were chosen, where they were
+    # the problem of the continuous columns, where others are discrete: moments are its own
     block: "BlockProblem | None" = None
 
     @property
@@ -241,53 +179,22 @@ class EstimationProblem:
         return self if self.block is None else self.block.problem
 
     def thin(self, stride: int) -> "EstimationProblem":
-        """Keep every so manieth row, without a copy; input model and coordinates stay.
-
-        Parameters
-        ----------
-        stride : int
-            Distance of the rows that are kept.
-
-        Returns
-        -------
-        EstimationProblem
-            The problem of those rows.
-        """
+        """Keep every so manieth row, without a copy; input model and coordinates stay."""
         kept = slice(None, None, stride)
         return replace(self, data=self.data.take(kept), response=self.response[kept])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockProblem:
-    """The problem of the continuous columns.
+    """The problem of the continuous columns."""
 
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Their problem.
-    block : ContinuousBlock
-        The way back to all columns.
-    kinds : tuple of str
-        Why each column of all has no density, in words; empty for those that have one.
-    """
-
-    problem: EstimationProblem
-    block: ContinuousBlock
+    problem: EstimationProblem  # their problem
+    block: ContinuousBlock  # the way back to all columns
+    # why each column of all has no density, in words; empty for those that have one
     kinds: tuple[str, ...]
 
     def discrete_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Names of the discrete columns.
-
-        Parameters
-        ----------
-        names : tuple of str
-            Names of all columns.
-
-        Returns
-        -------
-        tuple of str
-            Those of the discrete ones.
-        """
+        """Names of the discrete columns."""
         pairs = zip(names, self.block.is_discrete, strict=True)
         return tuple(name for name, is_discrete in pairs if is_discrete)
 
@@ -301,26 +208,7 @@ def pose_problem(
     densities: tuple[InputModel, ...] = (),
     block: BlockProblem | None = None,
 ) -> EstimationProblem:
-    """Standardise the response and settle the coordinates.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : InputModel
-        Fitted density of the input that gives the coordinates.
-    choice : InputChoice, optional
-        How densities were chosen.
-    densities : tuple of InputModel, optional
-        Densities with whose scores moments are formed; the same as `input_model` by default.
-    block : BlockProblem, optional
-        The problem of the continuous columns.
-
-    Returns
-    -------
-    EstimationProblem
-        The problem.
-    """
+    """Standardise the response and settle the coordinates."""
     response = data.family.moment_response(
         data.y, order=1, offset=data.offset, n_trials=data.n_trials
     )
@@ -345,33 +233,8 @@ def resolve_input(
     *,
     is_stacked: bool,
 ) -> EstimationProblem:
-    """Pose the problem of rows with the density of their input.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : {"auto", "gaussian"} or InputModel
-        The density; "auto" chooses one, and sets discrete columns apart.
-    unlabelled : array-like or DataFrame, shape (n_rows, n_features), or None
-        Rows without a response, to which the density is fitted too.
-    rng : numpy.random.Generator
-        Source of samples of rows.
-    is_stacked : bool
-        Whether moments are stacked ones, which can use several densities and a block of columns.
-
-    Returns
-    -------
-    EstimationProblem
-        The problem.
-
-    Raises
-    ------
-    IdentifiabilityError
-        If all columns are discrete and the density is to be chosen.
-    ValueError
-        For an unknown name, or rows with other columns.
-    """
+    """Pose the problem of rows with the density of their input."""
+    # unlabelled: (n_rows, n_features)
     others = _validate_unlabelled(unlabelled, data)
     if isinstance(input_model, InputModel):
         return _pose_given(data, input_model, others, is_stacked=is_stacked)
@@ -406,29 +269,8 @@ def resolve_input(
 
 
 def apply_features(phi: Callable[[Any], Any], X: Any, name: str) -> Any:
-    """Apply known features to rows.
-
-    Parameters
-    ----------
-    phi : callable
-        Maps rows to features.
-    X : array-like or DataFrame, shape (n_obs, n_inputs)
-        The rows.
-    name : str
-        What the rows are called in messages.
-
-    Returns
-    -------
-    array-like or DataFrame, shape (n_obs, n_features)
-        What `phi` returned.
-
-    Raises
-    ------
-    TypeError
-        If `phi` cannot be called.
-    ValueError
-        If it returns another number of rows.
-    """
+    """Apply known features to rows."""
+    # X: (n_obs, n_inputs) -> (n_obs, n_features)
     if not callable(phi):
         raise TypeError(f"`phi` must be a function of rows; got {type(phi).__name__}.")
     rows = X if hasattr(X, "columns") else np.asarray(X)

@@ -30,20 +30,11 @@ class HermiteContraction(Contraction):
 
     .. math:: S_1 = z, \quad S_2 = z z' - A, \quad
               S_3 = z^{\otimes 3} - \mathrm{sym}_3(z \otimes A).
-
-    Parameters
-    ----------
-    mean : numpy.ndarray, shape (n_features,)
-        Mean of the density.
-    whitening : numpy.ndarray, shape (n_features, k)
-        Inverse covariance times B.
-    inner : numpy.ndarray, shape (k, k)
-        The matrix A.
     """
 
-    mean: FloatArray
-    whitening: FloatArray
-    inner: FloatArray
+    mean: FloatArray  # mean of the density; (n_features,)
+    whitening: FloatArray  # inverse covariance times B; (n_features, k)
+    inner: FloatArray  # the matrix A; (k, k)
 
     def _score(self, X: FloatArray, order: int) -> FloatArray:
         z = self._rows(X)
@@ -268,27 +259,8 @@ class Gaussian(InputModel):
 
 
 def split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray, FloatArray]:
-    """Standard deviations and correlation matrix of a given covariance.
-
-    Parameters
-    ----------
-    covariance : array-like, shape (n_features, n_features)
-        The covariance.
-    n_features : int
-        Number of columns that it must have.
-
-    Returns
-    -------
-    scales : numpy.ndarray, shape (n_features,)
-        The standard deviations.
-    correlation : numpy.ndarray, shape (n_features, n_features)
-        The correlation matrix.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape, or a matrix that is not symmetric and positive definite.
-    """
+    """Standard deviations and correlation matrix of a given covariance."""
+    # covariance: (n_features, n_features) -> (n_features,), (n_features, n_features)
     matrix = as_float_array(covariance, "covariance")
     if matrix.shape != (n_features, n_features):
         raise ValueError(
@@ -310,25 +282,8 @@ def split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray
 
 
 def given_mean(mean: ArrayLike, n_features: int) -> FloatArray:
-    """Check a given mean.
-
-    Parameters
-    ----------
-    mean : array-like, shape (n_features,)
-        The mean.
-    n_features : int
-        Number of entries that it must have.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_features,)
-        The mean in double precision.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape.
-    """
+    """Check a given mean."""
+    # mean: (n_features,) -> (n_features,)
     vector = as_float_array(mean, "mean")
     if vector.shape != (n_features,):
         raise ValueError(

@@ -39,21 +39,11 @@ PATIENCE = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianMixtureParameters:
-    """Parameters of a mixture of Gaussians.
+    """Parameters of a mixture of Gaussians."""
 
-    Parameters
-    ----------
-    weights : numpy.ndarray, shape (n_parts,)
-        Probabilities of the parts.
-    means : numpy.ndarray, shape (n_parts, n_features)
-        Their means.
-    covariances : numpy.ndarray, shape (n_parts, n_features, n_features)
-        Their covariances.
-    """
-
-    weights: FloatArray
-    means: FloatArray
-    covariances: FloatArray
+    weights: FloatArray  # probabilities of the parts; (n_parts,)
+    means: FloatArray  # their means; (n_parts, n_features)
+    covariances: FloatArray  # their covariances; (n_parts, n_features, n_features)
 
 
 def choose_mixture(
@@ -63,28 +53,8 @@ def choose_mixture(
     numbers: Sequence[int],
     rng: np.random.Generator,
 ) -> tuple[GaussianMixtureParameters, tuple[float, ...]]:
-    """Fit mixtures with each number of parts, keep the one with the least BIC.
-
-    Parameters
-    ----------
-    features : numpy.ndarray, shape (n_obs, n_features)
-        Checked inputs.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    units : CorrelationFit
-        Location and scale of the columns.
-    numbers : sequence of int
-        Numbers of parts, in ascending order.
-    rng : numpy.random.Generator
-        Source of starts, and of rows where their weights differ.
-
-    Returns
-    -------
-    parameters : MixtureParameters
-        The fitted mixture, in the units of the inputs.
-    bic : tuple of float
-        BIC of each number that was tried, per row of the sample.
-    """
+    """Fit mixtures with each number of parts, keep the one with the least BIC."""
+    # features: (n_obs, n_features), weights: (n_obs,)
     if features.shape[0] <= numbers[0]:
         raise ValueError(
             f"`X` must have more rows than the mixture has parts ({numbers[0]}); got "
@@ -182,20 +152,11 @@ class MixtureContraction(Contraction):
     for every order m: derivatives of p are sums of those of its parts, and
     :math:`\gamma_k(x) = \pi_k p_k(x) / p(x)`.
 
-    Parameters
-    ----------
-    mixture : GaussianMixture
-        Gives the posterior probabilities of the parts.
-    parts : tuple of HermiteContraction
-        Contracted scores of each part.
-
-    Notes
-    -----
     Costs as many times the Gaussian's as there are parts.
     """
 
-    mixture: "GaussianMixture"
-    parts: tuple[Any, ...]
+    mixture: "GaussianMixture"  # gives the posterior probabilities of the parts
+    parts: tuple[Any, ...]  # contracted scores of each part
 
     def _score(self, X: FloatArray, order: int) -> FloatArray:
         shares = self.mixture.responsibilities(X)

@@ -28,32 +28,18 @@ LOG_ROOT_TWO_PI = 0.5 * float(np.log(2.0 * np.pi))
 
 @dataclass(frozen=True, slots=True)
 class ColumnFamily:
-    """A location-scale family on the line, in standard form.
+    """A location-scale family on the line, in standard form."""
 
-    Parameters
-    ----------
-    name : str
-        What it is called.
-    n_shapes : int
-        Number of shape parameters.
-    is_positive : bool
-        Whether the standard form lives on (0, inf).
-    log_density : callable
-        Maps standardised values u and shapes to the log-density.
-    derivatives : callable
-        Maps the same to the first three derivatives of it in u.
-    moments : callable
-        Maps shapes to mean and variance of u.
-    highest_order : callable
-        Maps shapes to the highest order up to three whose score is valid.
-    """
-
-    name: str
-    n_shapes: int
-    is_positive: bool
+    name: str  # what it is called
+    n_shapes: int  # number of shape parameters
+    is_positive: bool  # whether the standard form lives on (0, inf)
+    # maps standardised values u and shapes to the log-density
     log_density: Callable[[FloatArray, tuple[float, ...]], FloatArray]
+    # maps the same to the first three derivatives of it in u
     derivatives: Callable[[FloatArray, tuple[float, ...]], Derivatives]
+    # maps shapes to mean and variance of u
     moments: Callable[[tuple[float, ...]], tuple[float, float]]
+    # maps shapes to the highest order up to three whose score is valid
     highest_order: Callable[[tuple[float, ...]], int] = lambda shapes: 3
 
 
@@ -83,13 +69,7 @@ class ColumnDensity:
     edge: float = 1e-3
 
     def __post_init__(self) -> None:
-        """Check the parameters.
-
-        Raises
-        ------
-        ValueError
-            For an unknown family, a wrong number of shapes, or a scale of zero.
-        """
+        """Check the parameters."""
         if self.family not in COLUMN_FAMILIES:
             raise ValueError(
                 f"`family` must be one of {', '.join(sorted(COLUMN_FAMILIES))}; "
@@ -383,22 +363,8 @@ class ColumnMixture:
 
 
 def fit_column_mixture(values: FloatArray, weights: FloatArray, n_rows: float) -> ColumnMixture:
-    """Fit mixtures of normals to a standardised column, the number by BIC.
-
-    Parameters
-    ----------
-    values : numpy.ndarray, shape (n_values,)
-        Distinct values.
-    weights : numpy.ndarray, shape (n_values,)
-        Share of the rows that each stands for; they sum to one.
-    n_rows : float
-        Number of rows.
-
-    Returns
-    -------
-    ColumnMixture
-        The fit.
-    """
+    """Fit mixtures of normals to a standardised column, the number by BIC."""
+    # values: (n_values,), weights: (n_values,)
 
     def criterion(fitted: ColumnMixture) -> float:
         penalty = (3 * len(fitted.weights) - 1) * np.log(n_rows) / n_rows
@@ -478,37 +444,16 @@ SHAPE_BOUNDS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedColumn:
-    """The density that was chosen for a column.
+    """The density that was chosen for a column."""
 
-    Parameters
-    ----------
-    density : ColumnDensity or ColumnMixture
-        The density.
-    held_out : dict of str to float
-        Mean log-likelihood of each choice on the rows held out, less the normal's.
-    """
-
-    density: ColumnDensity | ColumnMixture
+    density: ColumnDensity | ColumnMixture  # the density
+    # mean log-likelihood of each choice on the rows held out, less the normal's
     held_out: dict[str, float]
 
 
 def fit_column(x: FloatArray, weights: FloatArray, choices: tuple[str, ...]) -> FittedColumn:
-    """Fit a column by every family that may be chosen, and choose.
-
-    Parameters
-    ----------
-    x : numpy.ndarray, shape (n_obs,)
-        Values of the column.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    choices : tuple of str
-        Names out of `COLUMN_CHOICES`.
-
-    Returns
-    -------
-    FittedColumn
-        The density in the units of the column, fitted to all rows.
-    """
+    """Fit a column by every family that may be chosen, and choose."""
+    # x: (n_obs,), weights: (n_obs,)
     total = weights.sum()
     mean = float(weights @ x / total)
     deviation = float(np.sqrt(weights @ np.square(x - mean) / total))

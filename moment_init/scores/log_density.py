@@ -26,73 +26,28 @@ class DirectionalDerivatives(Protocol):
     """Derivatives of a log-density, contracted with vectors that all rows share."""
 
     def gradient(self, X: FloatArray) -> FloatArray:
-        """Gradient s(x) of each row.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            The rows.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_features)
-            The gradients.
-        """
+        """Gradient s(x) of each row."""
+        # X: (n_obs, n_features) -> (n_obs, n_features)
 
     def hessian(self, X: FloatArray, v: FloatArray) -> FloatArray:
-        """Hessian of each row times a vector, H(x) v.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            The rows.
-        v : numpy.ndarray, shape (n_features,)
-            The vector.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_features)
-            The products.
-        """
+        """Hessian of each row times a vector, H(x) v."""
+        # X: (n_obs, n_features), v: (n_features,) -> (n_obs, n_features)
 
     def third(self, X: FloatArray, v: FloatArray, w: FloatArray) -> FloatArray:
-        """Third derivative of each row in two directions, K(x)(v, w, .).
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            The rows.
-        v : numpy.ndarray, shape (n_features,)
-            The first direction.
-        w : numpy.ndarray, shape (n_features,)
-            The second direction.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_features)
-            The remaining mode.
-        """
+        """Third derivative of each row in two directions, K(x)(v, w, .)."""
+        # X: (n_obs, n_features), v: (n_features,), w: (n_features,) -> (n_obs, n_features)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectionalContraction(Contraction):
     r"""Score tensors of any log-density, :math:`S_3 = z^3 + \mathrm{sym}_3(z \otimes H) - K`.
 
-    Parameters
-    ----------
-    basis : numpy.ndarray, shape (n_features, k)
-        The basis B; z = -s'B.
-    derivatives : DirectionalDerivatives
-        Gradient, and higher derivatives contracted with vectors.
-
-    Notes
-    -----
     A gradient, k Hessian products and, for the third order, k (k + 1)/2 third derivatives; a slice
     takes k of these, a fibre one. Memory is that of a few copies of the rows.
     """
 
-    basis: FloatArray
-    derivatives: DirectionalDerivatives
+    basis: FloatArray  # the basis B; z = -s'B; (n_features, k)
+    derivatives: DirectionalDerivatives  # gradient, and higher derivatives contracted with vectors
 
     def _score(self, X: FloatArray, order: int) -> FloatArray:
         z = self._first(X)

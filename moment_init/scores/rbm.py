@@ -34,40 +34,16 @@ PRECISION_BOUNDS = (np.log(0.1), np.log(100.0))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RBMParameters:
-    """Parameters of a machine.
+    """Parameters of a machine."""
 
-    Parameters
-    ----------
-    weights : numpy.ndarray, shape (n_features, n_hidden)
-        Vectors of the hidden units.
-    visible_bias : numpy.ndarray, shape (n_features,)
-        Linear part of the log-density.
-    hidden_bias : numpy.ndarray, shape (n_hidden,)
-        Biases of the hidden units.
-    precision : numpy.ndarray, shape (n_features,)
-        Diagonal of the quadratic part.
-    """
-
-    weights: FloatArray
-    visible_bias: FloatArray
-    hidden_bias: FloatArray
-    precision: FloatArray
+    weights: FloatArray  # vectors of the hidden units; (n_features, n_hidden)
+    visible_bias: FloatArray  # linear part of the log-density; (n_features,)
+    hidden_bias: FloatArray  # biases of the hidden units; (n_hidden,)
+    precision: FloatArray  # diagonal of the quadratic part; (n_features,)
 
     def rescale(self, mean: FloatArray, scales: FloatArray) -> "RBMParameters":
-        """Parameters for rows x, from those for (x - mean) / scales.
-
-        Parameters
-        ----------
-        mean : numpy.ndarray, shape (n_features,)
-            What was subtracted.
-        scales : numpy.ndarray, shape (n_features,)
-            What was divided by.
-
-        Returns
-        -------
-        RBMParameters
-            The same density in the units of x.
-        """
+        """Parameters for rows x, from those for (x - mean) / scales."""
+        # mean: (n_features,), scales: (n_features,)
         weights = self.weights / scales[:, None]
         precision = self.precision / scales**2
         visible = self.visible_bias / scales + precision * mean
@@ -77,26 +53,8 @@ class RBMParameters:
 def fit_rbm(
     z: FloatArray, weights: FloatArray, numbers: tuple[int, ...], rng: np.random.Generator
 ) -> tuple[RBMParameters, dict[int, float]]:
-    """Fit machines with each number of hidden units, keep the one with the least held-out loss.
-
-    Parameters
-    ----------
-    z : numpy.ndarray, shape (n_obs, n_features)
-        Standardised rows.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    numbers : tuple of int
-        Numbers of hidden units.
-    rng : numpy.random.Generator
-        Source of starts.
-
-    Returns
-    -------
-    parameters : RBMParameters
-        The machine, fitted to all rows of the sample.
-    losses : dict of int to float
-        Held-out loss of each number; empty if there was one only.
-    """
+    """Fit machines with each number of hidden units, keep the one with the least held-out loss."""
+    # z: (n_obs, n_features), weights: (n_obs,)
     kept = rng.permutation(len(z))[:FIT_ROWS]
     rows, shares = z[kept], weights[kept] / weights[kept].mean()
     if len(numbers) == 1:
@@ -118,25 +76,8 @@ def score_matching_loss(
 
     .. math:: J = E\left[\tfrac12 |b - \lambda x + W \sigma|^2
               + \sum_k \sigma'_k |w_k|^2\right] - \sum_j \lambda_j
-
-    Parameters
-    ----------
-    vector : numpy.ndarray
-        Weights by rows, visible biases, hidden biases and logarithms of the precisions.
-    rows : numpy.ndarray, shape (n_obs, n_features)
-        Standardised rows.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    n_hidden : int
-        Number of hidden units.
-
-    Returns
-    -------
-    loss : float
-        The loss.
-    gradient : numpy.ndarray
-        Its gradient, in the order of `vector`.
     """
+    # rows: (n_obs, n_features), weights: (n_obs,)
     p = _unpack(vector, rows.shape[1], n_hidden)
     shares = weights / weights.sum()
     sigma = expit(rows @ p.weights + p.hidden_bias)

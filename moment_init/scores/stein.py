@@ -29,42 +29,19 @@ FALSE_ALARMS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An end of a column at which the density stops too abruptly for a score of some order.
+    """An end of a column at which the density stops too abruptly for a score of some order."""
 
-    Parameters
-    ----------
-    column : int
-        Which column.
-    side : {"lower", "upper"}
-        Which end.
-    power : float
-        Estimate of a, the density being as the distance from the edge to the power a - 1.
-    lowest_invalid_order : int
-        Lowest order whose score is not valid, clearly so: the order m needs a > m.
-    """
-
-    column: int
-    side: str
+    column: int  # which column
+    side: str  # which end
+    # estimate of a, the density being as the distance from the edge to the power a - 1
     power: float
+    # lowest order whose score is not valid, clearly so: the order m needs a > m
     lowest_invalid_order: int
 
 
 def find_edges(X: FloatArray) -> tuple[Edge, ...]:
     """Find columns whose density does not vanish fast enough at an end of its support.
 
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        The rows.
-
-    Returns
-    -------
-    tuple of Edge
-        The edges at which a score up to the third order is clearly invalid; none with fewer than
-        a thousand rows.
-
-    Notes
-    -----
     The outermost rows follow a generalised Pareto law whose index is k = 1/a; it is estimated by
     the probability-weighted moments of [1]_, with their standard error. A score of order m is
     invalid where k > 1/m: the uniform has k = 1, Gamma(2) has k = 1/2 at zero, and a Gaussian has
@@ -75,6 +52,7 @@ def find_edges(X: FloatArray) -> tuple[Edge, ...]:
     .. [1] J. R. M. Hosking, J. R. Wallis, "Parameter and quantile estimation for the generalized
        Pareto distribution", Technometrics 29 (1987), doi:10.1080/00401706.1987.10488243.
     """
+    # X: (n_obs, n_features)
     n_obs, n_features = X.shape
     n_tail = int(min(ROWS_PER_ROOT * np.sqrt(n_obs), LARGEST_SHARE * n_obs))
     if n_obs < FEWEST_ROWS:

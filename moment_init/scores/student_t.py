@@ -36,25 +36,13 @@ class RadialContraction(Contraction):
     .. math:: S_1 = c_1 z, \quad S_2 = c_2 z z' - c_1 A, \quad
               S_3 = c_3 z^{\otimes 3} - c_2 \mathrm{sym}_3(z \otimes A).
 
-    Parameters
-    ----------
-    mean : numpy.ndarray, shape (n_features,)
-        Centre of the density.
-    whitening : numpy.ndarray, shape (n_features, k)
-        Inverse of Sigma times B.
-    inner : numpy.ndarray, shape (k, k)
-        The matrix A.
-    factors : callable
-        Maps rows to the three factors, each (n_obs,).
-
-    Notes
-    -----
     Costs what the Gaussian's does, and the quadratic form of each row: O(n d^2).
     """
 
-    mean: FloatArray
-    whitening: FloatArray
-    inner: FloatArray
+    mean: FloatArray  # centre of the density; (n_features,)
+    whitening: FloatArray  # inverse of Sigma times B; (n_features, k)
+    inner: FloatArray  # the matrix A; (k, k)
+    # maps rows to the three factors, each (n_obs,)
     factors: Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
 
     def _score(self, X: FloatArray, order: int) -> FloatArray:

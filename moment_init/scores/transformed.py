@@ -238,18 +238,10 @@ class Transformed(InputModel):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransformedContraction(Contraction):
-    """Contracted score tensors of t = phi(x) as functions of rows x.
+    """Contracted score tensors of t = phi(x) as functions of rows x."""
 
-    Parameters
-    ----------
-    transformed : Transformed
-        Gives the features of rows.
-    inner : Contraction
-        Contracted score tensors as functions of features.
-    """
-
-    transformed: Transformed
-    inner: Contraction
+    transformed: Transformed  # gives the features of rows
+    inner: Contraction  # contracted score tensors as functions of features
 
     def _score(self, X: FloatArray, order: int) -> FloatArray:
         return self.inner.score(self.transformed.features(X), order)

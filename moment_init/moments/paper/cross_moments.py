@@ -19,30 +19,17 @@ class CrossMoments:
     :math:`y^3` as responses those of Eq. (7). All are taken in the coordinates of `basis`, so
     contracted forms such as M_3(P, P, P) come from a narrower basis.
 
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        Checked inputs.
-    response : numpy.ndarray, shape (n_obs,)
-        T(y) for each row.
-    weights : numpy.ndarray, shape (n_obs,)
-        Weight of each row.
-    input_model : InputModel
-        Fitted density of the input.
-    basis : numpy.ndarray, shape (n_features, k)
-        Contracted with the modes of the moments.
-
     References
     ----------
     .. [1] H. Sedghi, M. Janzamin, A. Anandkumar, "Provable tensor methods for learning mixtures
        of generalized linear models", arXiv:1412.3046.
     """
 
-    X: NDArray[np.generic]
-    response: FloatArray
-    weights: FloatArray
-    input_model: InputModel
-    basis: FloatArray
+    X: NDArray[np.generic]  # checked inputs; (n_obs, n_features)
+    response: FloatArray  # T(y) for each row; (n_obs,)
+    weights: FloatArray  # weight of each row; (n_obs,)
+    input_model: InputModel  # fitted density of the input
+    basis: FloatArray  # contracted with the modes of the moments; (n_features, k)
 
     @property
     def _products(self) -> FloatArray:
@@ -52,20 +39,9 @@ class CrossMoments:
     def moment(self, order: int) -> FloatArray:
         """Compute the moment M_m(B, ..., B) explicitly.
 
-        Parameters
-        ----------
-        order : {1, 2, 3}
-            Order m of the moment.
-
-        Returns
-        -------
-        numpy.ndarray, shape (k, ..., k)
-            The moment, a tensor with m modes.
-
-        Notes
-        -----
         Costs O(n k^m / 2) after the O(n d k) contraction of the rows.
         """
+        # -> (k, ..., k)
         products = self._products
         contraction = self.input_model.contract(self.basis)
         k = self.basis.shape[1]
@@ -87,15 +63,8 @@ class CrossMoments:
         return sum_over_blocks(block_sum, len(products), 3 * k)[0]
 
     def low_orders(self) -> tuple[FloatArray, FloatArray]:
-        """Compute M_1(B) and M_2(B, B) in one pass over the rows.
-
-        Returns
-        -------
-        first : numpy.ndarray, shape (k,)
-            The first-order moment.
-        second : numpy.ndarray, shape (k, k)
-            The second-order moment.
-        """
+        """Compute M_1(B) and M_2(B, B) in one pass over the rows."""
+        # -> (k,), (k, k)
         products = self._products
         contraction = self.input_model.contract(self.basis)
 
@@ -108,20 +77,9 @@ class CrossMoments:
     def slices(self, thetas: FloatArray) -> FloatArray:
         """Compute slices M_3(B, B, B theta_l) without the tensor.
 
-        Parameters
-        ----------
-        thetas : numpy.ndarray, shape (k, n_slices)
-            Vectors in the coordinates of the basis, a column a slice.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_slices, k, k)
-            The slices.
-
-        Notes
-        -----
         Costs O(n k^2) per slice.
         """
+        # thetas: (k, n_slices) -> (n_slices, k, k)
         products = self._products
         contraction = self.input_model.contract(self.basis)
 
@@ -135,17 +93,8 @@ class CrossMoments:
 
         This is the factor form of the power update T(I, v, v) of the paper's Algorithm 4: it
         touches only X and y and costs O(n d) per vector.
-
-        Parameters
-        ----------
-        vectors : numpy.ndarray, shape (k, n_vectors)
-            Vectors in the coordinates of the basis.
-
-        Returns
-        -------
-        numpy.ndarray, shape (k, n_vectors)
-            The fibres.
         """
+        # vectors: (k, n_vectors) -> (k, n_vectors)
         products = self._products
         contraction = self.input_model.contract(self.basis)
 
@@ -160,19 +109,8 @@ class CrossMoments:
 
         The terms of the sum over rows are independent, so that their squares give it, whatever the
         distribution of the response (a sandwich, not a noise model).
-
-        Parameters
-        ----------
-        directions : numpy.ndarray, shape (k, n_directions)
-            Vectors in the coordinates of the basis.
-        order : {1, 2, 3}
-            Order m of the moment.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_directions, n_directions)
-            The covariance.
         """
+        # directions: (k, n_directions) -> (n_directions, n_directions)
         products = self._products
         contraction = self.input_model.contract(self.basis @ directions)
 
@@ -185,18 +123,8 @@ class CrossMoments:
         return squares - np.outer(total, total) / len(products)
 
     def restrict(self, subspace: FloatArray) -> "CrossMoments":
-        """Restrict the moments to a subspace: M_m(P, ..., P).
-
-        Parameters
-        ----------
-        subspace : numpy.ndarray, shape (k, m)
-            Basis P of the subspace, in the coordinates of the present basis.
-
-        Returns
-        -------
-        CrossMoments
-            The same moments in the m coordinates of the subspace.
-        """
+        """Restrict the moments to a subspace: M_m(P, ..., P)."""
+        # subspace: (k, m)
         return replace(self, basis=self.basis @ subspace)
 
     def without_quadratic(self) -> "tuple[CrossMoments, FloatArray]":
@@ -209,14 +137,8 @@ class CrossMoments:
 
         without changing M_3, and with far less noise. The basis must be the standardising one: the
         score tensors are then orthogonal in mean square, and no regression is needed.
-
-        Returns
-        -------
-        moments : CrossMoments
-            The same moments with the residual as response.
-        first_moment : numpy.ndarray, shape (k,)
-            The moment M_1 of the response.
         """
+        # -> ..., (k,)
         centred = self.response - self.weights @ self.response / self.weights.sum()
         first, second = replace(self, response=centred).low_orders()
         residual = np.empty_like(centred)

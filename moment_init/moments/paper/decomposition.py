@@ -42,47 +42,19 @@ _GLOBAL_GENERATOR_LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decomposition:
-    r"""Components of a symmetric tensor, :math:`T \approx \sum_j \lambda_j u_j^{\otimes 3}`.
+    r"""Components of a symmetric tensor, :math:`T \approx \sum_j \lambda_j u_j^{\otimes 3}`."""
 
-    Parameters
-    ----------
-    directions : numpy.ndarray, shape (k, r)
-        Unit components, largest coefficient first.
-    coefficients : numpy.ndarray, shape (r,)
-        Their coefficients with signs.
-    residual : float
-        Norm of what the components leave, relative to the tensor's.
-    singular_values : numpy.ndarray, shape (k,)
-        Singular values of the tensor's unfolding.
-    condition_number : float
-        Condition number of the slice that whitened the tensor.
-    is_definite : bool
-        Whether a positive definite slice was found.
-    n_attempts : int
-        How many slices were tried.
-    """
-
-    directions: FloatArray
-    coefficients: FloatArray
-    residual: float
-    singular_values: FloatArray
-    condition_number: float
-    is_definite: bool
-    n_attempts: int
+    directions: FloatArray  # unit components, largest coefficient first; (k, r)
+    coefficients: FloatArray  # their coefficients with signs; (r,)
+    residual: float  # norm of what the components leave, relative to the tensor's
+    singular_values: FloatArray  # singular values of the tensor's unfolding; (k,)
+    condition_number: float  # condition number of the slice that whitened the tensor
+    is_definite: bool  # whether a positive definite slice was found
+    n_attempts: int  # how many slices were tried
 
     def lift(self, basis: FloatArray) -> "Decomposition":
-        """Map the directions into a larger space.
-
-        Parameters
-        ----------
-        basis : numpy.ndarray, shape (m, k)
-            Orthonormal basis of the space the tensor was restricted to.
-
-        Returns
-        -------
-        Decomposition
-            The same components with directions of length m.
-        """
+        """Map the directions into a larger space."""
+        # basis: (m, k)
         return replace(self, directions=basis @ self.directions)
 
 
@@ -99,24 +71,8 @@ def decompose_tensor(
     by a definite slice (Procedure 2 of the paper), decomposed by the robust power method
     (Algorithm 4) or TensorLy's, mapped back, and refined by TensorLy's alternating least squares in
     the coordinates it came in.
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (k, k, k)
-        Symmetric tensor, k >= n_components.
-    n_components : int
-        Number of components r.
-    rng : numpy.random.Generator
-        Source of the slices and starts.
-    method : {"power", "tensorly"}
-        The paper's power method, or TensorLy's `symmetric_parafac_power_iteration` on the same
-        whitened tensor.
-
-    Returns
-    -------
-    Decomposition
-        The best fit over several slices.
     """
+    # tensor: (k, k, k)
     basis, singular_values = leading_subspace(tensor, n_components)
     core = multilinear(tensor, basis)
     balance = balancing_matrix(core)
@@ -133,21 +89,8 @@ def symmetric_coefficients(tensor: FloatArray, directions: FloatArray) -> tuple[
     """Least-squares coefficients of the cubes of given directions.
 
     These, and not the eigenvalues of the whitened tensor, are the lambda_j of Lemma 3 of the paper.
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (k, k, k)
-        Symmetric tensor.
-    directions : numpy.ndarray, shape (k, r)
-        Unit vectors.
-
-    Returns
-    -------
-    coefficients : numpy.ndarray, shape (r,)
-        The coefficients.
-    residual : float
-        Norm of what is left, relative to the tensor's.
     """
+    # tensor: (k, k, k), directions: (k, r) -> (r,), ...
     cubes = _cubes(directions)
     coefficients, *_ = np.linalg.lstsq(cubes, tensor.ravel(), rcond=None)
     left = np.linalg.norm(tensor.ravel() - cubes @ coefficients)
@@ -155,20 +98,8 @@ def symmetric_coefficients(tensor: FloatArray, directions: FloatArray) -> tuple[
 
 
 def refine_components(tensor: FloatArray, directions: FloatArray) -> FloatArray:
-    """Refine directions by alternating least squares on the tensor (TensorLy's `parafac`).
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (k, k, k)
-        Symmetric tensor.
-    directions : numpy.ndarray, shape (k, r)
-        Unit vectors to start from.
-
-    Returns
-    -------
-    numpy.ndarray, shape (k, r)
-        The refined directions where they fit better, else those given.
-    """
+    """Refine directions by alternating least squares on the tensor (TensorLy's `parafac`)."""
+    # tensor: (k, k, k), directions: (k, r) -> (k, r)
     coefficients, residual = symmetric_coefficients(tensor, directions)
     start = CPTensor(
         (np.ones(len(coefficients)), [directions * coefficients, directions, directions])

@@ -24,40 +24,18 @@ CLUSTER_THRESHOLD = 1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerResult:
-    """Eigenvectors of a symmetric tensor.
+    """Eigenvectors of a symmetric tensor."""
 
-    Parameters
-    ----------
-    vectors : numpy.ndarray, shape (r, n_components)
-        Unit eigenvectors, one a column.
-    values : numpy.ndarray, shape (n_components,)
-        T(a, a, a) of each.
-    n_clusters : int
-        How many were found by clustering the starts; the others were found by deflation.
-    residual : float
-        Largest change of a vector in one more round.
-    """
-
-    vectors: FloatArray
-    values: FloatArray
+    vectors: FloatArray  # unit eigenvectors, one a column; (r, n_components)
+    values: FloatArray  # T(a, a, a) of each; (n_components,)
+    # how many were found by clustering the starts; the others were found by deflation
     n_clusters: int
-    residual: float
+    residual: float  # largest change of a vector in one more round
 
 
 def tensor_fibres(tensor: FloatArray) -> FibreMap:
-    """Map vectors a_l to T(I, a_l, a_l), for an explicit tensor.
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (r, r, r)
-        Symmetric tensor.
-
-    Returns
-    -------
-    callable
-        Maps an array of columns, (r, n_vectors), to one of the same shape. The factor form of the
-        same map, which touches only X and y, is `CrossMoments.fibres`.
-    """
+    """Map vectors a_l to T(I, a_l, a_l), for an explicit tensor."""
+    # tensor: (r, r, r)
     size = tensor.shape[0]
     unfolding = tensor.reshape(size, size * size)
 
@@ -73,19 +51,8 @@ def svd_start(tensor: FloatArray, rng: np.random.Generator) -> FloatArray:
 
     Implements Procedure 3 of the paper: the top singular vector of T(I, I, theta), theta standard
     Gaussian.
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (r, r, r)
-        Symmetric tensor.
-    rng : numpy.random.Generator
-        Draws theta.
-
-    Returns
-    -------
-    numpy.ndarray, shape (r,)
-        A unit vector.
     """
+    # tensor: (r, r, r) -> (r,)
     theta: FloatArray = rng.standard_normal(tensor.shape[:1])
     left, _, _ = np.linalg.svd(tensor_slice(tensor, theta))
     return np.asarray(left[:, 0])
@@ -95,23 +62,8 @@ def power_rounds(fibres: FibreMap, vectors: FloatArray, n_rounds: int) -> FloatA
     r"""Run the power update of Algorithm 4 on several vectors at once.
 
     .. math:: a \leftarrow T(I, a, a) / \|T(I, a, a)\|
-
-    Parameters
-    ----------
-    fibres : callable
-        Maps columns a_l to T(I, a_l, a_l): `tensor_fibres` of an explicit tensor, or
-        `CrossMoments.fibres`, the factor form that costs O(n d) per vector and round and never
-        forms a tensor.
-    vectors : numpy.ndarray, shape (r, n_vectors)
-        Unit start vectors.
-    n_rounds : int
-        Number of rounds N.
-
-    Returns
-    -------
-    numpy.ndarray, shape (r, n_vectors)
-        The vectors after N rounds.
     """
+    # vectors: (r, n_vectors) -> (r, n_vectors)
     for _ in range(n_rounds):
         vectors = _normalise_columns(fibres(vectors), fallback=vectors)
     return vectors
@@ -132,27 +84,8 @@ def robust_power_method(
     each; then, while starts are left, the one with the largest |T(a, a, a)| gets N more rounds, is
     output, and all starts with |<a, a^>| > nu / 2 are removed. Departure: if the starts end before
     r components are found, the rest is searched for in the tensor with the found ones deflated.
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (r, r, r)
-        Whitened symmetric tensor.
-    n_components : int
-        Number of components to find, at most r.
-    rng : numpy.random.Generator
-        Draws the starts.
-    n_starts : int, optional
-        Number of starts L; ten per component by default.
-    n_rounds : int
-        Number of rounds N.
-    cluster_threshold : float
-        The paper's nu.
-
-    Returns
-    -------
-    PowerResult
-        The components in the order found.
     """
+    # tensor: (r, r, r)
     n_starts = STARTS_PER_COMPONENT * n_components if n_starts is None else n_starts
     fibres = tensor_fibres(tensor)
     found = _cluster(

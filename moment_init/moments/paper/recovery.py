@@ -30,20 +30,9 @@ from moment_init.scores.choosing import EstimationProblem
 
 
 def power_coefficients(moment: FloatArray, directions: FloatArray) -> FloatArray:
-    """Least-squares coefficients of the powers of given directions in a moment of any order.
-
-    Parameters
-    ----------
-    moment : numpy.ndarray, shape (n_features, ..., n_features)
-        M_m, with m modes.
-    directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components,)
-        The c_j of M_m = sum_j c_j u_j^m.
-    """
+    """Least-squares coefficients of the powers of given directions in a moment of any order."""
+    # moment: (n_features, ..., n_features), directions: (n_features, n_components) ->
+    # (n_components,)
     order = moment.ndim
     along = np.empty(directions.shape[1])
     for index, direction in enumerate(directions.T):
@@ -55,22 +44,8 @@ def power_coefficients(moment: FloatArray, directions: FloatArray) -> FloatArray
 
 
 def coefficients_from_values(along: FloatArray, directions: FloatArray, order: int) -> FloatArray:
-    """Least-squares coefficients from the values of a moment along the directions.
-
-    Parameters
-    ----------
-    along : numpy.ndarray, shape (n_components,)
-        The values M_m(u_j, ..., u_j).
-    directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions.
-    order : int
-        Order m of the moment.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components,)
-        The c_j of M_m = sum_j c_j u_j^m.
-    """
+    """Least-squares coefficients from the values of a moment along the directions."""
+    # along: (n_components,), directions: (n_features, n_components) -> (n_components,)
     # <u_i^m, u_j^m> = <u_i, u_j>^m: the Gram matrix of the least-squares problem.
     return np.linalg.pinv((directions.T @ directions) ** order, hermitian=True) @ along
 
@@ -81,43 +56,17 @@ def settle_signs(family: Family, first_order: FloatArray, third_order: FloatArra
     Every link is increasing, so that a_j = w_j s_j E[g'] is positive. Where g''' has one sign
     (log link), or the moment of y^3 is used (identity), lambda_j is positive as well, and it is the
     more direct evidence: it belongs to one component, whereas M_1 is split among all.
-
-    Parameters
-    ----------
-    family : Family
-        Family of the response.
-    first_order : numpy.ndarray, shape (n_components,)
-        Coefficients a_j of the directions in M_1.
-    third_order : numpy.ndarray, shape (n_components,)
-        Coefficients lambda_j of their cubes in M_3.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components,)
-        Plus or minus one.
     """
+    # first_order: (n_components,), third_order: (n_components,) -> (n_components,)
     has_positive_third = family.response_power or family.link.third_derivative_sign == 1
     evidence = third_order if has_positive_third else first_order
     return np.where(evidence < 0.0, -1.0, 1.0)
 
 
 def coefficient_errors(directions: FloatArray, covariance: FloatArray, order: int) -> FloatArray:
-    """Standard errors of the least-squares coefficients of given directions in a moment.
-
-    Parameters
-    ----------
-    directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions.
-    covariance : numpy.ndarray, shape (n_components, n_components)
-        Sampling covariance of the moment along the directions (`CrossMoments.covariance_along`).
-    order : {1, 2, 3}
-        Order m of the moment.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components,)
-        The standard errors.
-    """
+    """Standard errors of the least-squares coefficients of given directions in a moment."""
+    # directions: (n_features, n_components), covariance: (n_components, n_components) ->
+    # (n_components,)
     inverse = np.linalg.pinv((directions.T @ directions) ** order, hermitian=True)
     return np.sqrt(np.maximum(np.diag(inverse @ covariance @ inverse), np.finfo(float).tiny))
 
@@ -133,21 +82,9 @@ def match_known_parameters(
 
     For the right pair one weight explains the coefficients in M_1, M_2 and M_3 alike; the cost of a
     pair is the chi-square of what its best weight leaves.
-
-    Parameters
-    ----------
-    family : Family
-        Family of the response.
-    coefficients, errors : numpy.ndarray, shape (3, n_components)
-        Coefficients of the components in M_1, M_2, M_3, and their standard errors.
-    scales, biases : numpy.ndarray, shape (n_components, n_components)
-        Standardised scale and bias of component i if it had the known pair k, at [i, k].
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (n_components,)
-        The estimated component of each known pair.
     """
+    # coefficients, errors: (3, n_components), scales, biases: (n_components, n_components) ->
+    # (n_components,)
     observed = coefficients[:, :, None] / errors[:, :, None]
     expected = _coefficients_of_unit_weight(family, scales, biases) / errors[:, :, None]
     projection = np.maximum(np.sum(observed * expected, axis=0), 0.0)
@@ -168,21 +105,8 @@ def weights_from_known(
     Implements the remark after Theorem 5 of the paper, :math:`w_j = \lambda_j / \rho_j`, with
     :math:`\lambda_j = w_j s_j^3 \rho_j^{(3)}`. The moments of order 1 and 2 are used beside it,
     each with the weight of its precision, as :math:`\rho_j^{(3)}` may be near zero.
-
-    Parameters
-    ----------
-    family : Family
-        Family of the response.
-    coefficients, errors : numpy.ndarray, shape (3, n_components)
-        Coefficients of the components in M_1, M_2, M_3, and their standard errors.
-    scales, biases : numpy.ndarray, shape (n_components,)
-        Known scales and biases in standardised coordinates.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components,)
-        The weights as the moments give them; their sum need not be one.
     """
+    # coefficients, errors: (3, n_components), scales, biases: (n_components,) -> (n_components,)
     observed = coefficients / errors
     expected = _coefficients_of_unit_weight(family, scales, biases) / errors
     return np.asarray(np.sum(observed * expected, axis=0) / np.sum(expected**2, axis=0))
@@ -205,24 +129,12 @@ MIN_SLICES = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThirdMomentFit:
-    """Components of M_3 in standardised coordinates.
+    """Components of M_3 in standardised coordinates."""
 
-    Parameters
-    ----------
-    decomposition : Decomposition
-        Directions, coefficients and the account of how they were found.
-    errors : numpy.ndarray, shape (n_components,)
-        Standard errors of the coefficients.
-    noise_variance : float
-        Sampling variance of an entry of M_3 whose three indices differ.
-    first_moment : numpy.ndarray, shape (n_features,)
-        The moment M_1 of the same response.
-    """
-
-    decomposition: Decomposition
-    errors: FloatArray
-    noise_variance: float
-    first_moment: FloatArray
+    decomposition: Decomposition  # directions, coefficients and the account of how they were found
+    errors: FloatArray  # standard errors of the coefficients; (n_components,)
+    noise_variance: float  # sampling variance of an entry of M_3 whose three indices differ
+    first_moment: FloatArray  # the moment M_1 of the same response; (n_features,)
 
 
 def fit_third_moment(
@@ -238,24 +150,6 @@ def fit_third_moment(
     of the response is taken out first (control variates, `CrossMoments.without_quadratic`), and the
     span of the components comes from many slices and not from one.
 
-    Parameters
-    ----------
-    moments : CrossMoments
-        Moments of the response in the standardising basis.
-    n_components : int
-        Number of components r, at least 2 and at most the number of features.
-    rng : numpy.random.Generator
-        Source of slices and starts.
-    method : {"power", "tensorly"}
-        Which power method decomposes the whitened tensor.
-
-    Returns
-    -------
-    ThirdMomentFit
-        The components.
-
-    Notes
-    -----
     The tensor is formed explicitly, O(n d^3 / 2), while that is cheaper than the slices that find
     its subspace, O(n d^2) each. Beyond that no array of d^3 is made.
     """
@@ -295,41 +189,19 @@ def _sliced_subspace(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:
-    """Components in standardised coordinates, with signs settled.
+    """Components in standardised coordinates, with signs settled."""
 
-    Parameters
-    ----------
-    directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions.
-    coefficients : numpy.ndarray, shape (n_components,)
-        Coefficients in M_3; in M_1 for a single component.
-    errors : numpy.ndarray, shape (n_components,)
-        Their standard errors.
-    noise_variance : float
-        Sampling variance of an entry of M_3 whose three indices differ; zero without M_3.
-    decomposition : Decomposition or None
-        How M_3 was decomposed; None for a single component, which M_1 gives.
-    """
-
-    directions: FloatArray
-    coefficients: FloatArray
-    errors: FloatArray
+    directions: FloatArray  # unit directions; (n_features, n_components)
+    coefficients: FloatArray  # coefficients in M_3; in M_1 for a single component; (n_components,)
+    errors: FloatArray  # their standard errors; (n_components,)
+    # sampling variance of an entry of M_3 whose three indices differ; zero without M_3
     noise_variance: float
+    # how M_3 was decomposed; None for a single component, which M_1 gives
     decomposition: Decomposition | None
 
     def reorder(self, order: NDArray[np.intp]) -> "Components":
-        """Put the components in another order.
-
-        Parameters
-        ----------
-        order : numpy.ndarray of int, shape (n_components,)
-            Present index of each component in the new order.
-
-        Returns
-        -------
-        Components
-            The same components.
-        """
+        """Put the components in another order."""
+        # order: (n_components,)
         return replace(
             self,
             directions=self.directions[:, order],
@@ -346,28 +218,8 @@ def find_components(
     rng: np.random.Generator,
     method: DecompositionMethod,
 ) -> Components:
-    """Find the directions by the paper's moments, with their coefficients.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : InputModel
-        Fitted density of the input.
-    response : numpy.ndarray, shape (n_obs,)
-        Standardised response.
-    n_components : int
-        Number of components.
-    rng : numpy.random.Generator
-        Source of slices and starts.
-    method : {"power", "tensorly"}
-        Which power method decomposes M_3.
-
-    Returns
-    -------
-    Components
-        From M_1 alone for one component (Lemma 2 of the paper), else from M_3 (Lemmas 3 and 6).
-    """
+    """Find the directions by the paper's moments, with their coefficients."""
+    # response: (n_obs,)
     if n_components == 1:
         moments = _moments(data, input_model, response, 1)
         first_moment = moments.moment(1)
@@ -392,20 +244,8 @@ def find_components(
 
 
 def components_along(problem: EstimationProblem, directions: FloatArray) -> Components:
-    """Coefficients of given directions in the third moment.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-    directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions in standardised coordinates, signs settled.
-
-    Returns
-    -------
-    Components
-        The components; a single one has its coefficient in M_1.
-    """
+    """Coefficients of given directions in the third moment."""
+    # directions: (n_features, n_components)
     order = 1 if directions.shape[1] == 1 else 3
     coefficients, errors = _coefficients(
         problem.data, problem.input_model, problem.response, directions, order
@@ -449,32 +289,8 @@ def weigh_components(
     scales: FloatArray,
     biases: FloatArray,
 ) -> tuple[NDArray[np.intp], FloatArray, float]:
-    """Compute the weights of components whose scales and biases are known.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : InputModel
-        Fitted density of the input.
-    response : numpy.ndarray, shape (n_obs,)
-        Standardised response.
-    coordinates : Coordinates
-        The way to the user's units.
-    components : Components
-        The components, in any order.
-    scales, biases : numpy.ndarray, shape (n_components,)
-        Known scales and biases in the user's units.
-
-    Returns
-    -------
-    order : numpy.ndarray of int, shape (n_components,)
-        The component that belongs to each known pair.
-    weights : numpy.ndarray, shape (n_components,)
-        Their weights, normalised.
-    weight_sum : float
-        Sum of the weights before that.
-    """
+    """Compute the weights of components whose scales and biases are known."""
+    # response: (n_obs,), scales, biases: (n_components,) -> (n_components,), (n_components,), ...
     if len(scales) == 1:
         return np.zeros(1, dtype=np.intp), np.ones(1), 1.0
     user_directions, _ = coordinates.directions_to_user(components.directions)

@@ -41,24 +41,7 @@ def diagnose(
     shrinkage: float,
     weight_sum: float | None,
 ) -> MomentDiagnostics:
-    """Compute the signal-to-noise ratio of each component and the level that noise would reach.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    components : Components
-        The components.
-    shrinkage : float
-        Shrinkage of the input's correlation matrix.
-    weight_sum : float or None
-        Sum of the weights before they were normalised.
-
-    Returns
-    -------
-    MomentDiagnostics
-        How the estimate was found.
-    """
+    """Compute the signal-to-noise ratio of each component and the level that noise would reach."""
     decomposition = components.decomposition
     if decomposition is None:
         floor = float(np.sqrt(chi2.isf(SIGNIFICANCE, data.n_features)))
@@ -92,26 +75,7 @@ def judge(
     components: Components,
     diagnostics: MomentDiagnostics,
 ) -> tuple[Status, tuple[str, ...]]:
-    """Say how far the estimate can be trusted.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : InputModel
-        Fitted density of the input.
-    components : Components
-        The components.
-    diagnostics : MomentDiagnostics
-        Their signal-to-noise ratios.
-
-    Returns
-    -------
-    status : Status
-        The verdict.
-    warnings : tuple of str
-        Its reasons, each with what to do.
-    """
+    """Say how far the estimate can be trusted."""
     status = Status.OK
     messages = []
     weak = diagnostics.signal_to_noise < diagnostics.noise_floor
@@ -166,18 +130,7 @@ def _count_visible_directions(n_features: int, components: Components) -> int:
 
 
 def weight_sum_warning(weight_sum: float | None) -> tuple[str, ...]:
-    """Warn where weights from known scales and biases do not add up to one.
-
-    Parameters
-    ----------
-    weight_sum : float or None
-        Their sum before they were normalised, where there are any.
-
-    Returns
-    -------
-    tuple of str
-        The warning, or none.
-    """
+    """Warn where weights from known scales and biases do not add up to one."""
     if weight_sum is None or abs(weight_sum - 1.0) <= WEIGHT_SUM_TOLERANCE:
         return ()
     return (
@@ -191,18 +144,6 @@ def dependence_warning(data: RegressionData, input_model: InputModel) -> tuple[s
 
     Functions of the response other than its mean keep their part in it, and the moments take it as
     independent of the inputs; a correlation refutes that.
-
-    Parameters
-    ----------
-    data : RegressionData
-        Checked rows.
-    input_model : InputModel
-        Fitted density of the input.
-
-    Returns
-    -------
-    tuple of str
-        The warning, or none.
     """
     weights = data.sample_weight / data.sample_weight.sum()
     for name, values in (("offset", data.offset), ("n_trials", data.n_trials)):
@@ -230,26 +171,7 @@ def estimate_by_third_moment(
     method: DecompositionMethod,
     known: tuple[FloatArray, FloatArray] | None,
 ) -> MomentEstimate:
-    """Run the paper's Algorithm 1, lines 1 and 2, and say how far it can be trusted.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows, input model and coordinates.
-    n_components : int
-        Number of components.
-    rng : numpy.random.Generator
-        Source of slices and starts.
-    method : {"power", "tensorly"}
-        Which power method decomposes M_3.
-    known : tuple of two numpy.ndarray, shapes (n_components,), or None
-        Known scales and biases in the user's units.
-
-    Returns
-    -------
-    MomentEstimate
-        Directions, and weights where scales and biases are known.
-    """
+    """Run the paper's Algorithm 1, lines 1 and 2, and say how far it can be trusted."""
     data, input_model = problem.data, problem.input_model
     response, coordinates = problem.response, problem.coordinates
     components = find_components(data, input_model, response, n_components, rng, method)

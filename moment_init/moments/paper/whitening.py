@@ -27,84 +27,35 @@ DEFINITE_TOLERANCE = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhiteningResult:
-    """A whitened tensor and the way back.
+    """A whitened tensor and the way back."""
 
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (r, r, r)
-        T(W, W, W).
-    whitening_matrix : numpy.ndarray, shape (k, r)
-        W, with W' V W the identity (up to signs where V is indefinite).
-    unwhitening_matrix : numpy.ndarray, shape (k, r)
-        Pseudo-inverse of W', which maps whitened components back.
-    condition_number : float
-        Ratio of the extreme eigenvalues of V in absolute value.
-    is_definite : bool
-        Whether V is positive definite, so that the whitened components are orthogonal.
-    """
-
-    tensor: FloatArray
+    tensor: FloatArray  # T(W, W, W); (r, r, r)
+    # W, with W' V W the identity (up to signs where V is indefinite); (k, r)
     whitening_matrix: FloatArray
+    # pseudo-inverse of W', which maps whitened components back; (k, r)
     unwhitening_matrix: FloatArray
-    condition_number: float
+    condition_number: float  # ratio of the extreme eigenvalues of V in absolute value
+    # whether V is positive definite, so that the whitened components are orthogonal
     is_definite: bool
 
 
 def multilinear(tensor: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Multilinear form T(M, M, M) of a third-order tensor.
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (k, k, k)
-        Symmetric tensor.
-    matrix : numpy.ndarray, shape (k, m)
-        Contracted with every mode.
-
-    Returns
-    -------
-    numpy.ndarray, shape (m, m, m)
-        The contracted tensor.
-    """
+    """Multilinear form T(M, M, M) of a third-order tensor."""
+    # tensor: (k, k, k), matrix: (k, m) -> (m, m, m)
     first = np.tensordot(tensor, matrix, axes=(0, 0))
     second = np.tensordot(first, matrix, axes=(0, 0))
     return np.asarray(np.tensordot(second, matrix, axes=(0, 0)))
 
 
 def tensor_slice(tensor: FloatArray, theta: FloatArray) -> FloatArray:
-    """Slice T(I, I, theta).
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (k, k, k)
-        Symmetric tensor.
-    theta : numpy.ndarray, shape (k,)
-        Vector contracted with the last mode.
-
-    Returns
-    -------
-    numpy.ndarray, shape (k, k)
-        The slice.
-    """
+    """Slice T(I, I, theta)."""
+    # tensor: (k, k, k), theta: (k,) -> (k, k)
     return np.asarray(tensor @ theta)
 
 
 def leading_subspace(slices: FloatArray, n_components: int) -> tuple[FloatArray, FloatArray]:
-    """Find the subspace that the slices share: leading left singular vectors of their unfolding.
-
-    Parameters
-    ----------
-    slices : numpy.ndarray, shape (n_slices, k, m)
-        Matrices with a common column space.
-    n_components : int
-        Dimension of the subspace.
-
-    Returns
-    -------
-    basis : numpy.ndarray, shape (k, n_components)
-        Orthonormal basis.
-    singular_values : numpy.ndarray, shape (k,)
-        Singular values of the unfolding, largest first.
-    """
+    """Find the subspace that the slices share: leading left singular vectors of their unfolding."""
+    # slices: (n_slices, k, m) -> (k, n_components), (k,)
     unfolding = slices.transpose(1, 0, 2).reshape(slices.shape[1], -1)
     # Not through the Gram matrix: squaring would lose the weak components of an exact tensor.
     vectors, singular_values, _ = np.linalg.svd(unfolding, full_matrices=False)
@@ -118,17 +69,8 @@ def balancing_matrix(tensor: FloatArray) -> FloatArray:
     is a sum of r independent cubes, the smallest norm in the orbit of unit-determinant maps is
     unique up to rotation (Kempf and Ness), and attained where the components are orthogonal and of
     one size: whitening without a slice. On noisy tensors it is a well-conditioned frame to work in.
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (r, r, r)
-        Symmetric tensor.
-
-    Returns
-    -------
-    numpy.ndarray, shape (r, r)
-        The matrix B.
     """
+    # tensor: (r, r, r) -> (r, r)
     size = tensor.shape[0]
     balance = np.eye(size)
     for _ in range(MAX_BALANCING_ROUNDS):
@@ -151,21 +93,8 @@ def definite_slice(tensor: FloatArray, rng: np.random.Generator) -> tuple[FloatA
     so theta <- theta + T(a, a, .) climbs it. The search starts at the trace
     :math:`\sum_i T(e_i, e_i, .)` with a random perturbation: definite at once where the components
     are orthogonal, as they are for exact tensors in balanced coordinates (`balancing_matrix`).
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (r, r, r)
-        Symmetric tensor, in balanced coordinates for the search to be short.
-    rng : numpy.random.Generator
-        Draws the perturbation.
-
-    Returns
-    -------
-    theta : numpy.ndarray, shape (r,)
-        The vector, of unit length.
-    is_definite : bool
-        Whether its slice is positive definite.
     """
+    # tensor: (r, r, r) -> (r,), ...
     trace = np.einsum("iil->l", tensor)
     # A tenth of the trace's usual size: each attempt gets its own slice, and keeps its signs.
     perturbation = 0.1 * np.linalg.norm(tensor) / np.sqrt(len(trace))
@@ -203,21 +132,8 @@ def whiten(tensor: FloatArray, theta: FloatArray, n_components: int) -> Whitenin
     :math:`V = \tilde U \mathrm{diag}(\tilde\lambda) \tilde U'`, and
     :math:`W = \tilde U \mathrm{diag}(|\tilde\lambda|^{-1/2})`. Departures: theta is searched for,
     not drawn at random, and absolute values keep W real where no definite slice was found.
-
-    Parameters
-    ----------
-    tensor : numpy.ndarray, shape (k, k, k)
-        Symmetric tensor.
-    theta : numpy.ndarray, shape (k,)
-        Vector of the slice.
-    n_components : int
-        Rank r.
-
-    Returns
-    -------
-    WhiteningResult
-        The whitened tensor and the way back.
     """
+    # tensor: (k, k, k), theta: (k,)
     eigenvalues, eigenvectors = eigh(tensor_slice(tensor, theta))
     leading = np.argsort(-np.abs(eigenvalues))[:n_components]
     magnitudes = np.maximum(np.abs(eigenvalues[leading]), np.finfo(float).tiny)
