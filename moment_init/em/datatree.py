@@ -96,26 +96,19 @@ def fit_to_datatree(
     return xarray.DataTree.from_dict(groups)
 
 
-def draw_laplace(
+def _draw_vectors(
     fit: "EMFit", draws: int, rng: np.random.Generator
-) -> tuple[list[MixtureParameters], FloatArray]:
-    r"""Draw from the normal approximation of the likelihood about its maximum.
+) -> tuple[FloatArray, FloatArray]:
+    r"""Draw vectors of parameters, (draws, n_parameters), with the log density of each.
+
+    The draws are from the normal approximation of the likelihood about its maximum,
 
     .. math:: \theta = \hat\theta + R z, \qquad \log q(\theta) = -\tfrac12 |z|^2
         - \tfrac{k}{2} \log 2\pi - \tfrac12 \log |R'R|
 
-    with z standard normal in k dimensions, R the root of the covariance. The density is that on the
-    k-dimensional space in which the vector of parameters is free and determined.
+    with z standard normal in k dimensions and R the root of the covariance. The density is that on
+    the k-dimensional space in which the vector of parameters is free and determined.
     """
-    # -> ..., (draws,)
-    vectors, log_q = _draw_vectors(fit, draws, rng)
-    return _unpacked(fit, vectors), log_q
-
-
-def _draw_vectors(
-    fit: "EMFit", draws: int, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
-    """Vectors of parameters, (draws, n_parameters), and the log density of each."""
     mode, root = fit.centred_parameters, fit.laplace.root
     rank = root.shape[1]
     noise = rng.standard_normal((draws, rank))

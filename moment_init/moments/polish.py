@@ -89,29 +89,18 @@ class PolishedFit:
     has_converged: bool  # whether the last step promised less than the tolerance
 
 
-def polish(
-    problem: EstimationProblem,
-    candidates: tuple[MixtureParameters, ...],
-    subspace: FloatArray,
-    rng: np.random.Generator,
-) -> PolishedFit:
-    """Climb from the best of several candidates to the maximum of the likelihood.
-
-    On up to twice the rows of the sample everything is exact. On more rows Le Cam's steps start at
-    a candidate, if the sample finds the first near an optimum; else where the likelihood is
-    largest: there, at the winner of the race or, if that is not near an optimum either, at the
-    sample's optimum.
-    """
-    # subspace: (n_features, k)
-    return polish_best(problem, ((candidates, subspace),), rng)[1]
-
-
 def polish_best(
     problem: EstimationProblem,
     starts: Sequence[tuple[tuple[MixtureParameters, ...], FloatArray]],
     rng: np.random.Generator,
 ) -> tuple[int, PolishedFit]:
-    """Climb from several sets of candidates; moves are tried from the highest end alone."""
+    """Climb from several sets of candidates; moves are tried from the highest end alone.
+
+    On up to twice the rows of the sample everything is exact. On more rows Le Cam's steps start at
+    a candidate if the sample finds the first near an optimum. Otherwise they start where the
+    likelihood is largest: at that candidate, at the winner of the race or, if that is not near an
+    optimum either, at the sample's optimum.
+    """
     likelihood = all_rows(problem)
     n_obs, n_parameters = problem.data.n_obs, parameter_count(starts[0][0][0])
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_PARAMETER * n_parameters)

@@ -292,52 +292,6 @@ def required_order(
     )
 
 
-def fourth_order_score(z: FloatArray) -> FloatArray:
-    """Score S_4 of a standard Gaussian for each row."""
-    # z: (n_obs, k) -> (n_obs, k, k, k, k)
-    identity = np.eye(z.shape[1])
-    pairs = z[:, :, None] * z[:, None, :]
-    result = np.einsum("nij,nkl->nijkl", pairs, pairs)
-    for first, second in _PAIRINGS:
-        result -= np.einsum(f"n{first},{second}->nijkl", pairs, identity)
-        result -= np.einsum(f"n{second},{first}->nijkl", pairs, identity)
-        result += np.einsum(f"{first},{second}->ijkl", identity, identity)
-    return np.asarray(result)
-
-
-def sum_fourth_order(z: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted sum of S_4 over a block of rows, without an array of n k^4."""
-    # z: (n_obs, k), weights: (n_obs,) -> (k, k, k, k)
-    n_obs, size = z.shape
-    identity = np.eye(size)
-    pairs = (z[:, :, None] * z[:, None, :]).reshape(n_obs, size**2)
-    result = (pairs.T @ (pairs * weights[:, None])).reshape((size,) * 4)
-    second = (weights @ pairs).reshape(size, size)
-    total = weights.sum()
-    for left, right in _PAIRINGS:
-        result -= np.einsum(f"{left},{right}->ijkl", second, identity)
-        result -= np.einsum(f"{right},{left}->ijkl", second, identity)
-        result += total * np.einsum(f"{left},{right}->ijkl", identity, identity)
-    return np.asarray(result)
-
-
-def contract_fourth_order(
-    z: FloatArray, weights: FloatArray, first: FloatArray, second: FloatArray
-) -> FloatArray:
-    """Weighted sum of the slices S_4(I, I, a, b) over a block of rows."""
-    # z: (n_obs, k), weights: (n_obs,), first, second: (k,) -> (k, k)
-    identity = np.eye(z.shape[1])
-    along_first, along_second = z @ first, z @ second
-    inner, total = float(first @ second), weights.sum()
-    products = weights * along_first * along_second
-    mixed = np.outer(z.T @ (weights * along_first), second)
-    mixed += np.outer(z.T @ (weights * along_second), first)
-    result = z.T @ ((products - weights * inner)[:, None] * z) - mixed - mixed.T
-    result += (total * inner - products.sum()) * identity
-    result += total * (np.outer(first, second) + np.outer(second, first))
-    return np.asarray(result)
-
-
 def decompose_symmetric(
     moments: FloatArray,
     basis: HermiteBasis,
@@ -376,10 +330,6 @@ def decompose_symmetric(
         if found[-1].residual < EXACT_RESIDUAL:
             break
     return tuple(sorted(found, key=lambda candidate: candidate.residual))
-
-
-# The three ways to put four places into two pairs.
-_PAIRINGS = (("ij", "kl"), ("ik", "jl"), ("il", "jk"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from moment_init.likelihood.many_rows import AllRows, Optimum
 from moment_init.likelihood.parameters import MixtureParameters, move, pack, parameter_count
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import likelihood_sums
-from moment_init.moments.polish import LARGEST_MISFIT, PolishedFit, polish, polish_best
+from moment_init.moments.polish import LARGEST_MISFIT, PolishedFit, polish_best
 from moment_init.scores import Gaussian
 from moment_init.scores.choosing import EstimationProblem, pose_problem
 from tests.likelihood_problems import FAMILY_LINKS, Problem, make_problem
@@ -75,6 +75,16 @@ def standardised_rows(problem: EstimationProblem) -> LikelihoodRows:
         None if is_identity else data.offset,
         data.n_trials,
     )
+
+
+def polish(
+    problem: EstimationProblem,
+    candidates: tuple[MixtureParameters, ...],
+    subspace: FloatArray,
+    rng: np.random.Generator,
+) -> PolishedFit:
+    """Climb from one set of candidates."""
+    return polish_best(problem, ((candidates, subspace),), rng)[1]
 
 
 def polish_from(
