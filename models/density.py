@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
-from moment_init.families.base import Family
+from moment_init.families.base import LARGEST_DRAWN_MEAN, Family
 from moment_init.families.registry import get_family
 from moment_init.models.likelihoods import Tensor, TensorLike, _check_argument
 from moment_init.models.mixture_loops import MixtureLayout
 from moment_init.models.mixture_op import MixtureInputs, MixtureLogDensity
-from moment_init.posterior.draws import LARGEST_DRAWN_MEAN
 
 _INPUT_SIGNATURES = {
     "eta": "(n,r)",

@@ -26,10 +26,10 @@ from moment_init.checks import (
     notify,
     validate_n_components,
 )
-from moment_init.data.checking import RegressionData, validate_data
+from moment_init.data.checking import RegressionData, validate_data, validate_gating
 from moment_init.data.standardising import Coordinates
 from moment_init.em.fitting import fit_em
-from moment_init.em.problem import GateCoordinates, pose_em, validate_gating
+from moment_init.em.problem import GateCoordinates, pose_em
 from moment_init.em.result import EMFit
 from moment_init.em.start_values import StartValues, start_values_of
 from moment_init.families.registry import get_family

@@ -21,12 +21,13 @@ from moment_init.em.result import EMFit
 from moment_init.em.selection import select_components
 from moment_init.likelihood.matching import angles_in_degrees, match_components
 from moment_init.moments.estimation import estimate
-from moment_init.moments.result import MomentEstimate, Status
+from moment_init.moments.result import MomentEstimate
 from moment_init.posterior.alignment import align_components
 from moment_init.posterior.initial_values import initial_values
 from moment_init.posterior.membership import predict_membership
 from moment_init.posterior.sampling import sample
 from moment_init.posterior.store import open_store
+from moment_init.results import Status
 
 if TYPE_CHECKING:
     from moment_init.estimators.classifier import MixtureGLMClassifier

@@ -151,3 +151,14 @@ def _cell(value: float, error: float) -> str:
         return "0" if value == 0.0 else f"{value:.4g} (held)"
     decimals = int(np.clip(1 - np.floor(np.log10(error)), 0, 12))  # two digits of the error
     return f"{value:.{decimals}f} ({error:.{decimals}f})"
+
+
+class Status(StrEnum):
+    """How far an estimate can be trusted."""
+
+    OK = "ok"
+    WEAK_SIGNAL = "weak_signal"
+    NOT_IDENTIFIED = "not_identified"
+    MISFIT = "misfit"
+    NOT_CONVERGED = "not_converged"
+    INPUT_ASSUMPTION = "input_assumption"

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from moment_init.data.checking import RegressionData, validate_data
+from moment_init.data.checking import RegressionData, validate_data, validate_gating
 from moment_init.em.assembly import assemble_fit
-from moment_init.em.problem import EMProblem, pose_em, validate_gating, validate_restrictions
+from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
 from moment_init.em.result import EMFit
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init import MixtureData, simulate_mixture
-from moment_init.data.checking import validate_data
-from moment_init.em.problem import EMProblem, pose_em, validate_gating, validate_restrictions
+from moment_init.data.checking import validate_data, validate_gating
+from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
 from moment_init.likelihood.parameters import MixtureParameters
 from tests.likelihood_problems import Problem
 

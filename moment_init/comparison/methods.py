@@ -23,8 +23,7 @@ from moment_init.comparison.runs import (
 )
 from moment_init.em.result import EMFit
 from moment_init.moments.estimation import estimate
-from moment_init.moments.result import Status
-from moment_init.results import BREAKDOWNS
+from moment_init.results import BREAKDOWNS, Status
 
 if TYPE_CHECKING:
     import xarray

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray, quiet_notices
 from moment_init.data.blocks import single_threaded_blas
-from moment_init.data.checking import RegressionData, group_codes, validate_data
+from moment_init.data.checking import RegressionData, group_codes, validate_data, validate_gating
 from moment_init.em.fitting import fit_em
-from moment_init.em.problem import validate_gating
 from moment_init.em.result import EMFit
 from moment_init.em.runs import track
 from moment_init.posterior.alignment import align_components

@@ -339,3 +339,52 @@ def validate_sample_weight(sample_weight: Any, n_obs: int) -> FloatArray:
             f"got {weights[row]:g} in row {row}. Drop rows instead of weighting them negatively."
         )
     return weights
+
+
+def match_columns(values: Any, names: tuple[str, ...], argument: str) -> FloatArray:
+    """Columns in the order of the fit; matched by name where they have names."""
+    # values: (n_obs, n_columns) -> (n_obs, n_columns)
+    features, given = validate_features(values, name=argument, min_obs=1)
+    if not hasattr(values, "columns"):
+        if features.shape[1] != len(names):
+            raise ValueError(
+                f"`{argument}` must have the {len(names)} columns of the fit "
+                f"({', '.join(names)}); got {features.shape[1]}. Pass the same columns."
+            )
+        return features.astype(np.float64, copy=False)
+    missing = [name for name in names if name not in given]
+    unknown = [name for name in given if name not in names]
+    if missing or unknown:
+        raise ValueError(
+            f"`{argument}` must have the columns of the fit; missing are {missing}, unknown are "
+            f"{unknown}. Select `{argument}[{list(names)}]`, or pass an array to go by position."
+        )
+    return features[:, [given.index(name) for name in names]].astype(np.float64, copy=False)
+
+
+def validate_gating(
+    gating: Any, n_obs: int, groups: NDArray[np.generic] | None, *, source: Any = None
+) -> tuple[FloatArray, tuple[str, ...]] | None:
+    """Check gating covariates."""
+    # gating: (n_obs,) or (n_obs, n_gate), groups: (n_obs,)
+    if gating is None:
+        return None
+    if source is not None:
+        from moment_init.row_sources.checking import gating_elsewhere
+
+        return gating_elsewhere(gating, source)
+    if is_elsewhere(gating):
+        gating = gating.compute()  # the rows of X are in memory too
+    if np.ndim(gating) == 1:
+        gating = gating.to_frame() if hasattr(gating, "to_frame") else np.asarray(gating)[:, None]
+    features, names = validate_features(gating, name="gating")
+    if features.shape[0] != n_obs:
+        raise ValueError(
+            f"`gating` must have one row per row of `X` ({n_obs}); got {features.shape[0]}. "
+            "Select the same rows."
+        )
+    if not hasattr(gating, "columns"):
+        names = tuple(f"g{index}" for index in range(features.shape[1]))
+    values = features.astype(np.float64)
+    require_constant_in_groups(values, names, groups)
+    return values, names

@@ -23,7 +23,6 @@ from moment_init.checks import FloatArray
 from moment_init.data.blocks import read_block, sum_over_blocks
 from moment_init.data.checking import RegressionData
 from moment_init.data.standardising import Coordinates
-from moment_init.likelihood.parameters import MixtureParameters
 
 BoolArray = NDArray[np.bool_]
 
@@ -57,13 +56,12 @@ class ContinuousBlock:
         return _residuals(X, self.is_discrete, self.intercept, self.slopes)
 
     def lift(
-        self, parameters: MixtureParameters, own: Coordinates, full: Coordinates
-    ) -> MixtureParameters:
-        """A mixture in the block as one in all columns."""
-        slopes, biases = own.coefficients_to_user(parameters.coefficients, parameters.biases)
+        self, coefficients: FloatArray, biases: FloatArray, own: Coordinates, full: Coordinates
+    ) -> tuple[FloatArray, FloatArray]:
+        """Coefficients (n_features, r) and biases of all columns, from those of the block."""
+        slopes, biases = own.coefficients_to_user(coefficients, biases)
         shifted = biases - self.intercept @ slopes
-        coefficients, biases = full.coefficients_to_standardised(self._place(slopes), shifted)
-        return replace(parameters, coefficients=coefficients, biases=biases)
+        return full.coefficients_to_standardised(self._place(slopes), shifted)
 
     def linear_map(self, own: Coordinates, full: Coordinates) -> FloatArray:
         """What `lift` does to coefficients."""

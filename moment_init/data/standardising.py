@@ -241,3 +241,11 @@ def _require_independent_columns(
         f"`{argument}` must not have collinear columns; got a linear relation among {listed} "
         f"(smallest eigenvalue of the correlation matrix {eigenvalues[0]:.1e}). Drop one of them."
     )
+
+
+def whiten_rows(mean: FloatArray, factor: FloatArray, rows: NDArray[np.generic]) -> FloatArray:
+    """Whiten some rows."""
+    # mean: (n_features,), factor: (n_features, n_features), rows: (n_rows, n_features) -> (n_rows,
+    # n_features)
+    centred = np.asarray(rows, dtype=np.float64) - mean
+    return np.asarray(solve_triangular(factor, centred.T, lower=True).T)

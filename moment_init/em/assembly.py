@@ -23,8 +23,7 @@ from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.gate import pack_gate
 from moment_init.likelihood.parameters import MixtureParameters, parameter_count
 from moment_init.likelihood.posterior import responsibilities
-from moment_init.moments.result import Status
-from moment_init.results import StartRecord
+from moment_init.results import StartRecord, Status
 
 IndexArray = NDArray[np.intp]
 

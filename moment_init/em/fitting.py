@@ -16,7 +16,7 @@ from moment_init.checks import (
     validate_n_components,
 )
 from moment_init.data.blocks import single_threaded_blas, source_of
-from moment_init.data.checking import RegressionData, validate_data
+from moment_init.data.checking import RegressionData, validate_data, validate_gating
 from moment_init.data.formulas import takes_formula
 from moment_init.em.assembly import assemble_gated_fit, convergence_message, with_uncounted
 from moment_init.em.gate_search import (
@@ -33,7 +33,6 @@ from moment_init.em.problem import (
     pose_em,
     validate_dispersion_ratio,
     validate_gate_kind,
-    validate_gating,
     validate_restrictions,
 )
 from moment_init.em.refining import enlarged, refine, search_sample

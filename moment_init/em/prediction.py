@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray
 from moment_init.data.checking import (
     group_order,
+    match_columns,
     require_constant_in_groups,
     require_finite_offset,
     require_finite_predictors,
-    validate_features,
     validate_groups,
     validate_n_trials,
     validate_row_vector,
@@ -183,27 +183,6 @@ def in_users_order(values: FloatArray, order: IndexArray | None) -> FloatArray:
     result = np.empty_like(values)
     result[order] = values
     return result
-
-
-def match_columns(values: Any, names: tuple[str, ...], argument: str) -> FloatArray:
-    """Columns in the order of the fit; matched by name where they have names."""
-    # values: (n_obs, n_columns) -> (n_obs, n_columns)
-    features, given = validate_features(values, name=argument, min_obs=1)
-    if not hasattr(values, "columns"):
-        if features.shape[1] != len(names):
-            raise ValueError(
-                f"`{argument}` must have the {len(names)} columns of the fit "
-                f"({', '.join(names)}); got {features.shape[1]}. Pass the same columns."
-            )
-        return features.astype(np.float64, copy=False)
-    missing = [name for name in names if name not in given]
-    unknown = [name for name in given if name not in names]
-    if missing or unknown:
-        raise ValueError(
-            f"`{argument}` must have the columns of the fit; missing are {missing}, unknown are "
-            f"{unknown}. Select `{argument}[{list(names)}]`, or pass an array to go by position."
-        )
-    return features[:, [given.index(name) for name in names]].astype(np.float64, copy=False)
 
 
 def _centred_gate(

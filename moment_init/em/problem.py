@@ -16,15 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import block_diag, cholesky
 from scipy.optimize import linear_sum_assignment
 
-from moment_init.checks import FloatArray, as_float_array, is_elsewhere
+from moment_init.checks import FloatArray, as_float_array
 from moment_init.data.blocks import read_block, row_blocks, source_of
 from moment_init.data.checking import (
     RegressionData,
     group_order,
-    require_constant_in_groups,
-    validate_features,
 )
-from moment_init.data.standardising import Coordinates, fit_correlation
+from moment_init.data.standardising import Coordinates, fit_correlation, whiten_rows
 from moment_init.families.base import Family
 from moment_init.likelihood.climbing import MaximiseResult, maximise
 from moment_init.likelihood.parameters import (
@@ -36,9 +34,7 @@ from moment_init.likelihood.parameters import (
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import parameter_free_log_likelihood
 from moment_init.row_sources.checking import (
-    gating_elsewhere,
     projected_elsewhere,
-    whiten_rows,
     whitened_elsewhere,
 )
 from moment_init.row_sources.posing import standardised_response
@@ -342,32 +338,6 @@ def pose_em(
         restrictions,
         min_dispersion_ratio,
     )
-
-
-def validate_gating(
-    gating: Any, n_obs: int, groups: NDArray[np.generic] | None, *, source: Any = None
-) -> tuple[FloatArray, tuple[str, ...]] | None:
-    """Check gating covariates."""
-    # gating: (n_obs,) or (n_obs, n_gate), groups: (n_obs,)
-    if gating is None:
-        return None
-    if source is not None:
-        return gating_elsewhere(gating, source)
-    if is_elsewhere(gating):
-        gating = gating.compute()  # the rows of X are in memory too
-    if np.ndim(gating) == 1:
-        gating = gating.to_frame() if hasattr(gating, "to_frame") else np.asarray(gating)[:, None]
-    features, names = validate_features(gating, name="gating")
-    if features.shape[0] != n_obs:
-        raise ValueError(
-            f"`gating` must have one row per row of `X` ({n_obs}); got {features.shape[0]}. "
-            "Select the same rows."
-        )
-    if not hasattr(gating, "columns"):
-        names = tuple(f"g{index}" for index in range(features.shape[1]))
-    values = features.astype(np.float64)
-    require_constant_in_groups(values, names, groups)
-    return values, names
 
 
 def validate_gate_kind(gate: Any, gating: Any) -> None:

@@ -26,10 +26,10 @@ from moment_init.em.prediction import (
 )
 from moment_init.likelihood.gate import GaussianGate
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.moments.result import Status
 from moment_init.results import (
     ComponentTable,
     StartRecord,
+    Status,
     count_best,
     estimate_cells,
     tabulate_starts,

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray
 from moment_init.data.checking import (
     group_codes,
+    validate_gating,
     validate_groups,
     validate_n_trials,
     validate_row_vector,
     validate_sample_weight,
 )
-from moment_init.em.problem import validate_gating
 from moment_init.families.base import Family
 from moment_init.families.registry import get_family
 from moment_init.responses.data import (

@@ -35,6 +35,10 @@ from moment_init.families.response_functions import (
     fit_response_functions,
 )
 
+LARGEST_DRAWN_MEAN = 1e12
+"""Counts are drawn with means up to it. NumPy refuses Poisson rates above 9.2e18, and a negative
+binomial's rate exceeds its mean by a factor of up to about 40 / alpha, 4e5 at alpha = 1e-4."""
+
 
 class ResponseParameters(NamedTuple):
     """What a density needs besides the mean; NaN stands for what the family never reads."""

@@ -17,9 +17,10 @@ from moment_init.data.standardising import Coordinates
 from moment_init.likelihood.parameters import MixtureParameters, component_size
 from moment_init.moments.paper.third_moment import dependence_warning
 from moment_init.moments.polish import LARGEST_MISFIT, PolishedFit
-from moment_init.moments.result import MomentEstimate, Status
+from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked import StackedFit
 from moment_init.moments.subspace import COUNTED_EIGENVALUE
+from moment_init.results import Status
 from moment_init.scores.choosing import EstimationProblem
 from moment_init.scores.stein import SteinStatus
 

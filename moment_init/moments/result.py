@@ -1,7 +1,6 @@
 """What `estimate` returns."""
 
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -9,23 +8,13 @@ import numpy as np
 
 from moment_init.checks import FloatArray
 from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.results import Status
 from moment_init.scores.choosing import InputChoice
 
 if TYPE_CHECKING:
     import xarray
 
     from moment_init.data.formulas import FormulaDesign
-
-
-class Status(StrEnum):
-    """How far an estimate can be trusted."""
-
-    OK = "ok"
-    WEAK_SIGNAL = "weak_signal"
-    NOT_IDENTIFIED = "not_identified"
-    MISFIT = "misfit"
-    NOT_CONVERGED = "not_converged"
-    INPUT_ASSUMPTION = "input_assumption"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,17 +23,13 @@ from moment_init.moments.judgement import (
 from moment_init.moments.paper.recovery import components_along, weigh_components
 from moment_init.moments.paper.third_moment import weight_sum_warning
 from moment_init.moments.polish import all_rows, polish_best
-from moment_init.moments.result import (
-    ComponentSelection,
-    MomentEstimate,
-    StackedDiagnostics,
-    Status,
-)
+from moment_init.moments.result import ComponentSelection, MomentEstimate, StackedDiagnostics
 from moment_init.moments.score_estimator import score_estimate
 from moment_init.moments.stacked import StackedFit, stacked_estimate
 from moment_init.moments.subspace import CLEAR_EIGENVALUE, Subspace, count_directions, find_subspace
 from moment_init.moments.sums import LowOrders, sum_low_orders
 from moment_init.moments.tensor import required_order
+from moment_init.results import Status
 from moment_init.scores.base import InputModel
 from moment_init.scores.choosing import BlockProblem, EstimationProblem
 
@@ -156,9 +152,14 @@ def _lift(fit: StackedFit, problem: EstimationProblem, inner: BlockProblem) -> S
     """An estimate from the continuous columns as one of all columns."""
     own, full, block = inner.problem.coordinates, problem.coordinates, inner.block
     linear = block.linear_map(own, full)
+
+    def lift(parameters: MixtureParameters) -> MixtureParameters:
+        coefficients, biases = block.lift(parameters.coefficients, parameters.biases, own, full)
+        return replace(parameters, coefficients=coefficients, biases=biases)
+
     return replace(
         fit,
-        candidates=tuple(block.lift(each, own, full) for each in fit.candidates),
+        candidates=tuple(lift(each) for each in fit.candidates),
         subspace=block.span(fit.subspace, own, full),
         cp_directions=linear @ fit.cp_directions,
         replicates=linear @ fit.replicates,

@@ -16,7 +16,7 @@ from scipy.special import log_softmax, logsumexp
 
 from moment_init.checks import FloatArray
 from moment_init.data.checking import RegressionData, group_codes, group_order, validate_data
-from moment_init.families.base import Family
+from moment_init.families.base import LARGEST_DRAWN_MEAN, Family
 from moment_init.families.registry import get_family
 from moment_init.likelihood.gate import GaussianGate
 
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 2_000_000
 """Predictors that are held at once: 16 MB, a few of which fit into a cache of the last level."""
-
-LARGEST_DRAWN_MEAN = 1e12
-"""Counts are drawn with means up to it. NumPy refuses Poisson rates above 9.2e18, and a negative
-binomial's rate exceeds its mean by a factor of up to about 40 / alpha, 4e5 at alpha = 1e-4."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,6 @@ from scipy.linalg import cho_factor, cho_solve
 
 from moment_init.checks import FloatArray
 from moment_init.data.formulas import FormulaDesign
-from moment_init.moments.result import Status
 from moment_init.responses.climbing import Climb, FreePoint, row_posterior, sum_rows
 from moment_init.responses.data import ResponsesData
 from moment_init.responses.kinds import Categorical, ResponseKind
@@ -24,7 +23,7 @@ from moment_init.responses.parameters import (
     held_entries,
 )
 from moment_init.responses.result import JointFit, library
-from moment_init.results import ComponentTable, StartRecord, StartStatus
+from moment_init.results import ComponentTable, StartRecord, StartStatus, Status
 
 if TYPE_CHECKING:
     import xarray

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.em.prediction import match_columns
+from moment_init.data.checking import match_columns
 from moment_init.families.base import Family
 from moment_init.families.registry import get_family
 from moment_init.posterior.draws import draw_values, labels_of, stored_rows

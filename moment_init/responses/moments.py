@@ -32,7 +32,6 @@ from moment_init.checks import (
 from moment_init.data.blocks import N_PARTS, single_threaded_blas
 from moment_init.families.response_functions import ResponseFunctions
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
-from moment_init.moments.result import Status
 from moment_init.moments.score_sums import score_moments, score_pieces
 from moment_init.moments.subspace import COUNTED_EIGENVALUE, find_subspace, project
 from moment_init.moments.sums import sum_low_orders
@@ -43,6 +42,7 @@ from moment_init.responses.data import ResponsesData, validate_responses
 from moment_init.responses.kinds import ResponseKind
 from moment_init.responses.parameters import JointProblem, TiedParameters, active_bounds, pose_joint
 from moment_init.responses.search import fit_pooled
+from moment_init.results import Status
 from moment_init.scores.choosing import EstimationProblem, resolve_input
 from moment_init.scores.stein import SteinStatus
 

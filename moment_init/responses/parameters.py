@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky
 
 from moment_init.checks import FloatArray
-from moment_init.data.standardising import Coordinates, fit_correlation
+from moment_init.data.standardising import Coordinates, fit_correlation, whiten_rows
 from moment_init.likelihood.parameters import MIN_WEIGHT
 from moment_init.responses.data import ResponsesData
 from moment_init.responses.kinds import ResponseKind
-from moment_init.row_sources.checking import whiten_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,13 +29,12 @@ import numpy as np
 
 from moment_init.checks import FloatArray, RandomSeed, make_generator
 from moment_init.data.checking import (
+    match_columns,
     require_finite_offset,
     require_finite_predictors,
     validate_sample_weight,
 )
 from moment_init.data.formulas import FormulaDesign, reads_design
-from moment_init.em.prediction import match_columns
-from moment_init.moments.result import Status
 from moment_init.responses.climbing import predictors, row_posterior
 from moment_init.responses.data import (
     CLASSES,
@@ -51,6 +50,7 @@ from moment_init.responses.parameters import JointParameters, JointRows, Layout
 from moment_init.results import (
     ComponentTable,
     StartRecord,
+    Status,
     count_best,
     estimate_cells,
     tabulate_starts,

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from moment_init.checks import FloatArray, is_elsewhere
 from moment_init.data.checking import (
@@ -21,6 +20,7 @@ from moment_init.data.checking import (
     validate_n_trials,
     validate_row_vector,
 )
+from moment_init.data.standardising import whiten_rows
 from moment_init.families.base import Family
 from moment_init.row_sources.columns import (
     MOST_COLUMNS,
@@ -305,14 +305,6 @@ def whitened_elsewhere(data: RegressionData, mean: FloatArray, factor: FloatArra
     """Inputs with mean zero and covariance one."""
     # mean: (n_features,), factor: (n_features, n_features) -> (n_obs, n_features)
     return map_columns(partial(whiten_rows, mean, factor), data.X, n_columns=data.n_features)
-
-
-def whiten_rows(mean: FloatArray, factor: FloatArray, rows: NDArray[np.generic]) -> FloatArray:
-    """Whiten some rows."""
-    # mean: (n_features,), factor: (n_features, n_features), rows: (n_rows, n_features) -> (n_rows,
-    # n_features)
-    centred = np.asarray(rows, dtype=np.float64) - mean
-    return np.asarray(solve_triangular(factor, centred.T, lower=True).T)
 
 
 def projected_elsewhere(

@@ -7,8 +7,7 @@ import pytest
 import xarray as xr
 
 from moment_init import EMFit, compare
-from moment_init.data.checking import validate_data
-from moment_init.em.problem import validate_gating
+from moment_init.data.checking import validate_data, validate_gating
 
 ROWS = ("offset", "n_trials", "sample_weight", "groups", "gating")
 

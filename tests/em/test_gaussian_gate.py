@@ -12,14 +12,13 @@ from scipy import special, stats
 
 from moment_init import fit_em
 from moment_init.checks import ConvergenceWarning
-from moment_init.data.checking import validate_data
+from moment_init.data.checking import validate_data, validate_gating
 from moment_init.em.gaussian_gate import GatedProblem
-from moment_init.em.problem import pose_em, validate_gating
+from moment_init.em.problem import pose_em
 from moment_init.em.result import EMFit
 from moment_init.likelihood.gate import GatedMixture, GaussianGate, pack_gate, unpack_gate
 from moment_init.likelihood.parameters import MixtureParameters, pack, parameter_count, unpack
-from moment_init.moments.result import Status
-from moment_init.results import StartStatus
+from moment_init.results import StartStatus, Status
 
 FloatArray = NDArray[np.float64]
 

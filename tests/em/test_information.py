@@ -14,7 +14,7 @@ from moment_init.em.information import LaplaceApproximation, laplace_of
 from moment_init.em.result import EMFit
 from moment_init.families.registry import get_family
 from moment_init.likelihood.parameters import MixtureParameters, pack, unpack
-from moment_init.moments.result import Status
+from moment_init.results import Status
 from tests.em_fits import SPREAD, Fitted, make_fit, refit
 from tests.likelihood_problems import (
     COEFFICIENTS,

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from moment_init.data.checking import RegressionData, validate_data
-from moment_init.em.problem import Restrictions, pose_em, validate_gating, validate_restrictions
+from moment_init.data.checking import RegressionData, validate_data, validate_gating
+from moment_init.em.problem import Restrictions, pose_em, validate_restrictions
 from moment_init.likelihood.parameters import MixtureParameters
 
 NAMES = ["age", "income", "size"]

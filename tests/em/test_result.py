@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init.em.assembly import assemble_fit
 from moment_init.em.result import EMFit
-from moment_init.moments.result import Status
-from moment_init.results import StartRecord, StartStatus
+from moment_init.results import StartRecord, StartStatus, Status
 from tests.em_fits import GATE_NAMES, NAMES, Fitted, make_fit
 from tests.likelihood_problems import BOTH, GATED, GROUPS, PLAIN, VARIANTS, WEIGHTS, Variant
 

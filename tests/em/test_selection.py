@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import moment_init.em.selection as selection
-from moment_init.data.checking import validate_data
+from moment_init.data.checking import validate_data, validate_gating
 from moment_init.em.assembly import assemble_fit
-from moment_init.em.problem import pose_em, validate_gating, validate_restrictions
+from moment_init.em.problem import pose_em, validate_restrictions
 from moment_init.em.result import EMFit
 from moment_init.em.selection import ComponentChoice, select_components
 from moment_init.em.starts import random_assignment

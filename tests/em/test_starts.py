@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from moment_init import EMFit, fit_em
-from moment_init.data.checking import validate_data
+from moment_init.data.checking import validate_data, validate_gating
 from moment_init.em import fitting
 from moment_init.em import runs as independent_runs
-from moment_init.em.problem import EMProblem, pose_em, validate_gating, validate_restrictions
+from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
 from moment_init.em.runs import Portfolio, track
 from moment_init.em.search import PortfolioOptions, search
 from moment_init.em.starts import (

@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init import EMFit, MomentEstimate, estimate, fit_em, simulate_mixture
-from moment_init.data.checking import validate_data
-from moment_init.em.problem import EMProblem, pose_em, validate_gating, validate_restrictions
+from moment_init.data.checking import validate_data, validate_gating
+from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
 from moment_init.em.starts import given_starts
 from tests.likelihood_problems import BIASES, BOTH, COEFFICIENTS, WEIGHTS, Problem, make_problem
 

@@ -17,14 +17,13 @@ from pytensor.gradient import grad
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from moment_init.families.base import Family
+from moment_init.families.base import LARGEST_DRAWN_MEAN, Family
 from moment_init.families.registry import get_family
 from moment_init.models.density import mixture_log_density, mixture_response
 from moment_init.models.kernels import KERNELS
 from moment_init.models.likelihoods import component_distribution
 from moment_init.models.mixture_loops import MixtureLayout, mixture_loop
 from moment_init.models.mixture_op import MixtureLogDensity, symbolic_mixture
-from moment_init.posterior.draws import LARGEST_DRAWN_MEAN
 
 # As in test_likelihoods.py: rewrites without the compiler.
 PYTHON_MODE = Mode(linker="py", optimizer=RewriteDatabaseQuery(["fast_run"], exclude=["fusion"]))

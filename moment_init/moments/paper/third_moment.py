@@ -13,7 +13,8 @@ from moment_init.data.checking import RegressionData
 from moment_init.moments.paper.cross_moments import CrossMoments
 from moment_init.moments.paper.decomposition import DecompositionMethod
 from moment_init.moments.paper.recovery import Components, find_components, weigh_components
-from moment_init.moments.result import MomentDiagnostics, MomentEstimate, Status
+from moment_init.moments.result import MomentDiagnostics, MomentEstimate
+from moment_init.results import Status
 from moment_init.scores.base import InputModel
 from moment_init.scores.choosing import EstimationProblem
 
