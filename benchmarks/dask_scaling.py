@@ -9,7 +9,7 @@ from benchmarks.out_of_core import FEATURES, FILE_ROWS, QUICK_FILE_ROWS, write_r
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init.data.checking import validate_data
 from moment_init.moments.stacked_result import low_order_moments
-from moment_init.row_sources.posing import pose_elsewhere
+from moment_init.row_sources.posing import pose_dask
 from moment_init.scores import Gaussian
 from moment_init.scores.choosing import EstimationProblem
 
@@ -80,7 +80,7 @@ def _pose(folder: str) -> EstimationProblem:
     frame = dd.read_parquet(folder)
     data = validate_data(frame[FEATURES], frame["y"], family=FAMILY)
     model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
-    return pose_elsewhere(data, model)
+    return pose_dask(data, model)
 
 
 BENCHMARK = Benchmark(

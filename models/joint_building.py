@@ -32,7 +32,7 @@ from moment_init.families.base import Family
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 from moment_init.models.likelihoods import component_distribution, log_normal_cdf
 from moment_init.models.ops import anchored_coefficient, linear_predictor
-from moment_init.models.priors import PriorBook
+from moment_init.models.priors import ModelPriors
 from moment_init.models.specification import (
     Directions,
     anchor_bases,
@@ -291,7 +291,7 @@ def specify_joint(
         # With a single column an anchor is a sign: held, it would cut every slope off at zero.
         directions = "free"
     fit = _start(X, y, number, data, data_block, init, random_seed)
-    problem = _centred(pose_joint(data.counted(), number, MIN_DISPERSION_RATIO))
+    problem = _centred(pose_joint(data.drop_zero_weights(), number, MIN_DISPERSION_RATIO))
     slopes = problem.to_standardised(fit.parameters).coefficients
     lengths = np.linalg.norm(slopes, axis=0)
     # A predictor without slopes has no direction: any anchor does.
@@ -377,7 +377,7 @@ def build_joint_model(
     """Build the model of a specification."""
     data, kind = specification.data, specification.data.kind
     r, n_predictors = specification.anchors.shape[1:]
-    book = PriorBook(priors, link=specification.links, n_features=data.n_features)
+    book = ModelPriors(priors, link=specification.links, n_features=data.n_features)
     with pm.Model(coords=_coords(specification)) as model:
         # First: the length of `obs` is theirs, and PyMC warns if other data are resized before.
         inputs = pm.Data("X", data.X, dims=("obs", "feature"))
@@ -446,7 +446,7 @@ def _coords(specification: JointSpecification) -> dict[str, Any]:
     return coords
 
 
-def _coefficient(specification: JointSpecification, book: PriorBook) -> tuple[Any, Any]:
+def _coefficient(specification: JointSpecification, book: ModelPriors) -> tuple[Any, Any]:
     """Coefficients of the user's columns, component by component, and predictors at the mean."""
     p, r, n_predictors = specification.anchors.shape
     n_columns = r * n_predictors
@@ -471,7 +471,7 @@ def _coefficient(specification: JointSpecification, book: PriorBook) -> tuple[An
     return anchored_coefficient(anchors, basis, mean, tilt, scale, kappa=specification.kappa)
 
 
-def _dispersion(specification: JointSpecification, book: PriorBook, unit: Any) -> Any:
+def _dispersion(specification: JointSpecification, book: ModelPriors, unit: Any) -> Any:
     """Dispersions of all predictors, ones where there is none; None if no response has one."""
     kind = specification.data.kind
     has_one = np.array(kind.has_dispersion)

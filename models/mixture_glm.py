@@ -25,7 +25,7 @@ from moment_init.data.formulas import takes_formula
 from moment_init.families.base import Family
 from moment_init.models.density import mixture_response
 from moment_init.models.ops import anchored_coefficient, linear_predictor
-from moment_init.models.priors import PriorBook
+from moment_init.models.priors import ModelPriors
 from moment_init.models.specification import Directions, Specification, specify
 from moment_init.responses.data import takes_responses
 
@@ -37,7 +37,7 @@ def build_model(
     projects_once: bool = False,
 ) -> pm.Model:
     """Build the model of a specification."""
-    book = PriorBook(
+    book = ModelPriors(
         priors,
         link=specification.data.family.link.name,
         n_features=specification.n_features,
@@ -89,7 +89,7 @@ def _inputs(specification: Specification, projects_once: bool) -> Any:
     return pm.Data("projection", inputs @ unit, dims=("obs", "component"))
 
 
-def _mixing(specification: Specification, book: PriorBook) -> Any:
+def _mixing(specification: Specification, book: ModelPriors) -> Any:
     """Logarithms of the weights: (n_components,), or (n_obs, n_components) with a gate."""
     where = specification.gate_coordinates
     if where is None:
@@ -108,14 +108,14 @@ def _mixing(specification: Specification, book: PriorBook) -> Any:
     return pt.special.log_softmax(linear_predictor(covariates, gate, gate_bias), axis=-1)
 
 
-def _scale(specification: Specification, book: PriorBook) -> Any:
+def _scale(specification: Specification, book: ModelPriors) -> Any:
     """Standardised scales; None where coefficients are free."""
     if specification.directions == "free":
         return None
     return book.scale("standardised_scale", ("component",))
 
 
-def _coefficient(specification: Specification, book: PriorBook, scale: Any) -> tuple[Any, Any]:
+def _coefficient(specification: Specification, book: ModelPriors, scale: Any) -> tuple[Any, Any]:
     """Coefficients of the user's columns, (n_features, n_components), and predictors at the mean.
 
     Anchors and bases are mapped to the user's units once; lengths are those of the standardised
@@ -139,7 +139,7 @@ def _coefficient(specification: Specification, book: PriorBook, scale: Any) -> t
 
 
 def _anchored(
-    specification: Specification, book: PriorBook, scale: Any, mean: Any
+    specification: Specification, book: ModelPriors, scale: Any, mean: Any
 ) -> tuple[Any, Any]:
     bases = np.stack([specification.to_user_columns(basis) for basis in specification.bases])
     coefficient, at_mean = anchored_coefficient(
@@ -177,14 +177,14 @@ def _response_units(specification: Specification) -> Any:
     )
 
 
-def _bias(book: PriorBook, at_mean: Any, units: Any) -> Any:
+def _bias(book: ModelPriors, at_mean: Any, units: Any) -> Any:
     level = book.bias("standardised_bias", ("component",))
     if units is not None:
         level = units[0] + units[1] * level
     return pm.Deterministic("bias", level - at_mean, dims="component")
 
 
-def _dispersion(specification: Specification, book: PriorBook, units: Any) -> Any:
+def _dispersion(specification: Specification, book: ModelPriors, units: Any) -> Any:
     family = specification.data.family
     if not family.has_dispersion:
         return None

@@ -83,7 +83,7 @@ Prior = Any
 """An unregistered distribution, a callable of (name, dims), or an object with `create_variable`."""
 
 
-class PriorBook:
+class ModelPriors:
     """The user's priors, and defaults for the rest."""
 
     def __init__(

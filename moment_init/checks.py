@@ -79,7 +79,7 @@ def changed_filters() -> Iterator[None]:
         yield
 
 
-def is_elsewhere(*values: Any) -> bool:
+def is_dask(*values: Any) -> bool:
     """Whether any argument is a Dask collection."""
     if "dask" not in sys.modules:
         return False
@@ -90,7 +90,7 @@ def is_elsewhere(*values: Any) -> bool:
 
 def in_memory[T](values: T, name: str) -> T:
     """Refuse a Dask collection where an array is needed: NumPy would load it whole."""
-    if is_elsewhere(values):
+    if is_dask(values):
         raise TypeError(
             f"`{name}` must be in memory here; got a Dask collection. Call the function on its "
             "blocks, as in `X.map_partitions(fit.predict)`, or pass `.compute()` of it."

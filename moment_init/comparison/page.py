@@ -283,14 +283,14 @@ def _about(comparison: "Comparison") -> str:
     sizes = comparison.trees[reference_method(comparison)]["posterior"].sizes
     n_obs = comparison.trees[reference_method(comparison)]["observed_data"].sizes["obs"]
     parts = (
-        f"{settings.get('family', '')} mixture of {_counted(sizes['component'], 'component')}",
-        _counted(sizes["feature"], "feature"),
-        f"{_counted(n_obs, 'row')} fitted",
+        f"{settings.get('family', '')} mixture of {_number_of(sizes['component'], 'component')}",
+        _number_of(sizes["feature"], "feature"),
+        f"{_number_of(n_obs, 'row')} fitted",
     )
     return "Comparison of starts: " + ", ".join(part.strip() for part in parts)
 
 
-def _counted(count: int, noun: str) -> str:
+def _number_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

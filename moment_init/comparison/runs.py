@@ -90,8 +90,8 @@ def check_rows(X: Any, y: Any, block: dict[str, Any]) -> ComparedRows:
     covariates = validate_gating(block["gating"], checked.n_obs, checked.groups)
     gating = None if covariates is None else covariates[0]
     rows = ComparedRows(X, y, block, checked, gating, np.arange(checked.n_obs))
-    counted = np.flatnonzero(checked.sample_weight)
-    return rows if len(counted) == checked.n_obs else rows.take(counted)
+    weighted = np.flatnonzero(checked.sample_weight)
+    return rows if len(weighted) == checked.n_obs else rows.take(weighted)
 
 
 def split_rows(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray, as_real_array, is_elsewhere
+from moment_init.checks import FloatArray, as_real_array, is_dask
 from moment_init.data.blocks import read_block, row_blocks, source_of
 from moment_init.families.base import Family
 from moment_init.families.registry import get_family
@@ -158,12 +158,12 @@ class RegressionData:
         taken = take_rows([getattr(self, name) for name in names], index)
         return replace(self, **dict(zip(names, taken, strict=True)))
 
-    def counted(self) -> "RegressionData":
+    def drop_zero_weights(self) -> "RegressionData":
         """Leave out the rows of weight zero; the same object if there are none."""
         if source_of(self.X) is not None:
-            from moment_init.row_sources.checking import counted_rows
+            from moment_init.row_sources.checking import keep_weighted_rows
 
-            return counted_rows(self)
+            return keep_weighted_rows(self)
         rows = np.flatnonzero(self.sample_weight)
         return self if len(rows) == self.n_obs else self.take(rows)
 
@@ -182,7 +182,7 @@ def validate_data(
     """Check the data block and convert what must be converted."""
     # X: (n_obs, n_features), y: (n_obs,)
     resolved = get_family(family, link)
-    if is_elsewhere(X, y, offset, n_trials, sample_weight, groups):
+    if is_dask(X, y, offset, n_trials, sample_weight, groups):
         from moment_init.row_sources.checking import validate_blocks
 
         return validate_blocks(X, y, resolved, offset, n_trials, sample_weight, groups)
@@ -282,10 +282,10 @@ def _require_finite_rows(
 
 
 def _require_variation(
-    response: FloatArray, trials: FloatArray | None, counted: NDArray[np.bool_]
+    response: FloatArray, trials: FloatArray | None, has_weight: NDArray[np.bool_]
 ) -> None:
     """Raise for a response that is the same in all rows that count."""
-    values = response[counted] if trials is None else response[counted] / trials[counted]
+    values = response[has_weight] if trials is None else response[has_weight] / trials[has_weight]
     if np.all(values == values[0]):
         raise ValueError(
             f"`y` must vary; got {values[0]:g} in all {len(values)} rows with a positive weight, "
@@ -370,10 +370,10 @@ def validate_gating(
     if gating is None:
         return None
     if source is not None:
-        from moment_init.row_sources.checking import gating_elsewhere
+        from moment_init.row_sources.checking import dask_gating
 
-        return gating_elsewhere(gating, source)
-    if is_elsewhere(gating):
+        return dask_gating(gating, source)
+    if is_dask(gating):
         gating = gating.compute()  # the rows of X are in memory too
     if np.ndim(gating) == 1:
         gating = gating.to_frame() if hasattr(gating, "to_frame") else np.asarray(gating)[:, None]

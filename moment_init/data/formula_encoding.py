@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from moment_init.checks import changed_filters, is_elsewhere
+from moment_init.checks import changed_filters, is_dask
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +58,7 @@ def is_frame(data: Any) -> bool:
 
 def require_frame(data: Any, argument: str) -> None:
     """Raise for anything but a DataFrame of pandas."""
-    if is_elsewhere(data):
+    if is_dask(data):
         raise TypeError(
             f"`{argument}` must be a pandas.DataFrame for a formula, whose transforms and levels "
             "need all rows; got a Dask collection. Select or encode its columns and pass them as X "
@@ -346,7 +346,7 @@ def _require_intercept(part: Any, text: str) -> None:
         raise ValueError(
             "`X` must be a formula with intercepts, which every component and gate has (`biases`, "
             f"`gate_biases`); got {text!r}. Leave '0 +' or '- 1' out; centre the columns for "
-            "intercepts near zero, or hold them common to all components with shared='intercept'."
+            "intercepts near zero, or hold them common to all components with shared='bias'."
         )
 
 

@@ -171,8 +171,8 @@ def rough_units(
     """
     # features: (n_obs, n_features), weights: (n_obs,) -> (n_features,), (n_features,)
     if source_of(features) is None:
-        counted = np.flatnonzero(weights)
-        rows = counted[:: max(1, len(counted) // ROUGH_ROWS)]
+        weighted = np.flatnonzero(weights)
+        rows = weighted[:: max(1, len(weighted) // ROUGH_ROWS)]
     else:  # all rows count there
         rows = np.arange(0, len(weights), max(1, len(weights) // ROUGH_ROWS))
     sample = np.asarray(features[rows], dtype=np.float64)

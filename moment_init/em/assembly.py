@@ -242,7 +242,7 @@ def _parts(bound: str) -> tuple[str, int]:
     return kind, int(component)
 
 
-def with_uncounted(
+def with_zero_weight_rows(
     fit: EMFit, given: RegressionData, covariates: tuple[FloatArray, tuple[str, ...]] | None
 ) -> EMFit:
     """Give a fit the responsibilities of all rows, those of weight zero included."""

@@ -18,7 +18,7 @@ from moment_init.checks import (
 from moment_init.data.blocks import single_threaded_blas, source_of
 from moment_init.data.checking import RegressionData, validate_data, validate_gating
 from moment_init.data.formulas import takes_formula
-from moment_init.em.assembly import assemble_gated_fit, convergence_message, with_uncounted
+from moment_init.em.assembly import assemble_gated_fit, convergence_message, with_zero_weight_rows
 from moment_init.em.gate_search import (
     GatedSearch,
     finish_gated,
@@ -56,11 +56,11 @@ from moment_init.moments.result import MomentEstimate
 from moment_init.responses.data import takes_responses
 from moment_init.results import BREAKDOWNS, StartRecord
 from moment_init.row_sources.em_rows import (
-    assemble_anywhere,
-    counted_covariates,
-    counted_rows,
+    assemble_memory_or_dask,
+    drop_zero_weight_covariates,
     moment_starts,
     require_supported_fit,
+    rows_with_weight,
     searched_rows,
 )
 
@@ -150,7 +150,7 @@ def fit_em(
         Whether random starts assign rows to components softly, as flexmix does, or draw
         coefficients.
     shared : str, int or sequence, optional
-        Columns (names or indices), "intercept" or "dispersion", common to all components.
+        Columns (names or indices), "bias" or "dispersion", common to all components.
     fixed_weights : array-like, shape (n_components,), optional
         Weights that are held.
     fixed_directions : array-like, shape (n_features, n_components), optional
@@ -227,7 +227,7 @@ def fit_em(
     covariates = validate_gating(gating, given.n_obs, given.groups, source=source)
     validate_gate_kind(gate, gating)
     require_supported_fit(given, init=init, gate=gate)
-    data = given.counted()
+    data = given.drop_zero_weights()
     number = validate_n_components(n_components, data.n_obs)
     _validate_word(init)
     options = validate_options(
@@ -248,23 +248,23 @@ def fit_em(
     )
     ratio = validate_dispersion_ratio(min_dispersion_ratio)
     rng = make_generator(random_seed)
-    counted = counted_rows(given)
+    has_weight = rows_with_weight(given)
     with single_threaded_blas():
         problem = pose_em(
             data,
             number,
-            gating=counted_covariates(covariates, data, counted),
+            gating=drop_zero_weight_covariates(covariates, data, has_weight),
             restrictions=restrictions,
             min_dispersion_ratio=ratio,
         ).prepared()
         if gate == "gaussian":
-            fit, end = _fit_gaussian_gate(problem, data, init, options, rng, counted)
+            fit, end = _fit_gaussian_gate(problem, data, init, options, rng, has_weight)
         else:
             require_rows(problem)
-            portfolio, end = _run_starts(problem, data, init, options, rng, counted)
-            fit = assemble_anywhere(problem, given, data, end, tuple(portfolio.records))
+            portfolio, end = _run_starts(problem, data, init, options, rng, has_weight)
+            fit = assemble_memory_or_dask(problem, given, data, end, tuple(portfolio.records))
         if data is not given and source is None:
-            fit = with_uncounted(fit, given, covariates)
+            fit = with_zero_weight_rows(fit, given, covariates)
     if not fit.converged:
         notify(convergence_message(end), ConvergenceWarning)
     return fit
@@ -281,13 +281,13 @@ def _fit_gaussian_gate(
     init: Any,
     options: FitOptions,
     rng: np.random.Generator,
-    counted: NDArray[np.bool_],
+    has_weight: NDArray[np.bool_],
 ) -> tuple[EMFit, MaximiseResult]:
     """Run what `init` asks for with a Gaussian gate: the fit, and the end of its best start."""
     gated = GatedProblem.of(problem)
     require_rows(gated.base, problem.n_components * gate_size(problem.rows.n_gate))
     if not isinstance(init, str):
-        found = run_gated_given(gated, init, options, counted, data.feature_names)
+        found = run_gated_given(gated, init, options, has_weight, data.feature_names)
     elif init == "random":
         found = run_gated_random(gated, options, rng)
     else:
@@ -318,12 +318,12 @@ def _run_starts(
     init: Any,
     options: FitOptions,
     rng: np.random.Generator,
-    counted: NDArray[np.bool_],
+    has_weight: NDArray[np.bool_],
 ) -> tuple[Portfolio, MaximiseResult]:
     """Run what `init` asks for: every start, and the end of the best."""
     if not isinstance(init, str):
         portfolio = run_given(
-            problem, given_starts(problem, init, counted, data.feature_names), options
+            problem, given_starts(problem, init, has_weight, data.feature_names), options
         )
     elif init == "random":
         portfolio = run_random(problem, options, rng)

@@ -81,18 +81,18 @@ def run_gated_given(
     gated: GatedProblem,
     init: Any,
     options: FitOptions,
-    counted: NDArray[np.bool_],
+    has_weight: NDArray[np.bool_],
     feature_names: tuple[str, ...],
 ) -> GatedSearch:
     """Climb from what a user gives."""
-    # counted: (n_obs,)
+    # has_weight: (n_obs,)
     search = GatedSearch(gated)
     if isinstance(init, EMFit) and init.gate_means is not None:
         search.run(
-            "given", lambda: _from_gated_fit(gated, init, counted, feature_names), **options.run
+            "given", lambda: _from_gated_fit(gated, init, has_weight, feature_names), **options.run
         )
         return search
-    for origin, parameters in given_starts(gated.logit, init, counted, feature_names):
+    for origin, parameters in given_starts(gated.logit, init, has_weight, feature_names):
         search.run(origin, _starter(gated, parameters), **options.run)
     return search
 
@@ -206,11 +206,11 @@ def _cluster_shares(gated: GatedProblem, rng: np.random.Generator) -> FloatArray
 
 
 def _from_gated_fit(
-    gated: GatedProblem, fit: EMFit, counted: NDArray[np.bool_], feature_names: tuple[str, ...]
+    gated: GatedProblem, fit: EMFit, has_weight: NDArray[np.bool_], feature_names: tuple[str, ...]
 ) -> GatedMixture:
     """Experts, weights and gate of a fit; its gate is left out if it has other covariates."""
     gate = fit.gaussian_gate
-    mixture = given_starts(gated.base, fit, counted, feature_names)[0][1]
+    mixture = given_starts(gated.base, fit, has_weight, feature_names)[0][1]
     if gate is None or gate.n_gate != len(gated.pooled_root):
         return gated.start_from(mixture)
     mean, scales = gated.coordinates.mean, gated.coordinates.scales

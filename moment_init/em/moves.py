@@ -21,7 +21,7 @@ them all from one component."""
 TEMPERED_STEPS = 15
 """EM steps on a softened likelihood."""
 
-LEVEL_RATIO = 0.9
+COMMON_DISPERSION_RATIO = 0.9
 """Smallest ratio of standard deviations while components are held to about the same one."""
 
 STRETCH = 3.0
@@ -103,7 +103,7 @@ def tempered(
     return softened.climb(parameters, max_steps=steps, em_steps=steps).parameters
 
 
-def levelled(
+def climb_with_common_dispersion(
     problem: EMProblem, parameters: MixtureParameters, **options: Any
 ) -> MixtureParameters:
     """A start from a climb with deviations held together: narrow components let go of few rows.
@@ -111,12 +111,12 @@ def levelled(
     Hathaway's constraint keeps a narrow component from collapsing, not from being narrow: with few
     rows a parameter there are maxima on it and near it whose components fit some rows closely.
     """
-    return with_level_deviations(problem).climb(parameters, **options).parameters
+    return with_common_dispersion(problem).climb(parameters, **options).parameters
 
 
-def with_level_deviations(problem: EMProblem) -> EMProblem:
+def with_common_dispersion(problem: EMProblem) -> EMProblem:
     """The same problem, with the deviations of all components held together."""
-    ratio = max(LEVEL_RATIO, problem.min_dispersion_ratio)
+    ratio = max(COMMON_DISPERSION_RATIO, problem.min_dispersion_ratio)
     return replace(problem, min_dispersion_ratio=ratio)
 
 

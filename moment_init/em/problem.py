@@ -34,8 +34,8 @@ from moment_init.likelihood.parameters import (
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import parameter_free_log_likelihood
 from moment_init.row_sources.checking import (
-    projected_elsewhere,
-    whitened_elsewhere,
+    project_dask,
+    whiten_dask,
 )
 from moment_init.row_sources.posing import standardised_response
 
@@ -289,7 +289,7 @@ def _shift_logits(weights: FloatArray, shift: FloatArray) -> FloatArray:
 
 GateKind = Literal["softmax", "gaussian"]
 
-INTERCEPT, DISPERSION = "intercept", "dispersion"
+BIAS, DISPERSION = "bias", "dispersion"
 """Names that `shared` takes beside those of the columns."""
 
 _WEIGHT_TOLERANCE = 1e-8
@@ -408,7 +408,7 @@ def _whitened_inputs(data: RegressionData) -> tuple[FloatArray, Coordinates]:
     fitted = fit_correlation(data.X, data.sample_weight, data.feature_names)
     factor = fitted.scales[:, None] * cholesky(fitted.correlation, lower=True)
     if source_of(data.X) is not None:
-        whitened = whitened_elsewhere(data, fitted.mean, factor)
+        whitened = whiten_dask(data, fitted.mean, factor)
         return whitened, Coordinates(fitted.mean, factor)
     result = np.empty(data.X.shape)
     for rows in row_blocks(data.n_obs, 3 * data.n_features):
@@ -421,7 +421,7 @@ def _projected_inputs(
 ) -> tuple[FloatArray, Coordinates]:
     """Projections with mean zero and variance one: no matrix of all columns is formed."""
     if source_of(data.X) is not None:
-        result, mean, spread = projected_elsewhere(data, directions)
+        result, mean, spread = project_dask(data, directions)
     else:
         result = np.empty((data.n_obs, directions.shape[1]))
         for rows in row_blocks(data.n_obs, 2 * data.n_features):
@@ -480,9 +480,9 @@ def _shared_entries(shared: Any, data: RegressionData) -> tuple[tuple[int, ...],
             columns.add(data.feature_names.index(str(entry)))  # a DataFrame's own integer label
         elif is_index and -data.n_features <= entry < data.n_features:
             columns.add(int(entry) % data.n_features)
-        elif not isinstance(entry, str) or entry not in (INTERCEPT, DISPERSION):
+        elif not isinstance(entry, str) or entry not in (BIAS, DISPERSION):
             raise ValueError(
-                f"`shared` must hold names or indices of columns, {INTERCEPT!r} or {DISPERSION!r}; "
+                f"`shared` must hold names or indices of columns, {BIAS!r} or {DISPERSION!r}; "
                 f"got {entry!r}. The columns are {', '.join(map(repr, data.feature_names))}."
             )
     # a column of that name is meant where there is one
@@ -492,7 +492,7 @@ def _shared_entries(shared: Any, data: RegressionData) -> tuple[tuple[int, ...],
             f"`shared` must not hold {DISPERSION!r} for family {data.family.name!r}, which has "
             "none. Drop it."
         )
-    return tuple(sorted(columns)), INTERCEPT in names, DISPERSION in names
+    return tuple(sorted(columns)), BIAS in names, DISPERSION in names
 
 
 def _checked_weights(fixed_weights: ArrayLike, n_components: int) -> FloatArray:

@@ -50,8 +50,8 @@ def fit_table(fit: "EMFit") -> ComponentTable:
 def _title(fit: "EMFit") -> str:
     n_features, n_components = fit.coefficients.shape
     return (
-        f"EMFit: {_counted(n_components, 'component')}, {_counted(n_features, 'feature')}, "
-        f"{fit.family} ({fit.link}), {_counted(fit.n_obs, 'row')}, status {fit.status}"
+        f"EMFit: {_number_of(n_components, 'component')}, {_number_of(n_features, 'feature')}, "
+        f"{fit.family} ({fit.link}), {_number_of(fit.n_obs, 'row')}, status {fit.status}"
     )
 
 
@@ -60,7 +60,7 @@ def _criteria(fit: "EMFit") -> str:
         "log-likelihood" if fit.gate_means is None else "joint log-likelihood of gate and response"
     )
     return (
-        f"{kind} {fit.log_likelihood:.2f} ({_counted(fit.n_parameters, 'parameter')}), "
+        f"{kind} {fit.log_likelihood:.2f} ({_number_of(fit.n_parameters, 'parameter')}), "
         f"AIC {fit.aic:.1f}, BIC {fit.bic:.1f}, ICL {fit.icl:.1f}"
     )
 
@@ -109,7 +109,7 @@ def _block(names: tuple[str, ...], values: FloatArray, errors: FloatArray) -> Ro
     ]
 
 
-def _counted(number: int, noun: str) -> str:
+def _number_of(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from moment_init.data.blocks import single_threaded_blas
-from moment_init.em.moves import levelled, tempered
+from moment_init.em.moves import climb_with_common_dispersion, tempered
 from moment_init.em.problem import EMProblem
 from moment_init.em.starts import RandomStart, random_parameters
 from moment_init.likelihood.climbing import KnownMaximum, MaximiseResult
@@ -62,7 +62,7 @@ class Portfolio:
     records: list[StartRecord] = field(default_factory=list)
     best: MaximiseResult | None = None  # the best run
     # kinds of starts that reached the best maximum on their own
-    witnesses: set[str] = field(default_factory=set)
+    agreeing_origins: set[str] = field(default_factory=set)
     # maxima inside all bounds that runs have reached; runs that lead to one of them end early
     maxima: list[KnownMaximum] = field(default_factory=list)
     # ways out of the best maximum that were tried: they would end as they did
@@ -95,17 +95,17 @@ class Portfolio:
         self._record(origin, run, StartStatus(str(run.ending)))
         if run.recognised is not None:
             if self._is_best(run.recognised.log_likelihood):
-                self.witnesses.add(origin.split()[0])
+                self.agreeing_origins.add(origin.split()[0])
             return
         is_degenerate = _is_degenerate(run)
         if run.converged and not is_degenerate:
             self._keep_maximum(run)
         # a run that has stalled may have done so short of the maximum
-        witness = {origin.split()[0]} if run.converged and not is_degenerate else set()
+        agreeing = {origin.split()[0]} if run.converged and not is_degenerate else set()
         if self.best is None or run.log_likelihood > self.best.log_likelihood + SAME_OPTIMUM:
-            self.best, self.witnesses, self.tried = run, witness, set()
+            self.best, self.agreeing_origins, self.tried = run, agreeing, set()
         elif self._is_best(run.log_likelihood):
-            self.witnesses |= witness
+            self.agreeing_origins |= agreeing
             if run.log_likelihood > self.best.log_likelihood:
                 self.best = run
 
@@ -122,14 +122,14 @@ class Portfolio:
         except BREAKDOWNS as error:
             self.fail(origin, str(error))
 
-    def temper(self, temperatures: Sequence[float], *, is_levelled: bool = False) -> None:
+    def temper(self, temperatures: Sequence[float], *, has_common_dispersion: bool = False) -> None:
         """Cool the best maximum from softened likelihoods while that finds a better one."""
         ways: dict[str, Callable[[MixtureParameters], MixtureParameters]] = {
             f"temperature {temperature:g}": partial(tempered, self.problem, temperature=temperature)
             for temperature in temperatures
         }
-        if is_levelled and self.problem.family.deviation_power is not None:
-            ways["equal deviations"] = partial(levelled, self.problem, **FINISH)
+        if has_common_dispersion and self.problem.family.deviation_power is not None:
+            ways["equal deviations"] = partial(climb_with_common_dispersion, self.problem, **FINISH)
         for _ in range(MAX_TEMPERINGS):
             before = self.best
             if before is None:

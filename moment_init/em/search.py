@@ -13,10 +13,10 @@ import numpy as np
 
 from moment_init.em.moves import (
     FEW_FEATURES,
-    levelled,
+    climb_with_common_dispersion,
     propose_moves,
     propose_zeros,
-    with_level_deviations,
+    with_common_dispersion,
 )
 from moment_init.em.problem import EMProblem
 from moment_init.em.runs import FINISH, Portfolio, Start
@@ -54,7 +54,7 @@ MANY_UNITS_PER_PARAMETER = 500
 which starts of two kinds agree, and a climb back from a softened likelihood costs as much as a
 start."""
 
-WITNESSES = 2
+ORIGINS_TO_AGREE = 2
 """A maximum is believed to be the highest once starts of so many kinds have reached it."""
 
 LEAN_GROWTH = GrowthOptions(beam=1, n_splits=4, n_directions=2, race_steps=8, settle_steps=8)
@@ -121,13 +121,13 @@ def search(
 
 def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
     """Whether two kinds of starts reached the best maximum and no cheap way leads out of it."""
-    if len(portfolio.witnesses) < WITNESSES:
+    if len(portfolio.agreeing_origins) < ORIGINS_TO_AGREE:
         return False
     agreed = portfolio.best
     n_units = _units_per_parameter(portfolio.problem)
     is_held = agreed is not None and bool(agreed.bounds)
     if options.use_tempering and (is_held or n_units < MANY_UNITS_PER_PARAMETER):
-        _temper(portfolio, is_levelled=is_held)
+        _temper(portfolio, has_common_dispersion=is_held)
     if options.use_moves and portfolio.best is agreed:
         _try_moves(portfolio, "zeros", propose_zeros)
     # a binary response says so little that all starts may end a few units below the best
@@ -150,7 +150,7 @@ def _units_per_parameter(problem: EMProblem) -> float:
 
 def _move(portfolio: Portfolio, options: PortfolioOptions) -> None:
     if options.use_tempering:
-        _temper(portfolio, is_levelled=True)
+        _temper(portfolio, has_common_dispersion=True)
     if options.use_moves:
         _try_moves(portfolio, "zeros", propose_zeros)
         _try_moves(portfolio, "moves", propose_moves)
@@ -161,8 +161,10 @@ def _try_moves(portfolio: Portfolio, origin: str, proposals: MoveProposals) -> N
     portfolio.attempt(origin, partial(Portfolio.move, origin=origin, propose=propose))
 
 
-def _temper(portfolio: Portfolio, *, is_levelled: bool) -> None:
-    route = partial(Portfolio.temper, temperatures=TEMPERATURES, is_levelled=is_levelled)
+def _temper(portfolio: Portfolio, *, has_common_dispersion: bool) -> None:
+    route = partial(
+        Portfolio.temper, temperatures=TEMPERATURES, has_common_dispersion=has_common_dispersion
+    )
     portfolio.attempt("tempering", route)
 
 
@@ -183,7 +185,7 @@ def _rounds(
         lean = [("splits", partial(_by_splits, growth=LEAN_GROWTH))]
         wide = [("splits", partial(_by_splits, growth=WIDE_GROWTH))]
         if problem.family.deviation_power is not None:
-            wide.append(("splits", _by_levelled_splits))
+            wide.append(("splits", _by_splits_with_common_dispersion))
     ungated: list[Route] = []
     if options.use_splits and problem.rows.gate is not None:
         ungated = [("splits ungated", _by_ungated_splits)]
@@ -223,10 +225,12 @@ def _by_ungated_splits(portfolio: Portfolio) -> None:
     portfolio.finish("splits ungated", base.climb(grown.parameters, **FINISH).parameters)
 
 
-def _by_levelled_splits(portfolio: Portfolio) -> None:
+def _by_splits_with_common_dispersion(portfolio: Portfolio) -> None:
     """Grow with deviations held together, for data on which narrow components mislead."""
-    (grown,) = grow(with_level_deviations(portfolio.problem), LEAN_GROWTH)
-    portfolio.finish("splits", levelled(portfolio.problem, grown.parameters, **FINISH))
+    (grown,) = grow(with_common_dispersion(portfolio.problem), LEAN_GROWTH)
+    portfolio.finish(
+        "splits", climb_with_common_dispersion(portfolio.problem, grown.parameters, **FINISH)
+    )
 
 
 def _by_tensor(portfolio: Portfolio, starts: Callable[[], list[Start]]) -> None:

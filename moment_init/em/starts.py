@@ -377,11 +377,11 @@ _EXPECTED = (
 def given_starts(
     problem: EMProblem,
     init: Any,
-    counted: NDArray[np.bool_] | None = None,
+    has_weight: NDArray[np.bool_] | None = None,
     feature_names: tuple[str, ...] | None = None,
 ) -> list[Start]:
     """Turn what was given into starts."""
-    # counted: (n_obs,)
+    # has_weight: (n_obs,)
     if isinstance(init, MomentEstimate):
         return _from_estimate(problem, init)
     if isinstance(init, EMFit):
@@ -391,7 +391,7 @@ def given_starts(
         return [("given", _standardised(problem, _from_arrays(init)))]
     if hasattr(init, "__array__"):
         shares = np.asarray(init)
-        return [("given", _from_responsibilities(problem, shares, counted))]
+        return [("given", _from_responsibilities(problem, shares, has_weight))]
     raise TypeError(f"{_EXPECTED}; got {type(init).__name__}.")
 
 
@@ -442,9 +442,9 @@ def _from_arrays(arrays: tuple[Any, ...] | list[Any]) -> MixtureParameters:
 
 
 def _from_responsibilities(
-    problem: EMProblem, shares: NDArray[np.generic], counted: NDArray[np.bool_] | None
+    problem: EMProblem, shares: NDArray[np.generic], has_weight: NDArray[np.bool_] | None
 ) -> MixtureParameters:
-    shares = _checked_shares(problem, shares, counted)
+    shares = _checked_shares(problem, shares, has_weight)
     ordered = shares[slice(None) if problem.order is None else problem.order]
     starts = problem.rows.group_starts
     if starts is not None:  # a group has one component: the mean over its rows
@@ -458,17 +458,17 @@ def _from_responsibilities(
 
 
 def _checked_shares(
-    problem: EMProblem, shares: NDArray[np.generic], counted: NDArray[np.bool_] | None
+    problem: EMProblem, shares: NDArray[np.generic], has_weight: NDArray[np.bool_] | None
 ) -> FloatArray:
     """Responsibilities of the rows that count, each row's sum one."""
-    n_obs, r = problem.rows.n_obs if counted is None else len(counted), problem.n_components
+    n_obs, r = problem.rows.n_obs if has_weight is None else len(has_weight), problem.n_components
     is_numeric = shares.dtype.kind in "biuf"
     if shares.shape != (n_obs, r) or not is_numeric or not np.all(np.isfinite(shares)):
         raise ValueError(
             f"{_EXPECTED}; got an array of shape {shares.shape} and type {shares.dtype} where "
             f"({n_obs}, {r}) with finite entries is needed."
         )
-    values = shares.astype(np.float64)[slice(None) if counted is None else counted]
+    values = shares.astype(np.float64)[slice(None) if has_weight is None else has_weight]
     totals = values.sum(axis=1, keepdims=True)
     if values.min() < 0.0 or totals.min() <= 0.0 or values.sum(axis=0).min() <= 0.0:
         raise ValueError(

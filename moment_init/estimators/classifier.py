@@ -27,7 +27,7 @@ from moment_init.responses.data import CATEGORICAL
 MultiClass = Literal["one_vs_rest", "categorical"]
 
 
-def counted_classes(labels: NDArray[Any], weights: FloatArray) -> NDArray[Any]:
+def classes_with_weight(labels: NDArray[Any], weights: FloatArray) -> NDArray[Any]:
     """Labels of the rows that count."""
     # labels: (n_obs,), weights: (n_obs,) -> (n_classes,)
     classes = np.unique(labels[weights > 0.0])
@@ -125,7 +125,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     n_starts, random_start : int and {"assignment", "coefficients"}, optional
         Number and kind of random starts.
     shared : str, int or sequence, optional
-        Columns or "intercept", common to all components.
+        Columns or "bias", common to all components.
     fixed_weights, fixed_directions : array-like, optional
         Weights, and directions of shape (n_features, n_components), that are held.
     min_dispersion_ratio : float, default 0.05
@@ -303,7 +303,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         features, labels = validated_data(self, X, y, ensure_min_samples=2, dtype="numeric")
         check_classification_targets(labels)
         weights = validate_sample_weight(sample_weight, len(labels))
-        self.classes_ = counted_classes(labels, weights)
+        self.classes_ = classes_with_weight(labels, weights)
         is_joint = shares_components(self.multi_class, self.classes_)
         require_two_classes_for(offset, self.classes_)
         if is_joint:

@@ -57,12 +57,12 @@ def deviance_explained(
         return float("nan")
     counts = np.ones(len(mean)) if trials is None else trials
     rates = response / counts
-    counted = rates[weights > 0.0]
-    if np.all(counted == counted[0]):
+    weighted = rates[weights > 0.0]
+    if np.all(weighted == weighted[0]):
         return 1.0 if np.array_equal(mean, response) else 0.0
     null = np.full(len(mean), (weights @ response) / (weights @ counts))
     # The unit of a real response cancels in D^2, but far from one it would cost digits here.
-    unit = float(np.std(counted)) if family.response_power else 1.0
+    unit = float(np.std(weighted)) if family.response_power else 1.0
     own, total = (
         weights @ _unit_deviance(family, response / unit, share / unit, trials)
         for share in (mean / counts, null)
@@ -135,7 +135,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     n_starts, random_start : int and {"assignment", "coefficients"}, optional
         Number and kind of random starts.
     shared : str, int or sequence, optional
-        Columns, "intercept" or "dispersion", common to all components.
+        Columns, "bias" or "dispersion", common to all components.
     fixed_weights, fixed_directions : array-like, optional
         Weights, and directions of shape (n_features, n_components), that are held.
     min_dispersion_ratio : float, default 0.05

@@ -187,17 +187,17 @@ def distinct_rows(rows: EstimatorRows) -> EstimatorRows:
     result is the same, bit for bit, whether rows are repeated or weighted, in any order: so is what
     is fitted to it.
     """
-    counted = rows.take(np.flatnonzero(rows.sample_weight))
-    keys = _keys(counted)
+    weighted = rows.take(np.flatnonzero(rows.sample_weight))
+    keys = _keys(weighted)
     order = _sorting(keys)
-    is_new = np.zeros(counted.n_obs, dtype=bool)
+    is_new = np.zeros(weighted.n_obs, dtype=bool)
     is_new[0] = True
     for key in keys:
         own = key[order]
         is_new[1:] |= own[1:] != own[:-1]
     starts = np.flatnonzero(is_new)
-    weights = np.add.reduceat(counted.sample_weight[order], starts)
-    return replace(counted.take(order[starts]), sample_weight=weights)
+    weights = np.add.reduceat(weighted.sample_weight[order], starts)
+    return replace(weighted.take(order[starts]), sample_weight=weights)
 
 
 def _keys(rows: EstimatorRows) -> list[NDArray[Any]]:

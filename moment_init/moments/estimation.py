@@ -34,7 +34,7 @@ from moment_init.responses.data import takes_responses
 from moment_init.row_sources.posing import (
     require_features_in_memory,
     require_supported,
-    resolve_elsewhere,
+    resolve_dask_input,
 )
 from moment_init.scores.base import InputModel
 from moment_init.scores.choosing import InputModelName, apply_features, resolve_input
@@ -196,7 +196,7 @@ def estimate(
         n_trials=n_trials,
         sample_weight=sample_weight,
         groups=groups,
-    ).counted()
+    ).drop_zero_weights()
     if method not in get_args(Method):
         raise ValueError(f"`method` must be one of {get_args(Method)}; got {method!r}.")
     number = _validate_number(n_components, data, method)
@@ -213,7 +213,7 @@ def estimate(
         )
     else:
         require_supported(data, method=method, polish=polish, unlabelled=X_unlabelled, known=known)
-        problem = resolve_elsewhere(data, input_model, rng.spawn(1)[0], polish=polish)
+        problem = resolve_dask_input(data, input_model, rng.spawn(1)[0], polish=polish)
     if problem.block is not None and not polish:
         raise ValueError(
             "`polish` must be True where columns are discrete, as the likelihood gives their "

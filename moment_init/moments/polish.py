@@ -159,7 +159,7 @@ class _Climb:
         Ends on the way say little of the maxima above them: if the highest is one, those that did
         not converge are climbed again, the highest first, until one has no misfit and none above.
         """
-        ends = [self.settle(start) for start in starts]
+        ends = [self.finish(start) for start in starts]
         pending = [each for each, end in enumerate(ends) if not end.has_converged]
         for which in sorted(pending, key=lambda each: -ends[each].log_likelihood):
             best = ends[_argmax(ends)]
@@ -172,7 +172,7 @@ class _Climb:
         """Information-matrix statistic on the rows of the race."""
         return misfit(self.family, self.rows, end.parameters)
 
-    def settle(self, start: MixtureParameters) -> Optimum:
+    def finish(self, start: MixtureParameters) -> Optimum:
         """The maximum above a start."""
         if self.is_whole:
             return _conclude(self.family, self.rows, start)
@@ -204,7 +204,7 @@ class _Climb:
         propose = partial(propose_drops_and_splits, family, rows)
         here = climb(end.parameters, max_steps=0)
         moved, n_taken = improve(climb, propose, here, min_gain=MIN_MOVE_GAIN)
-        there = self.settle(moved.parameters) if n_taken else end
+        there = self.finish(moved.parameters) if n_taken else end
         if there.log_likelihood > end.log_likelihood:  # a sample may gain where all rows lose
             return there, self.misfit(there), n_taken
         return end, statistic, 0

@@ -39,7 +39,7 @@ SETTLING_STEPS = 25
 SETTLING_EM_STEPS = 3
 
 
-def settle(
+def fit_along_directions(
     family: Family,
     rows: LikelihoodRows,
     directions: FloatArray,
@@ -111,7 +111,7 @@ def score_estimate(
     stack = moments.stack()
     found = cp_candidates(stack, n_components, rng)
     view = _View(*np.linalg.qr(pieces[0].to_whitened(moments.subspace)))
-    candidates = _settled(problem, view, _orient(moments, found), rng)
+    candidates = _fitted_candidates(problem, view, _orient(moments, found), rng)
     # The two triangles of a symmetric slice are one set of moments.
     size = moments.subspace.shape[1]
     n_moments = stack.shape[2] * size * (size + 1) // 2
@@ -166,7 +166,7 @@ def _orient(moments: ScoreMoments, candidates: tuple[Candidate, ...]) -> list[Fl
     return oriented
 
 
-def _settled(
+def _fitted_candidates(
     problem: EstimationProblem,
     view: _View,
     directions: list[FloatArray],
@@ -177,7 +177,7 @@ def _settled(
     rows = all_rows(problem).sample(SETTLING_ROWS, rng)
     projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ view.subspace))
     mean = float(data.sample_weight @ problem.response / data.sample_weight.sum())
-    ends = [settle(family, projected, view.turn(each), mean) for each in directions]
+    ends = [fit_along_directions(family, projected, view.turn(each), mean) for each in directions]
     ends.sort(key=lambda end: -end.log_likelihood)
     return tuple(end.parameters.lift(view.subspace) for end in ends)
 

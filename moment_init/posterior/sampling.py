@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from numpy.typing import ArrayLike
 
-from moment_init.checks import RandomSeed, is_elsewhere, make_generator, validate_run
+from moment_init.checks import RandomSeed, is_dask, make_generator, validate_run
 from moment_init.data.formulas import takes_formula
 from moment_init.families.base import Family
 from moment_init.posterior.store import require_new_folder
@@ -192,7 +192,7 @@ def sample(
         "sample_weight": sample_weight,
         "groups": groups,
     }
-    if is_elsewhere(X, y, offset, n_trials, sample_weight, groups, gating):
+    if is_dask(X, y, offset, n_trials, sample_weight, groups, gating):
         from moment_init.row_sources.em_rows import draw_subsample
 
         drawn = draw_subsample(X, y, data_block, gating, rng.spawn(1)[0])

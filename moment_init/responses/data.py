@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray, as_array, as_float_array, as_real_array, is_elsewhere
+from moment_init.checks import FloatArray, as_array, as_float_array, as_real_array, is_dask
 from moment_init.data.checking import (
     RegressionData,
     validate_data,
@@ -236,7 +236,7 @@ class ResponsesData:
         """Number of columns of X."""
         return int(self.X.shape[1])
 
-    def counted(self) -> "ResponsesData":
+    def drop_zero_weights(self) -> "ResponsesData":
         """Leave out the rows of weight zero."""
         kept = self.sample_weight > 0.0
         if kept.all():
@@ -322,7 +322,7 @@ def validate_responses(
     # X: (n_obs, n_features), y: (n_obs, n_responses), offset, n_trials: (n_obs,) or (n_obs,
     # n_responses), sample_weight: (n_obs,)
     refuse_arguments(function, groups=groups)
-    if is_elsewhere(X, y, offset, n_trials, sample_weight):
+    if is_dask(X, y, offset, n_trials, sample_weight):
         raise TypeError(
             "`X` and `y` must be in memory for several responses; got a Dask collection. Compute "
             "it, or fit one response at a time."

@@ -20,7 +20,7 @@ from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 from moment_init.responses.assembly import JointEstimate, assemble_joint
 from moment_init.responses.climbing import Climb, FreePoint, climb
 from moment_init.responses.data import ResponsesData, validate_responses
-from moment_init.responses.moments import find_directions, settle_directions
+from moment_init.responses.moments import find_directions, fit_along_directions
 from moment_init.responses.parameters import JointParameters, JointProblem, pose_joint
 from moment_init.responses.result import JointFit
 from moment_init.responses.search import (
@@ -51,7 +51,7 @@ def fit_responses(
     """Fit a mixture to several responses, or to a response of several classes."""
     # X: (n_obs, n_features), y: (n_obs, n_responses)
     given = validate_responses(X, y, **data_block)
-    data = given.counted()
+    data = given.drop_zero_weights()
     number = validate_n_components(n_components, data.n_obs)
     if isinstance(init, str) and init not in ("tensor", "random"):
         raise ValueError(f"`init` must be 'tensor' or 'random' if it is a word; got {init!r}.")
@@ -126,7 +126,7 @@ def moment_starts(
     """Mixtures of the moments: one direction for all responses of a component."""
     found = find_directions(data, problem, rng)
     few = problem.sample(SEARCH_ROWS, rng)
-    ends = settle_directions(few, found.candidates, rng, max_steps=20)
+    ends = fit_along_directions(few, found.candidates, rng, max_steps=20)
     return [(f"tensor {index + 1}", end.point.parameters.free) for index, end in enumerate(ends)]
 
 

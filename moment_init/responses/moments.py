@@ -207,7 +207,7 @@ def _unit(columns: FloatArray) -> FloatArray:
     return np.asarray(columns / np.maximum(np.linalg.norm(columns, axis=0), 1e-300))
 
 
-def settle_directions(
+def fit_along_directions(
     problem: JointProblem,
     candidates: tuple[FloatArray, ...],
     rng: np.random.Generator,
@@ -286,7 +286,7 @@ def estimate_responses(
         raise ValueError(
             f"`method` must be 'stacked' with several responses; got {method!r}. Leave it out."
         )
-    data = validate_responses(X, y, **data_block, function="estimate").counted()
+    data = validate_responses(X, y, **data_block, function="estimate").drop_zero_weights()
     if isinstance(n_components, str):
         raise ValueError(
             f"`n_components` must be an integer with several responses; got {n_components!r}. "
@@ -305,7 +305,7 @@ def estimate_responses(
         found = find_directions(
             data, problem, rng, input_model=input_model, unlabelled=X_unlabelled
         )
-        ends = settle_directions(problem, found.candidates, rng, holds_directions=not polish)
+        ends = fit_along_directions(problem, found.candidates, rng, holds_directions=not polish)
         result = _assemble(problem, data, found, ends[0])
     for warning in result.warnings:
         notify(warning, WeakSignalWarning)

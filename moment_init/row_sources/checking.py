@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray, is_elsewhere
+from moment_init.checks import FloatArray, is_dask
 from moment_init.data.checking import (
     RegressionData,
     require_response_range,
@@ -70,7 +70,7 @@ def validate_blocks(
     groups: Any = None,
 ) -> RegressionData:
     """Check a data block of which some argument is a Dask collection."""
-    if not is_elsewhere(X, y, offset, n_trials, sample_weight):
+    if not is_dask(X, y, offset, n_trials, sample_weight):
         rest = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
         return validate_data(X, y, **rest, family=family, groups=_in_memory(groups))
     from moment_init.row_sources.dask_blocks import align_blocks
@@ -90,7 +90,7 @@ def validate_blocks(
     _raise_first(found, sizes)
     if _is_read_whole(int(sizes.sum()), width):
         whole = {name: _whole(reader.columns[at]) for at, name in enumerate(given)}
-        whole["X"] = X if not is_elsewhere(X) else whole["X"]
+        whole["X"] = X if not is_dask(X) else whole["X"]
         trials_given = n_trials if has_own_trials else whole.get("n_trials")
         rest = {**whole, "n_trials": trials_given, "groups": _in_memory(groups)}
         return validate_data(**rest, family=family)
@@ -119,7 +119,7 @@ def validate_blocks(
     return RegressionData(**rows, family=family, feature_names=names, groups=None)
 
 
-def counted_rows(data: RegressionData) -> RegressionData:
+def keep_weighted_rows(data: RegressionData) -> RegressionData:
     """Leave out the rows of weight zero."""
     weights: Any = data.sample_weight
     source: BlockedRows = weights.source
@@ -130,9 +130,9 @@ def counted_rows(data: RegressionData) -> RegressionData:
     sizes = np.array([each or 0 for each in counts], dtype=np.intp)
     if np.array_equal(sizes, source.sizes):
         return data
-    counted = replace(source, sizes=sizes, kept=kept, pools=[], thinnings={})
+    weighted = replace(source, sizes=sizes, kept=kept, pools=[], thinnings={})
     columns: Any = {name: getattr(data, name) for name in ("X", *OTHER_COLUMNS)}
-    moved = {name: each and each.moved(counted) for name, each in columns.items()}
+    moved = {name: each and each.moved(weighted) for name, each in columns.items()}
     return RegressionData(
         **moved, family=data.family, feature_names=data.feature_names, groups=data.groups
     )
@@ -286,10 +286,10 @@ def _whole(blocks: Sequence[Any]) -> Any:
 
 
 def _in_memory(values: Any) -> Any:
-    return np.asarray(values) if values is not None and is_elsewhere(values) else values
+    return np.asarray(values) if values is not None and is_dask(values) else values
 
 
-def gating_elsewhere(gating: Any, source: BlockedRows) -> tuple[Any, tuple[str, ...]]:
+def dask_gating(gating: Any, source: BlockedRows) -> tuple[Any, tuple[str, ...]]:
     """Check gating covariates of rows that are elsewhere."""
     # gating: (n_obs,) or (n_obs, n_gate) -> (n_obs, n_gate), ...
     table = gating if hasattr(gating, "ndim") else np.asarray(gating)
@@ -301,13 +301,13 @@ def gating_elsewhere(gating: Any, source: BlockedRows) -> tuple[Any, tuple[str, 
     return values, names
 
 
-def whitened_elsewhere(data: RegressionData, mean: FloatArray, factor: FloatArray) -> Any:
+def whiten_dask(data: RegressionData, mean: FloatArray, factor: FloatArray) -> Any:
     """Inputs with mean zero and covariance one."""
     # mean: (n_features,), factor: (n_features, n_features) -> (n_obs, n_features)
     return map_columns(partial(whiten_rows, mean, factor), data.X, n_columns=data.n_features)
 
 
-def projected_elsewhere(
+def project_dask(
     data: RegressionData, directions: FloatArray
 ) -> tuple[Any, FloatArray, FloatArray]:
     """Centred projections of the inputs; two passes."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray, IdentifiabilityError, is_elsewhere, notify
+from moment_init.checks import FloatArray, IdentifiabilityError, is_dask, notify
 from moment_init.data.blocks import sample_rows, source_of
 from moment_init.data.checking import RegressionData, validate_data
 from moment_init.em import assembly
@@ -30,9 +30,9 @@ from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked_result import low_order_moments
 from moment_init.results import StartRecord
-from moment_init.row_sources.checking import gating_elsewhere
+from moment_init.row_sources.checking import dask_gating
 from moment_init.row_sources.columns import MOST_HELD, RowColumn, map_columns
-from moment_init.row_sources.posing import pose_elsewhere
+from moment_init.row_sources.posing import pose_dask
 from moment_init.scores.gaussian import Gaussian
 
 IndexArray = NDArray[np.intp]
@@ -64,7 +64,7 @@ def searched_rows(given: RegressionData, n_components: int) -> RegressionData:
     return given.take(np.arange(given.n_obs))
 
 
-def counted_rows(given: RegressionData) -> NDArray[np.bool_]:
+def rows_with_weight(given: RegressionData) -> NDArray[np.bool_]:
     """Which of the rows count."""
     # -> (n_obs,)
     if source_of(given.X) is not None:
@@ -72,14 +72,16 @@ def counted_rows(given: RegressionData) -> NDArray[np.bool_]:
     return np.asarray(given.sample_weight != 0.0)
 
 
-def counted_covariates(covariates: Any, data: RegressionData, counted: NDArray[np.bool_]) -> Any:
+def drop_zero_weight_covariates(
+    covariates: Any, data: RegressionData, has_weight: NDArray[np.bool_]
+) -> Any:
     """Gating covariates of the rows that count."""
-    # counted: (n_obs,)
+    # has_weight: (n_obs,)
     if covariates is None:
         return None
     values, names = covariates
     source = source_of(data.X)
-    return (values[counted] if source is None else values.moved(source)), names
+    return (values[has_weight] if source is None else values.moved(source)), names
 
 
 def moment_starts(
@@ -92,13 +94,13 @@ def moment_starts(
         return []
     model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
     try:
-        fit = low_order_moments(pose_elsewhere(data, model)).estimate(problem.n_components, rng)
+        fit = low_order_moments(pose_dask(data, model)).estimate(problem.n_components, rng)
     except IdentifiabilityError:
         return []
     return [(f"tensor {rank}", start) for rank, start in enumerate(fit.candidates, start=1)]
 
 
-def assemble_anywhere(
+def assemble_memory_or_dask(
     problem: EMProblem,
     given: RegressionData,
     data: RegressionData,
@@ -164,12 +166,12 @@ def draw_subsample(
     covariates: Any = None
     gate_names: tuple[str, ...] = ()
     if gating is not None and source is not None:
-        covariates, gate_names = gating_elsewhere(gating, source)
+        covariates, gate_names = dask_gating(gating, source)
     elif gating is not None:
-        covariates = gating.compute() if is_elsewhere(gating) else gating
+        covariates = gating.compute() if is_dask(gating) else gating
     data = given
     if source is not None:
-        data, covariates = _drawn(given.counted(), covariates, rng)
+        data, covariates = _drawn(given.drop_zero_weights(), covariates, rng)
         if covariates is not None and hasattr(gating, "columns"):
             covariates = _labelled(covariates, gate_names)
     is_weighted = data_block.get("sample_weight") is not None

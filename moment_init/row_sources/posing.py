@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray, IdentifiabilityError, is_elsewhere
+from moment_init.checks import FloatArray, IdentifiabilityError, is_dask
 from moment_init.data.blocks import resample_rows, sum_over_blocks
 from moment_init.data.checking import RegressionData
 from moment_init.data.discrete_columns import ContinuousBlock, describe_discrete_columns
@@ -45,7 +45,7 @@ CENTRE_ROWS = 1000
 
 def require_features_in_memory(*tables: Any) -> None:
     """Raise for a Dask collection to which known features would be applied."""
-    if is_elsewhere(*tables):
+    if is_dask(*tables):
         raise TypeError(
             "`phi` must be None for a Dask input; got a function. Apply it to the blocks first: "
             "`X.map_blocks(phi)`, or `X.map_partitions(phi)`."
@@ -83,7 +83,7 @@ def require_supported(
         )
 
 
-def resolve_elsewhere(
+def resolve_dask_input(
     data: RegressionData,
     input_model: str | InputModel,
     rng: np.random.Generator,
@@ -95,7 +95,7 @@ def resolve_elsewhere(
     if isinstance(input_model, InputModel):
         problem = _pose_given(data, input_model)
     elif input_model == "gaussian":
-        problem = pose_elsewhere(data, _gaussian(data))
+        problem = pose_dask(data, _gaussian(data))
     elif input_model != "auto":
         raise ValueError(
             "`input_model` must be 'auto', 'gaussian' or an input model of moment_init.scores; "
@@ -141,7 +141,7 @@ def _require_held(problem: EstimationProblem, *, polish: bool) -> None:
         )
 
 
-def pose_elsewhere(
+def pose_dask(
     data: RegressionData,
     input_model: InputModel,
     *,
@@ -191,8 +191,8 @@ def _pose_given(data: RegressionData, model: InputModel) -> EstimationProblem:
             f"{type(model).__name__} that is not. Fit it to a sample of the rows first."
         )
     if isinstance(model, Gaussian):
-        return pose_elsewhere(data, model)
-    return pose_elsewhere(data, _gaussian(data), densities=(model,))
+        return pose_dask(data, model)
+    return pose_dask(data, _gaussian(data), densities=(model,))
 
 
 def _pose_auto(data: RegressionData, rng: np.random.Generator) -> EstimationProblem:
@@ -209,7 +209,7 @@ def _pose_auto(data: RegressionData, rng: np.random.Generator) -> EstimationProb
         return _pose_chosen(data, rng)
     block = _split_continuous(data, is_discrete)
     inner = _pose_chosen(block.data, rng)
-    return pose_elsewhere(
+    return pose_dask(
         data, _gaussian(data), choice=inner.choice, block=BlockProblem(inner, block, kinds)
     )
 
@@ -218,8 +218,8 @@ def _pose_chosen(data: RegressionData, rng: np.random.Generator) -> EstimationPr
     frame = _gaussian(data)
     choice = choose_input_model(data.X, _weights_in_memory(data), data.feature_names, frame, rng)
     if choice.model is frame:
-        return pose_elsewhere(data, frame, choice=choice)
-    return pose_elsewhere(data, frame, choice=choice, densities=(choice.model, frame))
+        return pose_dask(data, frame, choice=choice)
+    return pose_dask(data, frame, choice=choice, densities=(choice.model, frame))
 
 
 def _weights_in_memory(data: RegressionData) -> FloatArray:

@@ -112,8 +112,8 @@ def run_task(task: bytes, place: BlockPlace, *blocks: Any) -> Any:
     stored = dict(zip(unpacked.places, map(_as_array, blocks), strict=True))
     if unpacked.kept is not None and stored:
         n_stored = len(next(iter(stored.values())))
-        counted = np.flatnonzero(evaluate(unpacked.kept, stored, n_stored, {}))
-        stored = {place: values[counted] for place, values in stored.items()}
+        weighted = np.flatnonzero(evaluate(unpacked.kept, stored, n_stored, {}))
+        stored = {place: values[weighted] for place, values in stored.items()}
     if stride > 1:
         skipped = first * stride - place.start
         stored = {place: values[skipped::stride] for place, values in stored.items()}

@@ -519,8 +519,8 @@ def _reduce(z: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray,
         # A group may have no weight at all; its place does not matter then.
         values = np.add.reduceat(sizes * values, starts) / np.maximum(totals, 1e-300)
         sizes = totals
-    is_counted = sizes > 0.0
-    return values[is_counted], sizes[is_counted] / sizes.sum(), n_rows
+    has_weight = sizes > 0.0
+    return values[has_weight], sizes[has_weight] / sizes.sum(), n_rows
 
 
 def _fit(

@@ -162,7 +162,7 @@ def test_groups_weights_and_trials_are_columns() -> None:
 def test_shared_terms_are_their_columns() -> None:
     table = frame().assign(region=np.array(["north", "south", "west"])[np.arange(N_OBS) % 3])
     formula = "visits ~ age + region"
-    fit = fit_em(formula, table, 2, shared=["region", "intercept"], **BLOCK)
+    fit = fit_em(formula, table, 2, shared=["region", "bias"], **BLOCK)
     assert_allclose(fit.coefficients[1:, 0], fit.coefficients[1:, 1], rtol=1e-12)
     assert abs(fit.coefficients[0, 0] - fit.coefficients[0, 1]) > 0.01
     assert fit.biases[0] == pytest.approx(fit.biases[1], rel=1e-12)

@@ -19,14 +19,14 @@ def test_copies_of_a_component_are_no_witness(rng: np.random.Generator) -> None:
     problem = pose_em(data, 2).prepared()
     copies = MixtureParameters(np.full((2, 2), 0.3), np.zeros(2), np.array([0.6, 0.4]))
     apart = MixtureParameters(np.array([[0.3, 0.4], [0.3, 0.2]]), np.zeros(2), np.full(2, 0.5))
-    for start, ending, witnesses in (
+    for start, ending, agreeing_origins in (
         (copies, Ending.CONVERGED, set()),
         (apart, Ending.STALLED, set()),  # it may have done so short of the maximum
         (apart, Ending.CONVERGED, {"splits"}),
     ):
         portfolio = Portfolio(problem)
         portfolio.add("splits", replace(problem.climb(start, max_steps=0), ending=ending))
-        assert portfolio.witnesses == witnesses
+        assert portfolio.agreeing_origins == agreeing_origins
 
 
 @pytest.mark.parametrize("random_seed", range(3))

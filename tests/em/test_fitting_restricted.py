@@ -37,7 +37,7 @@ def fit_lines(X: Any, y: FloatArray, **options: Any) -> EMFit:
 @pytest.mark.parametrize("init", ["tensor", "random"])
 @pytest.mark.parametrize(
     ("shared", "n_parameters"),
-    [(["b"], 8), ([1], 8), (["b", "intercept"], 7), (["b", "intercept", "dispersion"], 6)],
+    [(["b"], 8), ([1], 8), (["b", "bias"], 7), (["b", "bias", "dispersion"], 6)],
 )
 def test_what_is_shared_is_common(
     shared: Any, n_parameters: int, init: str, rng: np.random.Generator
@@ -48,7 +48,7 @@ def test_what_is_shared_is_common(
     assert fit.status is Status.OK
     assert fit.n_parameters == n_parameters
     assert_allclose(fit.coefficients[1, 0], fit.coefficients[1, 1], rtol=1e-10)
-    if "intercept" in shared:
+    if "bias" in shared:
         assert_allclose(fit.biases[0], fit.biases[1], rtol=1e-10)
     if "dispersion" in shared:
         assert fit.dispersion is not None

@@ -151,7 +151,7 @@ def test_covariance_with_shared_parameters(variant: Variant, rng: np.random.Gene
     """A component owns (age, income, <b>, bias, log dispersion): entries 0-4 and 5-9."""
     fitted = make_fit(
         "gaussian", "identity", rng, n_obs=N_OBS, variant=variant,
-        shared=["income", "intercept", "dispersion"],
+        shared=["income", "bias", "dispersion"],
     )  # fmt: skip
     fit = fitted.fit
     size = len(pack(fit.parameters))

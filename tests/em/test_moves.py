@@ -11,15 +11,15 @@ from benchmarks.input_kinds import standardised_inputs
 from benchmarks.random_mixtures import GAUNTLET, draw, truth_of
 from moment_init import fit_em
 from moment_init.em.moves import (
+    COMMON_DISPERSION_RATIO,
     FEW_FEATURES,
-    LEVEL_RATIO,
     TEMPERED_STEPS,
     _uncrossed,
-    levelled,
+    climb_with_common_dispersion,
     propose_moves,
     propose_zeros,
     tempered,
-    with_level_deviations,
+    with_common_dispersion,
 )
 from moment_init.em.problem import EMProblem
 from moment_init.em.runs import FINISH, Portfolio
@@ -242,7 +242,7 @@ def test_tempering_of_a_portfolio_is_on_record() -> None:
     portfolio.add("false", false)
     portfolio.temper([2.0])
     assert [record.origin for record in portfolio.records] == ["false", "tempering"]
-    assert portfolio.witnesses == {"tempering"}
+    assert portfolio.agreeing_origins == {"tempering"}
     assert portfolio.best is not None
     assert portfolio.best.log_likelihood > false.log_likelihood + 100.0
 
@@ -324,16 +324,16 @@ def test_level_deviations_let_go_of_few_rows() -> None:
     problem = posed.problem
     best = problem.climb(posed.truth, **FINISH)
     false = problem.climb(held_by_few_rows(problem, FALSE_SEED[1]), **FINISH)
-    start = levelled(problem, false.parameters, **FINISH)
+    start = climb_with_common_dispersion(problem, false.parameters, **FINISH)
     assert start.dispersion is not None
-    assert start.dispersion.min() >= LEVEL_RATIO * start.dispersion.max() * (1 - 1e-9)
+    assert start.dispersion.min() >= COMMON_DISPERSION_RATIO * start.dispersion.max() * (1 - 1e-9)
     end = problem.climb(start, **FINISH)
     assert end.log_likelihood > best.log_likelihood - SAME_OPTIMUM
 
 
 def test_a_stricter_ratio_of_the_caller_is_kept(rng: np.random.Generator) -> None:
     problem = replace(pose(make_problem("gaussian", "identity", rng)), min_dispersion_ratio=0.95)
-    assert with_level_deviations(problem).min_dispersion_ratio == 0.95
+    assert with_common_dispersion(problem).min_dispersion_ratio == 0.95
 
 
 @pytest.mark.parametrize("index", [2, 5])

@@ -102,8 +102,8 @@ def test_a_direction_along_which_nothing_varies_is_named(rng: np.random.Generato
         (-1, (2,), False, False),
         (np.int64(0), (0,), False, False),
         (["size", 0, "age"], (0, 2), False, False),
-        ("intercept", (), True, False),
-        (["intercept", "dispersion", 1], (1,), True, True),
+        ("bias", (), True, False),
+        (["bias", "dispersion", 1], (1,), True, True),
     ],
 )
 def test_what_is_shared(
@@ -121,9 +121,9 @@ def test_what_is_shared(
 
 
 def test_a_column_called_intercept_is_a_column(rng: np.random.Generator) -> None:
-    X = pd.DataFrame({"intercept": rng.standard_normal(20)})
+    X = pd.DataFrame({"bias": rng.standard_normal(20)})
     data = validate_data(X, rng.poisson(2.0, 20), family="poisson")
-    held = validate_restrictions(data, 2, shared="intercept")
+    held = validate_restrictions(data, 2, shared="bias")
     assert (held.shared_features, held.has_shared_bias) == ((0,), False)
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from moment_init.data.checking import validate_data
-from moment_init.em import runs as run_book
+from moment_init.em import runs
 from moment_init.em import search as module
 from moment_init.em.problem import EMProblem
 from moment_init.em.runs import FINISH, Portfolio, Start
@@ -80,7 +80,7 @@ def test_bookkeeping_by_hand(rng: np.random.Generator) -> None:
     ):
         book.add(origin, ended_at(run, value))
         assert book.best is not None
-        seen.append((book.best.log_likelihood, sorted(book.witnesses)))
+        seen.append((book.best.log_likelihood, sorted(book.agreeing_origins)))
     assert seen == [
         (-100.0, ["tensor"]),
         (-100.0, ["random", "tensor"]),
@@ -119,7 +119,7 @@ def test_start_that_is_recognised_vouches_for_the_best(rng: np.random.Generator)
     assert book.records[1].status is StartStatus.RECOGNISED
     assert book.records[1].log_likelihood == book.records[0].log_likelihood
     assert book.records[1].n_iter < book.records[0].n_iter
-    assert book.witnesses == {"random", "splits"}
+    assert book.agreeing_origins == {"random", "splits"}
     assert len(book.maxima) == 1
 
 
@@ -154,10 +154,12 @@ def test_agreement_on_a_bound_is_released_from_equal_deviations(
     run = replace(problem.climb(random_assignment(problem, rng), max_steps=1), bounds=bounds)
     asked: list[bool] = []
     monkeypatch.setattr(
-        Portfolio, "temper", lambda self, *, is_levelled, **_: asked.append(is_levelled)
+        Portfolio,
+        "temper",
+        lambda self, *, has_common_dispersion, **_: asked.append(has_common_dispersion),
     )
     monkeypatch.setattr(module, "_move", lambda *_: None)
-    book = Portfolio(problem, best=run, witnesses={"random", "splits"})
+    book = Portfolio(problem, best=run, agreeing_origins={"random", "splits"})
     assert module._is_agreed(book, PortfolioOptions())
     assert asked == [bool(bounds)]
 
@@ -273,8 +275,8 @@ def test_random_starts_alone(posed: Posed) -> None:
     [
         ("use_moves", module, "propose_moves"),
         ("use_moves", module, "propose_zeros"),
-        ("use_tempering", run_book, "tempered"),
-        ("use_tempering", run_book, "levelled"),
+        ("use_tempering", runs, "tempered"),
+        ("use_tempering", runs, "climb_with_common_dispersion"),
     ],
 )
 def test_moves_and_tempering_can_be_switched_off(
@@ -301,7 +303,7 @@ def test_two_kinds_that_agree_end_the_search(rng: np.random.Generator) -> None:
     options = replace(NOTHING, use_splits=True, use_peeling=True, n_random=5)
     found = run_search(problem, options)
     assert origins(found) == ["splits", "peeling"]
-    assert found.witnesses == {"splits", "peeling"}
+    assert found.agreeing_origins == {"splits", "peeling"}
 
 
 def test_moments_are_not_asked_for_where_cheaper_starts_agree(rng: np.random.Generator) -> None:
@@ -311,7 +313,7 @@ def test_moments_are_not_asked_for_where_cheaper_starts_agree(rng: np.random.Gen
         raise AssertionError("not to be asked for")
 
     found = search(problem, never, rng)
-    assert len(found.witnesses) >= 2
+    assert len(found.agreeing_origins) >= 2
 
 
 def test_one_component_is_one_start(rng: np.random.Generator) -> None:
@@ -376,7 +378,7 @@ def test_moves_that_break_down_leave_the_best(
         raise FloatingPointError("overflow")
 
     monkeypatch.setattr(module, "propose_moves", failing)
-    monkeypatch.setattr(run_book, "tempered", failing)
+    monkeypatch.setattr(runs, "tempered", failing)
     found = run_search(
         posed.problem, replace(NOTHING, n_random=1, use_moves=True, use_tempering=True)
     )

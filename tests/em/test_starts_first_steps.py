@@ -109,7 +109,7 @@ def test_m_step_never_lowers_the_expected_log_likelihood(
 
 def test_responsibilities_under_restrictions(rng: np.random.Generator) -> None:
     drawn = make_problem("gaussian", "identity", rng, n_obs=200)
-    problem = pose(drawn, shared=[1, "intercept", "dispersion"], fixed_weights=[0.3, 0.7])
+    problem = pose(drawn, shared=[1, "bias", "dispersion"], fixed_weights=[0.3, 0.7])
     mixture = problem.to_user(fit_responsibilities(problem, np.eye(2)[drawn.labels]))
     assert_allclose(mixture.coefficients[1, 0], mixture.coefficients[1, 1])
     assert_allclose(mixture.biases[0], mixture.biases[1])

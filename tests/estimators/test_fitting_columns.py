@@ -119,7 +119,7 @@ def test_too_few_rows_for_the_components_warn_and_fit_fewer() -> None:
 
 @pytest.mark.parametrize(
     "restriction",
-    [{"shared": "intercept"}, {"fixed_weights": [0.5, 0.5]}, {"init": (np.ones((2, 2)), [0, 0])}],
+    [{"shared": "bias"}, {"fixed_weights": [0.5, 0.5]}, {"init": (np.ones((2, 2)), [0, 0])}],
 )
 def test_what_names_columns_or_components_is_not_reduced(restriction: dict[str, Any]) -> None:
     data = gaussian_rows()

@@ -294,7 +294,7 @@ def test_not_converged_fits_warn_in_both_languages() -> None:
     [
         ({"inference": "gibbs"}, "`inference` must be one of 'em', 'nuts'"),
         (
-            {"inference": "nuts", "shared": "intercept"},
+            {"inference": "nuts", "shared": "bias"},
             "`shared` must be None with inference='nuts'",
         ),
         ({"inference": "nuts", "gate": "gaussian"}, "`gate` must be 'softmax' with inference="),

@@ -156,7 +156,7 @@ SEARCH_ARGUMENTS: dict[str, Entry] = {
     "unknown gate": _refused("gate", lambda n: "hard"),
     "unknown column shared": _refused("shared", lambda n: "nowhere"),
     "column out of range shared": _refused("shared", lambda n: 17),
-    "shared intercept": _open("shared", lambda n: "intercept"),
+    "shared intercept": _open("shared", lambda n: "bias"),
     "weights held that do not sum to one": _refused("fixed_weights", lambda n: [0.5, 0.7]),
     "weights held as text": _refused("fixed_weights", lambda n: ["a", "b"]),
     "ragged weights held": _refused("fixed_weights", lambda n: [[0.5], [0.2, 0.3]]),

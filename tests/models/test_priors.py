@@ -13,7 +13,7 @@ from scipy import stats
 
 from moment_init import simulate_mixture
 from moment_init.models import mixture_glm
-from moment_init.models.priors import PriorBook
+from moment_init.models.priors import ModelPriors
 from tests.bayesian_models import draw, evaluate, fitted, model_of
 from tests.likelihood_problems import DISPERSIONS, FAMILY_LINKS
 
@@ -145,7 +145,7 @@ def test_priors_that_are_no_mapping_are_refused() -> None:
     with pytest.raises(
         TypeError, match="`priors` must be a mapping from names to priors; got list"
     ):
-        PriorBook([], link="log", n_features=2)  # type: ignore[arg-type]
+        ModelPriors([], link="log", n_features=2)  # type: ignore[arg-type]
 
 
 def test_unknown_name_is_refused() -> None:

@@ -11,7 +11,7 @@ from moment_init.data.checking import validate_data
 from moment_init.likelihood.climbing import maximise
 from moment_init.likelihood.matching import angles_in_degrees, match_components
 from moment_init.moments.polish import all_rows
-from moment_init.moments.score_estimator import score_estimate, settle
+from moment_init.moments.score_estimator import fit_along_directions, score_estimate
 from moment_init.moments.stacked import StackedFit
 from moment_init.moments.stacked_result import low_order_moments
 from moment_init.scores import Gaussian, GaussianMixture
@@ -100,14 +100,14 @@ def test_settled_parameters_are_a_maximum_along_the_directions(
     problem = pose_problem(data, Gaussian(np.zeros(2), np.eye(2)).fit(X))
     rows = all_rows(problem).sample(4_000, rng)
     mean = float(problem.response.mean())
-    end = settle(data.family, rows, directions, mean)
+    end = fit_along_directions(data.family, rows, directions, mean)
     unit = end.parameters.coefficients / np.linalg.norm(end.parameters.coefficients, axis=0)
     assert_allclose(np.abs(unit), directions, atol=1e-9)
     free = maximise(data.family, rows, end.parameters)
     assert free.log_likelihood >= end.log_likelihood - 1e-6
     # A direction in two dimensions is one parameter: two of them gain a chi-square of two.
     assert free.log_likelihood - end.log_likelihood < 12.0
-    turned = settle(data.family, rows, -directions, mean)
+    turned = fit_along_directions(data.family, rows, -directions, mean)
     assert turned.log_likelihood == pytest.approx(end.log_likelihood, abs=0.5)
 
 
@@ -118,10 +118,12 @@ def test_offsets_enter_what_is_settled(rng: np.random.Generator) -> None:
     data = validate_data(X, y, family="poisson", offset=offset)
     problem = pose_problem(data, Gaussian(np.zeros(2), np.eye(2)).fit(X))
     rows = all_rows(problem).sample(3_000, rng)
-    end = settle(data.family, rows, np.array([[1.0], [0.0]]), float(problem.response.mean()))
+    end = fit_along_directions(
+        data.family, rows, np.array([[1.0], [0.0]]), float(problem.response.mean())
+    )
     # The information of a slope of a poisson regression is at least n here.
     assert end.parameters.coefficients[0, 0] == pytest.approx(1.0, abs=4.0 / np.sqrt(3_000))
-    without = settle(
+    without = fit_along_directions(
         data.family, replace(rows, offset=None), np.array([[1.0], [0.0]]), float(y.mean())
     )
     assert without.log_likelihood < end.log_likelihood - 100.0

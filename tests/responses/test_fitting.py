@@ -268,7 +268,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"groups": np.arange(60)}, ValueError, "`groups`"),
     ({"gating": np.ones(60)}, ValueError, "`gating`"),
     ({"gate": "gaussian"}, ValueError, "`gate`"),
-    ({"shared": "intercept"}, ValueError, "`shared`"),
+    ({"shared": "bias"}, ValueError, "`shared`"),
     ({"fixed_weights": [0.5, 0.5]}, ValueError, "`fixed_weights`"),
     ({"fixed_directions": np.eye(2)}, ValueError, "`fixed_directions`"),
     ({"random_start": "coefficients"}, ValueError, "`random_start`"),

@@ -87,12 +87,12 @@ def test_many_rows_stay_where_they_are() -> None:
     assert isinstance(data.X, RowColumn)
     assert data.X.shape == (50, 2)
     assert data.feature_names == ("x0", "x1")
-    counted = data.counted()
+    counted = data.drop_zero_weights()
     assert_array_equal(counted.X[np.arange(33)], X[weights > 0.0])
     taken = counted.take(np.array([5, 2]))
     assert_array_equal(taken.y, Y[weights > 0.0][[5, 2]])
     assert_array_equal(taken.n_trials, [3.0, 3.0])
-    assert counted.counted() is counted
+    assert counted.drop_zero_weights() is counted
 
 
 @pytest.mark.usefixtures("nothing_whole")

@@ -42,7 +42,7 @@ def test_correlations_need_no_pass_of_their_own(size: float) -> None:
     data: Any = validate_data(
         lazy, np.arange(3_000.0), family="gaussian", sample_weight=da.from_array(WEIGHTS)
     )
-    counted = data.counted()
+    counted = data.drop_zero_weights()
     assert known_scatter(counted.X, counted.sample_weight) is not None
     assert known_scatter(counted.X[::50], counted.sample_weight[::50]) is None
     assert known_scatter(np.square(counted.X), counted.sample_weight) is None

@@ -11,12 +11,12 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from moment_init import estimate, fit_em, sample, simulate_mixture
-from moment_init.checks import is_elsewhere
+from moment_init.checks import is_dask
 
 
 def test_collections_are_told_from_arrays() -> None:
-    assert is_elsewhere(None, np.ones(3), da.ones(3))
-    assert not is_elsewhere(None, np.ones(3), [1, 2])
+    assert is_dask(None, np.ones(3), da.ones(3))
+    assert not is_dask(None, np.ones(3), [1, 2])
 
 
 def test_rows_are_never_read_whole_in_silence() -> None:

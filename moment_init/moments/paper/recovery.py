@@ -50,7 +50,7 @@ def coefficients_from_values(along: FloatArray, directions: FloatArray, order: i
     return np.linalg.pinv((directions.T @ directions) ** order, hermitian=True) @ along
 
 
-def settle_signs(family: Family, first_order: FloatArray, third_order: FloatArray) -> FloatArray:
+def choose_signs(family: Family, first_order: FloatArray, third_order: FloatArray) -> FloatArray:
     """Signs that turn the directions towards growing responses.
 
     Every link is increasing, so that a_j = w_j s_j E[g'] is positive. Where g''' has one sign
@@ -233,7 +233,7 @@ def find_components(
     )
     directions, third_order = fit.decomposition.directions, fit.decomposition.coefficients
     first_order = power_coefficients(fit.first_moment, directions)
-    signs = settle_signs(data.family, first_order, third_order)
+    signs = choose_signs(data.family, first_order, third_order)
     return Components(
         directions=directions * signs,
         coefficients=third_order * signs,

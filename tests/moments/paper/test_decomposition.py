@@ -16,7 +16,7 @@ from moment_init.moments.paper.decomposition import (
     refine_components,
     symmetric_coefficients,
 )
-from moment_init.moments.paper.recovery import power_coefficients, settle_signs
+from moment_init.moments.paper.recovery import choose_signs, power_coefficients
 from tests.population import (
     FAMILY_LINKS,
     FloatArray,
@@ -35,7 +35,7 @@ N_COMPONENTS = [1, 2, 3, 4, 5, 6]
 def direction_error(fit: Decomposition, mixture: PopulationMixture) -> float:
     """Largest error of a matched direction, signs settled as `estimate` settles them."""
     first_order = power_coefficients(mixture.first_moment(), fit.directions)
-    directions = fit.directions * settle_signs(mixture.family, first_order, fit.coefficients)
+    directions = fit.directions * choose_signs(mixture.family, first_order, fit.coefficients)
     index = match_components(directions, mixture.directions, signed=True)
     return float(np.linalg.norm(directions[:, index] - mixture.directions, axis=0).max())
 

@@ -6,10 +6,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init.families.registry import get_family
 from moment_init.moments.paper.recovery import (
+    choose_signs,
     coefficient_errors,
     match_known_parameters,
     power_coefficients,
-    settle_signs,
     weights_from_known,
 )
 from tests.population import (
@@ -70,9 +70,9 @@ def test_errors_never_vanish() -> None:
 def test_signs_by_hand() -> None:
     """Logit goes by the first order, log and identity by the third; zero counts as positive."""
     first, third = np.array([1.0, -1.0, 0.0]), np.array([-1.0, -1.0, 1.0])
-    assert_array_equal(settle_signs(get_family("bernoulli"), first, third), [1.0, -1.0, 1.0])
-    assert_array_equal(settle_signs(get_family("poisson"), first, third), [-1.0, -1.0, 1.0])
-    assert_array_equal(settle_signs(get_family("gaussian"), first, third), [-1.0, -1.0, 1.0])
+    assert_array_equal(choose_signs(get_family("bernoulli"), first, third), [1.0, -1.0, 1.0])
+    assert_array_equal(choose_signs(get_family("poisson"), first, third), [-1.0, -1.0, 1.0])
+    assert_array_equal(choose_signs(get_family("gaussian"), first, third), [-1.0, -1.0, 1.0])
 
 
 # --- exact moments -------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_signs_of_exact_moments(family: str, link: str, rng: np.random.Generator
         flips = rng.choice([-1.0, 1.0], 3)
         turned = mixture.directions * flips
         first = power_coefficients(mixture.first_moment(), turned)
-        signs = settle_signs(mixture.family, first, mixture.moment_coefficients(3) * flips)
+        signs = choose_signs(mixture.family, first, mixture.moment_coefficients(3) * flips)
         assert_array_equal(signs, flips)
 
 
