@@ -1,4 +1,9 @@
-"""Another way to directions, by moment regression; and how far a span is from the truth."""
+"""Methods of the literature to compare with, and how far a span is from the truth.
+
+Moment regression gives directions. The other three give the span of the directions only, as columns
+in standardised coordinates z; they are functions of z and the response. Hessian directions and
+mirroring need a Gaussian input, sliced inverse regression an elliptical one.
+"""
 
 from math import comb
 
@@ -13,10 +18,14 @@ from moment_init.scores.choosing import EstimationProblem
 
 __all__ = [
     "LARGEST_REGRESSION",
+    "hessian_directions",
+    "inverse_regression",
+    "mirrored_directions",
     "moment_regression",
     "regression_size",
     "span_cosine",
     "subspace_cosine",
+    "without_linear_part",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -27,6 +36,9 @@ LARGEST_REGRESSION = 2_000
 # Ridge of the regression in units of the number of rows, in coordinates where every regressor has
 # variance one; it shrinks all entries of a moment alike and so moves no direction.
 RIDGE = 1e-2
+
+# Slices of sliced inverse regression, whose number matters little (Li 1991).
+N_SLICES = 10
 
 
 def subspace_cosine(problem: EstimationProblem, basis: FloatArray, data: MixtureData) -> float:
@@ -136,7 +148,7 @@ def _leading_degree(problem: EstimationProblem, degree: int) -> FloatArray:
 
     The Hermite polynomials span the monomials, and their leading degree is the monomial's.
     """
-    z = _standardised(problem)
+    z = problem.input_model.whiten(problem.data.X)
     basis = hermite_basis(z.shape[1], degree)
     features = basis.evaluate(z)
     gram = features.T @ features
@@ -146,7 +158,69 @@ def _leading_degree(problem: EstimationProblem, degree: int) -> FloatArray:
     return np.asarray(basis.expand(entries, degree)[0])
 
 
-def _standardised(problem: EstimationProblem) -> FloatArray:
-    coordinates = problem.coordinates
-    X = np.asarray(problem.data.X, dtype=np.float64)
-    return np.ascontiguousarray(np.linalg.solve(coordinates.factor, (X - coordinates.mean).T).T)
+def without_linear_part(z: FloatArray, y: FloatArray) -> FloatArray:
+    """Residual of y after a linear regression on z; its moments have less noise than those of y."""
+    centred = y - y.mean()
+    return np.asarray(centred - z @ (z.T @ centred / len(y)))
+
+
+def hessian_directions(z: FloatArray, y: FloatArray, n_directions: int) -> FloatArray:
+    r"""Principal Hessian directions: leading eigenvectors of the mean Hessian of E[y | z].
+
+    .. math:: E[(y - \bar y)\, z z'] = E[\nabla^2 E[y \mid z]]
+
+    by Stein's lemma [1]_; the residual of y has the same moment. It vanishes for means that are
+    linear, and for means that are odd.
+
+    References
+    ----------
+    .. [1] K.-C. Li, "On principal Hessian directions for data visualization and dimension
+       reduction", JASA 87 (1992), doi:10.1080/01621459.1992.10476258.
+    """
+    values, vectors = np.linalg.eigh((z.T * without_linear_part(z, y)) @ z)
+    return np.asarray(vectors[:, np.argsort(-np.abs(values))[:n_directions]])
+
+
+def inverse_regression(z: FloatArray, y: FloatArray, n_directions: int) -> FloatArray:
+    r"""Sliced inverse regression: the span of the means of z in slices of y.
+
+    The leading eigenvectors of :math:`\sum_h p_h m_h m_h'`, for slices with shares :math:`p_h` and
+    means :math:`m_h` [1]_. There are fewer directions than slices: one if y has two values.
+
+    References
+    ----------
+    .. [1] K.-C. Li, "Sliced inverse regression for dimension reduction", JASA 86 (1991),
+       doi:10.1080/01621459.1991.10475035.
+    """
+    distinct, slices, counts = np.unique(y, return_inverse=True, return_counts=True)
+    if len(distinct) > N_SLICES:  # slices of about equal size; equal values share one
+        shares = counts / len(y)
+        slices = np.floor(N_SLICES * (np.cumsum(shares) - shares / 2.0))[slices]
+    members = slices == np.unique(slices)[:, None]  # (n_slices, n_obs)
+    means = members @ z / np.sqrt(members.sum(axis=1))[:, None]  # times the root of n p_h
+    return np.asarray(np.linalg.svd(means)[2][:n_directions].T)
+
+
+def mirrored_directions(
+    z: FloatArray, y: FloatArray, values: FloatArray, n_directions: int
+) -> FloatArray:
+    r"""Spectral mirroring: a second moment that odd means do not cancel.
+
+    .. math:: r = E[y z] / |E[y z]|, \qquad v = y\, \mathrm{sgn} \langle r, z \rangle, \qquad
+              Q = E[(v - \bar v)\, z z']
+
+    The span is that of r and the leading left singular vectors of :math:`(I - r r') Q` [1]_. The
+    `values` that are mirrored are y less its mean, as in the equation, or its residual, which has
+    less noise. Departs from [1]_ in that all rows serve both r and Q.
+
+    References
+    ----------
+    .. [1] Y. Sun, S. Ioannidis, A. Montanari, "Learning mixtures of linear classifiers",
+       ICML 2014, arXiv:1311.2547.
+    """
+    first = (y - y.mean()) @ z
+    mirror = first / np.linalg.norm(first)
+    mirrored = values * np.sign(z @ mirror)
+    second = (z.T * (mirrored - mirrored.mean())) @ z
+    vectors, _, _ = np.linalg.svd(second - np.outer(mirror, mirror @ second))
+    return np.column_stack([mirror, vectors[:, : n_directions - 1]])

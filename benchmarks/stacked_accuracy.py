@@ -4,7 +4,6 @@ Beside the default call stand moments alone, the paper's third moment, and for G
 Chaganty and Liang's moment regression; and the span alone, ours and principal Hessian directions.
 """
 
-import warnings
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -14,15 +13,14 @@ from benchmarks.mixtures import MIXTURES, Mixture, describe, draw, pose, timed, 
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from benchmarks.rivals import (
     LARGEST_REGRESSION,
+    hessian_directions,
     moment_regression,
     regression_size,
-    span_cosine,
     subspace_cosine,
 )
-from moment_init import MixtureData, WeakSignalWarning, angles_in_degrees
+from moment_init import MixtureData, angles_in_degrees
 from moment_init.moments.subspace import find_subspace
 from moment_init.moments.sums import sum_low_orders
-from moment_init.subspaces.hessian_directions import principal_hessian_directions
 
 __all__ = ["BENCHMARK", "run"]
 
@@ -86,9 +84,10 @@ def _measure_rivals(data: MixtureData, seed: int) -> Measurement:
     problem, number = pose(data), data.weights.size
     low_orders = sum_low_orders(problem.data, problem.input_model, problem.response)
     ours = find_subspace(low_orders, number).basis
+    hessian = hessian_directions(problem.input_model.whiten(data.X), data.y, number)
     measured = {
         "span": subspace_cosine(problem, ours, data),
-        "hessian span": _hessian_cosine(data),
+        "hessian span": subspace_cosine(problem, hessian, data),
     }
     is_linear = data.family == "gaussian" and data.link == "identity"
     if is_linear and regression_size(data.X.shape[1]) <= LARGEST_REGRESSION:
@@ -96,13 +95,6 @@ def _measure_rivals(data: MixtureData, seed: int) -> Measurement:
         worst = angles_in_degrees(directions, data.directions).max()
         measured["regression"] = float(np.cos(np.radians(worst)))
     return measured
-
-
-def _hessian_cosine(data: MixtureData) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakSignalWarning)  # counted by the cosine instead
-        span = principal_hessian_directions(data.X, data.y, data.weights.size)
-    return span_cosine(span.basis, data)
 
 
 def _row(mixture: Mixture, measured: Sequence[Measurement]) -> Row:

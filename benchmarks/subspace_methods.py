@@ -8,7 +8,7 @@ would have found it; EM from one random start is the control, as any second star
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -27,14 +27,18 @@ from benchmarks.mixtures import (
 )
 from benchmarks.random_mixtures import fit_timed, truth_of
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
-from benchmarks.rivals import span_cosine, subspace_cosine
+from benchmarks.rivals import (
+    hessian_directions,
+    inverse_regression,
+    mirrored_directions,
+    span_cosine,
+    subspace_cosine,
+    without_linear_part,
+)
 from moment_init import MixtureData, WeakSignalWarning, estimate, simulate_mixture
 from moment_init.moments.subspace import find_subspace
 from moment_init.moments.sums import sum_low_orders
-from moment_init.subspaces.hessian_directions import principal_hessian_directions
-from moment_init.subspaces.inverse_regression import sliced_inverse_regression
-from moment_init.subspaces.mirroring import spectral_mirroring
-from moment_init.subspaces.result import SubspaceEstimate
+from moment_init.scores.choosing import EstimationProblem
 
 __all__ = ["BENCHMARK", "run"]
 
@@ -172,50 +176,43 @@ def _draw(case: Case, seed: int, index: int) -> MixtureData:
 
 
 def _measure(data: MixtureData, seed: int) -> Measurement:
-    mirrored = _quietly(lambda: spectral_mirroring(data.X, data.y, data.weights.size))
-    spans = _span_cosines(data, mirrored)
+    problem = pose(data)
+    bases = _bases(problem, data)
+    spans = {name: subspace_cosine(problem, basis, data) for name, basis in bases.items()}
     result, _ = timed(data, seed)
     cosine = worst_cosine(result, data)
     is_short, mended_by = False, frozenset[str]()
     if cosine < FOUND:
         goal = _log_likelihood(data, init=truth_of(data)) - TOLERANCE
         is_short = _log_likelihood(data, init=result) < goal
-        mended_by = _menders(data, mirrored, goal, seed) if is_short else mended_by
+        columns, _ = problem.coordinates.directions_to_user(bases["mirrored"])
+        mended_by = _menders(data, columns, goal, seed) if is_short else mended_by
     shape = data.directions.shape
     random_span = np.random.default_rng([seed, *shape]).standard_normal(shape)
     return Measurement(spans, span_cosine(random_span, data), cosine, is_short, mended_by)
 
 
-def _span_cosines(data: MixtureData, mirrored: SubspaceEstimate) -> dict[str, float]:
-    X, y, number = data.X, data.y, data.weights.size
-    problem = pose(data)
+def _bases(problem: EstimationProblem, data: MixtureData) -> dict[str, FloatArray]:
+    """Basis of the span by each method, in standardised coordinates."""
+    z, y, number = problem.input_model.whiten(data.X), data.y, data.weights.size
     low_orders = sum_low_orders(problem.data, problem.input_model, problem.response)
-    stacked = subspace_cosine(problem, find_subspace(low_orders, number).basis, data)
-    squares = np.square(y - y.mean())
     n_inverse = min(number, len(np.unique(y)) - 1)  # two slices of a binary y show one direction
-    calls: dict[str, Callable[[], SubspaceEstimate]] = {
-        "hessian": lambda: principal_hessian_directions(X, y, number),
-        "inverse": lambda: sliced_inverse_regression(X, y, n_inverse),
-        "mirrored": lambda: mirrored,
-        "mirrored y": lambda: spectral_mirroring(X, y, number, response="response"),
+    centred = y - y.mean()
+    bases = {
+        "stacked": find_subspace(low_orders, number).basis,
+        "hessian": hessian_directions(z, y, number),
+        "inverse": inverse_regression(z, y, n_inverse),
+        "mirrored": mirrored_directions(z, y, without_linear_part(z, y), number),
+        "mirrored y": mirrored_directions(z, y, centred, number),
     }
     if data.family != "bernoulli":  # the square of a binary y is linear in it
-        calls["hessian of y^2"] = lambda: principal_hessian_directions(X, squares, number)
-    cosines = {name: span_cosine(_quietly(call).basis, data) for name, call in calls.items()}
-    return {"stacked": stacked, **cosines}
+        bases["hessian of y^2"] = hessian_directions(z, np.square(centred), number)
+    return bases
 
 
-def _quietly(call: Callable[[], SubspaceEstimate]) -> SubspaceEstimate:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakSignalWarning)  # counted by the cosine instead
-        return call()
-
-
-def _menders(
-    data: MixtureData, mirrored: SubspaceEstimate, goal: float, seed: int
-) -> frozenset[str]:
+def _menders(data: MixtureData, columns: FloatArray, goal: float, seed: int) -> frozenset[str]:
     reached = {
-        "mirrored": _log_likelihood(data, init=_start_inside(mirrored, data, seed)),
+        "mirrored": _log_likelihood(data, init=_start_inside(columns, data, seed)),
         "random": _log_likelihood(data, seed, init="random", n_starts=1),
     }
     return frozenset(name for name, value in reached.items() if value >= goal)
@@ -226,21 +223,17 @@ def _log_likelihood(data: MixtureData, seed: int | None = None, **options: Any) 
     return float(fit.log_likelihood)
 
 
-def _start_inside(span: SubspaceEstimate, data: MixtureData, seed: int) -> tuple[FloatArray, ...]:
-    """Estimate from rows projected on a span, as a start for all columns."""
+def _start_inside(columns: FloatArray, data: MixtureData, seed: int) -> tuple[FloatArray, ...]:
+    """Estimate from rows projected on the span of some columns, as a start for all features."""
+    basis, _ = np.linalg.qr(columns)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakSignalWarning)
         inside = estimate(
-            span.transform(data.X),
-            data.y,
-            data.weights.size,
-            family=data.family,
-            random_seed=seed,
+            data.X @ basis, data.y, data.weights.size, family=data.family, random_seed=seed
         )
     if inside.biases is None or inside.weights is None or inside.coefficients is None:
         raise ValueError("`estimate` must give scales, biases and weights; got directions only.")
-    coefficients = span.basis @ inside.coefficients
-    start = coefficients, inside.biases - span.mean @ coefficients, inside.weights
+    start = basis @ inside.coefficients, inside.biases, inside.weights
     return start if inside.dispersion is None else (*start, inside.dispersion)
 
 

@@ -6,16 +6,15 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from moment_init import MixtureGLMRegressor, WeakSignalWarning
+from moment_init import MixtureGLMRegressor, WeakSignalWarning, estimate
 from moment_init.checks import changed_filters, notify, quiet_notices
-from moment_init.subspaces.hessian_directions import principal_hessian_directions
 
 
 def test_warnings_point_at_the_callers_line(rng: np.random.Generator) -> None:
     """Whatever lies between: functions of the library, decorators, scikit-learn's methods."""
     X, y = rng.normal(size=(200, 3)), rng.normal(size=200)
     with pytest.warns(WeakSignalWarning) as direct:
-        principal_hessian_directions(X, y, 2)
+        estimate(X, y, 2, family="gaussian", random_seed=1)
     with pytest.warns(WeakSignalWarning) as fitted:
         MixtureGLMRegressor(3, family="gaussian", random_state=1).fit(X[:8], y[:8])
     assert {each.filename for each in (*direct, *fitted)} == {__file__}

@@ -22,7 +22,7 @@ from scripts.studies import ROOT
 from tests.bayesian_models import FakeSampler, fitted
 from tests.sampled import sampled
 
-MODULES = ("moment_init", "moment_init.models", "moment_init.scores", "moment_init.subspaces")
+MODULES = ("moment_init", "moment_init.models", "moment_init.scores")
 
 
 # --- reference -----------------------------------------------------------------------------------

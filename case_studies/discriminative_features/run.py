@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
+from scipy.linalg import eigh, solve_triangular
 from scipy.special import expit
 
 from moment_init import MixtureGLMClassifier, WeakSignalWarning, simulate_mixture
-from moment_init.subspaces.hessian_directions import principal_hessian_directions
-from moment_init.subspaces.inverse_regression import sliced_inverse_regression
+from moment_init.scores import Gaussian
 
 if TYPE_CHECKING:
     import pandas
@@ -168,18 +167,41 @@ def generalised_eigenvectors(X: FloatArray, y: FloatArray, n_directions: int) ->
     return np.asarray(chosen / np.linalg.norm(chosen, axis=0))
 
 
+def _hessian_directions(z: FloatArray, y: FloatArray) -> FloatArray:
+    """Principal Hessian directions (Li 1992): eigenvectors of E[residual of y times z z']."""
+    centred = y - y.mean()
+    residual = centred - z @ (z.T @ centred / len(y))
+    values, vectors = np.linalg.eigh((z.T * residual) @ z)
+    return np.asarray(vectors[:, np.argsort(-np.abs(values))[:N_DIRECTIONS]])
+
+
+def _inverse_regression(z: FloatArray, y: FloatArray) -> FloatArray:
+    """Sliced inverse regression (Li 1991), a slice for each class: the span of the means of z.
+
+    The weighted means of k classes sum to zero and span k - 1 directions.
+    """
+    members = y == np.unique(y)[:, None]  # (n_classes, n_obs)
+    means = members @ z / np.sqrt(members.sum(axis=1))[:, None]
+    return np.asarray(np.linalg.svd(means)[2][: len(members) - 1].T)
+
+
 def _directions(X: FloatArray, y: FloatArray) -> dict[str, FloatArray]:
     """Directions by every method but the mixture, side by side."""
     classes = np.unique(y)
     targets = [(y == label).astype(np.float64) for label in classes[len(classes) == 2 :]]
     eigenvectors = [generalised_eigenvectors(X, target, N_DIRECTIONS) for target in targets]
-    hessian = [principal_hessian_directions(X, target, N_DIRECTIONS).basis for target in targets]
+    density = Gaussian().fit(X)
+    z, factor = density.whiten(X), density.standardising_basis
+
+    def to_columns(basis: FloatArray) -> FloatArray:
+        """Orthonormal basis of the span for X, of one for z = L^-1 (x - mean)."""
+        return np.linalg.qr(solve_triangular(factor, basis, lower=True, trans="T"))[0]
+
     return {
         "raw columns": np.eye(X.shape[1]),
         "generalised eigenvectors": np.hstack(eigenvectors),
-        "PHd": np.hstack(hessian),
-        # The means of k classes span k - 1 directions, no more.
-        "SIR": sliced_inverse_regression(X, y, len(classes) - 1).basis,
+        "PHd": np.hstack([to_columns(_hessian_directions(z, target)) for target in targets]),
+        "SIR": to_columns(_inverse_regression(z, y)),
     }
 
 

@@ -15,7 +15,6 @@ __all__ = [
     "check_input_model",
     "check_moments",
     "check_probabilities",
-    "check_subspace",
     "check_tree",
 ]
 
@@ -96,13 +95,6 @@ def check_choice(choice: Any) -> None:
     assert choice.chosen in set(choice.table["n_components"])
     check_finite("table", choice.table[["log_likelihood", "aic", "bic", "icl"]])
     check_fit(choice.fit)
-
-
-def check_subspace(found: Any) -> None:
-    """A span has an orthonormal basis."""
-    check_finite("spectrum", found.spectrum)
-    gram = found.basis.T @ found.basis
-    assert np.allclose(gram, np.eye(len(gram)), atol=1e-8)
 
 
 def check_input_model(model: Any) -> None:

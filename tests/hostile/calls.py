@@ -9,12 +9,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 import moment_init
-from moment_init import scores, subspaces
+from moment_init import scores
 from moment_init.models import mixture_glm, mixture_of_experts
 from moment_init.responses.result import JointFit
 from tests.hostile import answers
 from tests.hostile.arguments import (
-    COMPONENT_NUMBERS,
     DATA_ARGUMENTS,
     FIT_ARGUMENTS,
     SEARCH_ARGUMENTS,
@@ -255,33 +254,7 @@ def _estimator_blocks(
     )
 
 
-# --- spans and densities -------------------------------------------------------------------------
-
-_REAL_RESPONSES = ("impossible y", "fraction in y")
-
-
-@st.composite
-def _spans(draw: st.DrawFn) -> Call:
-    block = draw(blocks(("gaussian", "poisson"), _REAL_RESPONSES))
-    name = draw(st.sampled_from(sorted(set(subspaces.__all__) - {"SubspaceEstimate"})))
-    number, is_refused = 1, False
-    if draw(st.booleans()):
-        number, is_refused = COMPONENT_NUMBERS[draw(st.sampled_from(sorted(COMPONENT_NUMBERS)))]
-    return Call(
-        _span_and_projection,
-        (getattr(subspaces, name), block.X, block.y, number),
-        {},
-        None,
-        block.is_refused or is_refused,
-        defects=(name, *block.defects),
-    )
-
-
-def _span_and_projection(function: Any, X: Any, y: Any, n_directions: Any) -> None:
-    found = function(X, y, n_directions)
-    answers.check_subspace(found)
-    answers.check_finite("projection", found.transform(X))
-
+# --- densities -----------------------------------------------------------------------------------
 
 _MODELS: dict[str, Callable[[], scores.InputModel]] = {
     "Gaussian": scores.Gaussian,
@@ -329,7 +302,6 @@ CALLS: dict[str, st.SearchStrategy[Call]] = {
     "predict_membership": _memberships(),
     "MixtureGLMRegressor": _regressors(),
     "MixtureGLMClassifier": _classifiers(),
-    "subspaces": _spans(),
     "scores": _input_models(),
     "mixture_glm": _of_data(mixture_glm, _check_model, DATA_ARGUMENTS, FIT_ARGUMENTS),
     "mixture_of_experts": _of_data(mixture_of_experts, _check_model, DATA_ARGUMENTS, answered=()),

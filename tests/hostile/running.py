@@ -20,7 +20,6 @@ SHARES: Mapping[str, int] = {
     "scores": 400,
     "select_components": 300,
     "predict_membership": 300,
-    "subspaces": 300,
     "simulate_mixture": 200,
     "mixture_glm": 150,
     "match_components": 120,
@@ -32,7 +31,7 @@ SHARES: Mapping[str, int] = {
     "open_store": 30,
     "compare": 10,
 }
-"""Examples of each function out of 5,230: most where most can go wrong, few where each is slow."""
+"""Examples of each function out of 4,930: most where most can go wrong, few where each is slow."""
 
 
 def run_calls(name: str, n_examples: int, random_seed: int | None = None) -> Counter[str]:

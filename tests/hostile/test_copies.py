@@ -25,7 +25,6 @@ from moment_init import (
 )
 from moment_init.data.formulas import read_formula
 from moment_init.scores import Gaussian, GaussianMixture, Independent, ScoreMatching, StudentT
-from moment_init.subspaces.inverse_regression import sliced_inverse_regression
 from tests.hostile.posteriors import compare_without_compiler
 
 COPIES: dict[str, Callable[[Any], Any]] = {
@@ -93,10 +92,6 @@ def results() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
                               progressbar=False, **BLOCK),
             lambda choice: choice.fit.predict(NEW.X),
         ),
-        "SubspaceEstimate": (
-            sliced_inverse_regression(DATA.X, DATA.y, 1),
-            lambda found: found.transform(NEW.X),
-        ),
         "MixtureGLMRegressor": (regressor, predict),
         "MixtureGLMClassifier": (classifier, lambda fit: fit.predict_proba(NEW.X)),
         **{
@@ -113,9 +108,8 @@ def results() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
 
 
 NAMES = ("MixtureData", "MomentEstimate", "EMFit", "EMFit with a gate", "EMFit by a formula",
-         "FormulaDesign", "ComponentChoice", "SubspaceEstimate", "MixtureGLMRegressor",
-         "MixtureGLMClassifier", "Gaussian", "GaussianMixture", "StudentT", "Independent",
-         "ScoreMatching")  # fmt: skip
+         "FormulaDesign", "ComponentChoice", "MixtureGLMRegressor", "MixtureGLMClassifier",
+         "Gaussian", "GaussianMixture", "StudentT", "Independent", "ScoreMatching")  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", COPIES)
