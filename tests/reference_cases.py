@@ -292,9 +292,9 @@ def fit_shared_column() -> Record:
 
 
 @case
-def fit_shared_intercept() -> Record:
+def fit_shared_bias() -> Record:
     X, y = draw_rows("poisson")
-    return record_fit(fit_to_maximum(X, y, family="poisson", shared="intercept"))
+    return record_fit(fit_to_maximum(X, y, family="poisson", shared="bias"))
 
 
 @case
