@@ -9,7 +9,7 @@ CANDIDATES := python3.13 python3.14 python3.12 python3
 NEW_ENOUGH := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint studies notebooks docs bench clean
+.PHONY: help setup demo test test-slow lint house studies notebooks docs bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ lint: $(STAMP) ## Check style, types and docstrings
 	@$(BIN)/mypy
 	@$(BIN)/python scripts/check_docstrings.py
 	@echo "lint: all checks passed"
+
+house: $(STAMP) ## Print the size of the library against its budgets
+	@$(BIN)/python -m scripts.measure_house
 
 studies: $(STAMP) ## Run every case study and its notebook at small size; figures are thrown away
 	@$(BIN)/python -m scripts.run_studies --quick $(STUDIES)
