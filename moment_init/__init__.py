@@ -1,12 +1,12 @@
 """Starting values, fits and posteriors for mixtures of generalized linear models.
 
-The walk through the package follows the data: `scores` (density of the input), `stacked` (moments
-of many functions of the response), `polish` (the likelihood), `estimation`, which wires them. The
-paper's own way goes through `moments`, `whitening`, `power_iteration` and `decomposition`. `em`
-fits by maximum likelihood, from these moments and from other starts. `sampling` gives the
-posterior, through the PyMC models of `moment_init.models`, which are imported when asked for.
-`comparison` sets these side by side with fits from random starts. `estimators` holds scikit-learn
-estimators over these fits; they are imported when asked for, as scikit-learn is.
+The subpackages follow the data. `families` describes the responses and `data` checks the rows.
+`scores` models the density of the input; `moments` turns its scores into estimates (`estimate`),
+and `moments.paper` does so by the paper's own algorithm. `em` fits by maximum likelihood, from
+these moments and from other starts (`fit_em`). `posterior` samples the PyMC models of
+`moment_init.models` (`sample`). `comparison` compares all of these with fits from random starts
+(`compare`), and `estimators` wraps the fits for scikit-learn. PyMC and scikit-learn are imported
+when they are first needed.
 """
 
 from importlib import import_module
@@ -62,16 +62,16 @@ _ON_DEMAND = {
     "MixtureGLMClassifier": "moment_init.estimators.classifier",
     "MixtureGLMRegressor": "moment_init.estimators.regressor",
 }
-"""Names whose modules import scikit-learn, which the rest of the package imports when called."""
+"""Names that are imported on first use, because their modules import scikit-learn."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for by its name only."""
+    """Import a name of `_ON_DEMAND` when it is first used."""
     if name in _ON_DEMAND:
         return getattr(import_module(_ON_DEMAND[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Names of the package, those that are imported on demand included."""
+    """List the names of the package, including those imported on demand."""
     return sorted({*globals(), *__all__})

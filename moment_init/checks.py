@@ -1,15 +1,13 @@
-"""Errors and warnings that a caller may want to catch.
+"""Errors, warnings and checks of arguments that the whole package uses.
 
-Warnings that are given, kept back or filtered without a trace in other threads.
+In this order: exceptions and warnings that a caller may want to catch; `notify`, which warns at the
+caller's line; a test for Dask collections that does not import Dask; arguments of real numbers,
+which are converted to arrays or refused by name; the number of components, the length of a run and
+the seed.
 
-Python has one list of warning filters for all threads. A thread that changes it for a while and
-puts it back can leave the change of another one behind for good.
-
-Whether rows are elsewhere, asked without importing Dask.
-
-Arguments that hold real numbers: turned into arrays, or refused by name.
-
-Arguments that every entry point takes beside the data: the number of components and the seed.
+Python has one list of warning filters for all threads. A thread that changes the list and then
+restores it can make another thread's change permanent. Warnings of this package are therefore
+suppressed by a context variable, and the filters are changed by one thread at a time.
 """
 
 import os
@@ -25,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
-"""Arrays of floats: the one alias of the package."""
+"""An array of doubles; the whole package uses this alias."""
 
 
 class ConvergenceWarning(UserWarning):
@@ -33,7 +31,7 @@ class ConvergenceWarning(UserWarning):
 
 
 class IdentifiabilityError(ValueError):
-    """The requested model cannot be identified from the moments that were asked for."""
+    """The requested model cannot be identified from the requested moments."""
 
 
 class WeakSignalWarning(UserWarning):
@@ -48,10 +46,10 @@ _PACKAGES = ("moment_init", "moment_init.models", "sklearn")
 
 
 def notify(message: str, category: type[Warning]) -> None:
-    """Give a warning of this library at the line that called it, unless the caller keeps it back.
+    """Warn at the user's line that called this library, unless `quiet_notices` is active.
 
-    However many functions lie between: decorators for formulas and for several responses come and
-    go. Scikit-learn's own lie between, too, where a method of an estimator was called.
+    The number of calls in between varies: there may be decorators for formulas and for several
+    responses, and scikit-learn's wrappers around the methods of an estimator.
     """
     if not _IS_QUIET.get():
         warnings.warn(message, category, skip_file_prefixes=_own_folders())
@@ -64,7 +62,7 @@ def _own_folders() -> tuple[str, ...]:
 
 @contextmanager
 def quiet_notices() -> Iterator[None]:
-    """Keep back what `notify` gives, in this thread: for callers that say it in their own words."""
+    """Suppress `notify` in this thread, for callers that word the warnings themselves."""
     token = _IS_QUIET.set(True)
     try:
         yield
@@ -74,7 +72,7 @@ def quiet_notices() -> Iterator[None]:
 
 @contextmanager
 def changed_filters() -> Iterator[None]:
-    """Change the filters for warnings of other libraries, one thread at a time."""
+    """Let one thread at a time change the warning filters, and restore them afterwards."""
     with _FILTERS_LOCK, warnings.catch_warnings():
         yield
 
@@ -85,21 +83,21 @@ def is_dask(*values: Any) -> bool:
         return False
     from dask.base import is_dask_collection
 
-    return any(is_dask_collection(each) for each in values)
+    return any(is_dask_collection(value) for value in values)
 
 
 def in_memory[T](values: T, name: str) -> T:
-    """Refuse a Dask collection where an array is needed: NumPy would load it whole."""
+    """Raise for a Dask collection where an array is needed: NumPy would load all of it."""
     if is_dask(values):
         raise TypeError(
             f"`{name}` must be in memory here; got a Dask collection. Call the function on its "
-            "blocks, as in `X.map_partitions(fit.predict)`, or pass `.compute()` of it."
+            f"blocks, as in `X.map_partitions(fit.predict)`, or pass `{name}.compute()`."
         )
     return values
 
 
 def as_real_array(values: Any, name: str) -> NDArray[np.generic]:
-    """Turn an argument into a numeric array, or say which part of it is not numeric."""
+    """Convert an argument to a numeric array, or say which part of it is not numeric."""
     if hasattr(values, "dtypes") and hasattr(values, "columns"):
         in_memory(values, name)
         _require_numeric_columns(values, name)
@@ -116,19 +114,19 @@ def as_real_array(values: Any, name: str) -> NDArray[np.generic]:
 
 
 def as_float_array(values: Any, name: str) -> FloatArray:
-    """Turn an argument into an array of doubles."""
+    """Convert an argument to an array of doubles."""
     return as_real_array(values, name).astype(np.float64, copy=False)
 
 
 def as_array(values: Any, name: str) -> NDArray[Any]:
-    """Turn an argument of any type, such as labels, into an array."""
+    """Convert an argument of any type, such as labels, to an array."""
     in_memory(values, name)
     require_unmasked(values, name)
     try:
         return np.asarray(values)
     except ValueError as error:  # lists of unequal length
         raise ValueError(
-            f"`{name}` must be a full array; got parts that differ: {error}"
+            f"`{name}` must be a full array; got rows of different lengths: {error}"
         ) from error
 
 
@@ -141,13 +139,13 @@ def _from_objects(array: NDArray[Any], name: str) -> FloatArray:
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(
-            f"`{name}` must hold real numbers; got objects that are not ({error}). "
+            f"`{name}` must hold real numbers; got objects that cannot be converted ({error}). "
             "Encode or drop them."
         ) from error
 
 
 def require_unmasked(values: Any, name: str) -> None:
-    """Raise for masked values: NumPy would forget the mask and take what is below it."""
+    """Raise for masked values: NumPy would drop the mask and use the values under it."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         number = int(np.ma.getmaskarray(values).sum())
         raise ValueError(
@@ -156,7 +154,7 @@ def require_unmasked(values: Any, name: str) -> None:
 
 
 def require_no_dates(values: Any, name: str) -> None:
-    """Raise for masked values, and for dates: scikit-learn would take them for numbers of days."""
+    """Raise for masked values and for dates, which scikit-learn would convert to numbers."""
     require_unmasked(values, name)
     dtypes = values.dtypes if hasattr(values, "columns") else [getattr(values, "dtype", None)]
     for dtype in dtypes:
@@ -167,7 +165,7 @@ def require_no_dates(values: Any, name: str) -> None:
 
 
 def _require_numeric_columns(frame: Any, name: str) -> None:
-    """Name the columns of a DataFrame that are not real numbers."""
+    """Raise for columns of a DataFrame that are not numeric, and name them."""
     wrong = [
         f"{column} ({dtype})"
         for column, dtype in zip(frame.columns, frame.dtypes, strict=True)
@@ -198,7 +196,7 @@ def validate_n_components(n_components: Any, n_obs: int) -> int:
 
 
 def validate_run(draws: Any, tune: Any, chains: Any) -> None:
-    """Check how long a run of a sampler is to be."""
+    """Check the numbers of draws, tuning steps and chains of a sampler."""
     for name, value in {"draws": draws, "chains": chains}.items():
         _require_integer(name, value, 1)
     if tune is not None:
@@ -212,7 +210,7 @@ def _require_integer(name: str, value: Any, smallest: int) -> None:
 
 
 def make_generator(random_seed: RandomSeed) -> np.random.Generator:
-    """Turn a seed into a generator, once, at the entry point."""
+    """Convert a seed to a generator; called once, at the entry point."""
     try:
         if isinstance(random_seed, np.random.RandomState):
             raise TypeError("a legacy generator cannot be spawned")

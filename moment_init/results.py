@@ -1,6 +1,7 @@
-"""What became of every start of a fit.
+"""What all results share: records of the starts, tables of the components, and the status.
 
-Tables of fitted mixtures, a column a component, as text and for a notebook.
+A `StartRecord` says how one start of a fit ended. A `ComponentTable` shows a fitted mixture with
+one column per component, as text and for a notebook.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     import pandas
 
 SAME_OPTIMUM = 0.01
-"""Log-likelihoods that differ by less belong to one optimum: converged runs stop within a
-thousandth of their maximum."""
+"""Log-likelihoods that differ by less than this belong to one optimum: converged runs stop within
+0.001 of their maximum."""
 
 BREAKDOWNS: tuple[type[Exception], ...] = (np.linalg.LinAlgError, ArithmeticError, ValueError)
-"""What a start may end in that cannot be run: factorisations that fail, and SciPy's refusal of
-values that are not finite. Such a start is counted, and the others go on."""
+"""Errors that end one start only: factorisations that fail, and SciPy's refusal of values that are
+not finite. The start is recorded as failed, and the others continue."""
 
 
 class StartStatus(StrEnum):
@@ -40,27 +41,27 @@ _AT_MAXIMA = (StartStatus.CONVERGED, StartStatus.RECOGNISED)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartRecord:
-    """What became of one start.
+    """The record of one start of a fit.
 
     Parameters
     ----------
     origin : str
-        Where it came from: "tensor 1", "splits", "random 3".
+        The kind and number of the start, such as "tensor 1", "splits" or "random 3".
     log_likelihood : float
-        Log-likelihood in the user's units where it ended, or of the maximum that was recognised
-        ahead of it; NaN if it failed.
+        Log-likelihood in the user's units at the end of the start, or at the known maximum that it
+        was recognised to lead to; NaN if it failed.
     n_iter : int
         Number of iterations.
     status : StartStatus
-        How it ended; a start that lost a race of short runs is "raced", one that was seen to lead
-        to a maximum that an earlier start had reached is "recognised".
+        How it ended. "raced": it lost a race of short runs. "recognised": it was stopped because it
+        led to a maximum that an earlier start had reached.
     bounds : tuple of str
-        Bounds on which it ended.
+        Bounds of the parameters that it ended on.
     message : str
         Why it failed, if it did.
     is_sampled : bool
-        Whether it saw a sample of the rows: its log-likelihood is that of the sample then, and
-        compares with those of other starts only.
+        Whether it used a sample of the rows. Its log-likelihood is then that of the sample, and can
+        be compared only with those of other starts.
     """
 
     origin: str
@@ -73,7 +74,7 @@ class StartRecord:
 
 
 def count_best(starts: Sequence[StartRecord], log_likelihood: float) -> tuple[int, int]:
-    """Count the converged starts that found the best log-likelihood."""
+    """Count the converged starts that reached the best log-likelihood, and all converged starts."""
     ends = [start.log_likelihood for start in starts if start.status in _AT_MAXIMA]
     if any(start.is_sampled for start in starts):
         best = max(ends, default=log_likelihood)
@@ -83,7 +84,7 @@ def count_best(starts: Sequence[StartRecord], log_likelihood: float) -> tuple[in
 
 
 def tabulate_starts(starts: Sequence[StartRecord]) -> "pandas.DataFrame":
-    """Put starts into a table."""
+    """Make a table with one row per start."""
     import pandas
 
     names = [field.name for field in fields(StartRecord)]
@@ -96,15 +97,15 @@ def tabulate_starts(starts: Sequence[StartRecord]) -> "pandas.DataFrame":
 
 @dataclass(frozen=True, slots=True)
 class ComponentTable:
-    """What is printed of a fitted mixture."""
+    """The table that is printed for a fitted mixture."""
 
     title: str  # what was fitted, in one line
-    rows: Sequence[tuple[str, list[str]]]  # A name, then a cell for each component
+    rows: Sequence[tuple[str, list[str]]]  # a name, then one cell per component
     notes: Sequence[str]  # lines below the table
     warnings: Sequence[str]  # warnings of the fit
 
     def to_text(self) -> str:
-        """Print with columns aligned."""
+        """Format as text with aligned columns."""
         heads = [f"component {j}" for j in range(len(self.rows[0][1]))]
         table = [("", heads), *self.rows]
         names = max(len(name) for name, _ in table)
@@ -120,7 +121,7 @@ class ComponentTable:
         return "\n".join([self.title, *lines, *self.notes, *warnings])
 
     def to_html(self) -> str:
-        """Print for a notebook."""
+        """Format as HTML for a notebook."""
         head = "".join(f"<th>component {j}</th>" for j in range(len(self.rows[0][1])))
         cell = '<td style="text-align: right; font-variant-numeric: tabular-nums">'
         body = "".join(
@@ -139,12 +140,12 @@ class ComponentTable:
 
 
 def estimate_cells(values: Iterable[float], errors: Iterable[float]) -> list[str]:
-    """Estimates with their standard errors in brackets."""
+    """Format estimates with their standard errors in brackets."""
     return [_cell(value, error) for value, error in zip(values, errors, strict=True)]
 
 
 def _cell(value: float, error: float) -> str:
-    """Estimate and standard error to the decimals that the error leaves; `held` if it is zero."""
+    """Format an estimate and its error to two digits of the error; "held" if the error is 0."""
     if np.isnan(error):
         return f"{value:.4g} (nan)"
     if error == 0.0:

@@ -1,1 +1,1 @@
-"""Rows: checking, blocks, standardising, discrete columns, formulas, simulation."""
+"""Rows of data: checks, blocks, standardising, discrete columns, formulas and simulation."""

@@ -1,15 +1,14 @@
-"""Sums over rows, block by block.
+"""Sums over rows, block by block, and samples of rows.
 
-Every moment is a sum over rows, so nothing larger than a few blocks of transformed rows is ever
-held. Blocks go to as many threads as there are cores, each with single-threaded BLAS: the products
-are too small for BLAS to divide among cores itself. The partition depends on the shape of the data
-alone, and partial sums are added in order: the same rows give the same bits on any machine size.
-Functions multiply by `numpy.dot`, which lets other threads run whatever the size of the product;
-``@`` does so only for products of 500 elements or more (NumPy 2.5).
+Every moment is a sum over rows, so no more than a few blocks of transformed rows are in memory at a
+time. There is one thread per core, each with single-threaded BLAS: the products are too small for
+BLAS to divide among cores. The partition depends only on the shape of the data, and partial sums
+are added in order, so the same rows give the same bits on any machine. Functions multiply by
+`numpy.dot`, which releases the interpreter lock for products of any size; ``@`` does so only from
+500 elements on (NumPy 2.5).
 
-Rows that are not in memory come from a `RowSource`, which runs the same functions where they are.
-
-Some of many rows: random samples, and an order in which every run of rows is a fair sample.
+Dask collections come as a `RowSource`, which runs the same functions on the workers. The last
+functions draw random rows, and order rows so that every run of them is a fair sample.
 """
 
 import os
@@ -31,45 +30,46 @@ from moment_init.checks import FloatArray
 
 BlockSums = tuple[FloatArray, ...]
 
-# A block of transformed rows should stay in a core's second-level cache (1 to 2 MiB) with what is
-# computed from it; 2**18 doubles are 2 MiB.
+# A block of transformed rows and the arrays computed from it should fit into a core's second-level
+# cache (1 to 2 MiB); 2**18 doubles are 2 MiB.
 CACHE_DOUBLES = 2**18
 
-# Fewer rows than this and Python's overhead per block is larger than the arithmetic, unless a row
-# is long: a block with so many times the cache's doubles takes milliseconds whatever its rows.
+# With fewer rows, Python's overhead per block exceeds the arithmetic, unless rows are long: a block
+# of `MOST_CACHES` times the cache's doubles takes milliseconds, however few its rows are.
 MIN_BLOCK_ROWS = 512
 MOST_CACHES = 4
 
-# Threads take turns in Python's interpreter between array operations: where these are short, as in
-# functions that map rows and form no large products, two threads are no faster than one. Blocks of
-# such light functions have so many times the cache's doubles: they stay in a third-level cache.
+# Between array operations, threads wait for each other in Python's interpreter. Where these are
+# short, as in functions that map rows and form no large products, two threads are no faster than
+# one. Blocks of such light functions are longer by this factor, and fit into a third-level cache.
 LIGHT_CACHES = 8
 
-# Rows are divided into this many parts, each summed by one thread, and each made of several blocks
-# spread over the rows.
+# Rows are divided into this many parts. Each part is summed by one thread and consists of several
+# blocks that are spread over the rows.
 N_PARTS = 16
 BLOCKS_PER_PART = 8
 
-# Fewer doubles than this are summed in some five milliseconds, and starting threads takes one.
+# Fewer doubles are summed without threads: the sum takes about five milliseconds, and starting
+# threads takes one.
 SERIAL_DOUBLES = 2**21
 
 
 class RowSource(ABC):
-    """Rows that are not in memory, over which functions are summed where the rows are."""
+    """Rows that are not in memory; functions are summed over them where the rows are."""
 
     __slots__ = ()
 
     @abstractmethod
     def sum_rows(self, function: Callable[[slice], BlockSums], doubles_per_row: int) -> BlockSums:
-        """Add up what a function returns for slices of rows."""
+        """Add up the values of a function over slices of rows."""
 
     @abstractmethod
     def sum_parts(self, function: Callable[[slice], BlockSums], n_blocks: int) -> BlockSums:
-        """Add up what a function returns, separately for each part of the rows."""
+        """Add up the values of a function separately for each part of the rows."""
 
 
 def source_of(*columns: Any) -> RowSource | None:
-    """Say where the rows of some columns are."""
+    """Return the source of the first column that has one; None for rows in memory."""
     for column in columns:
         source: RowSource | None = getattr(column, "source", None)
         if source is not None:
@@ -78,7 +78,7 @@ def source_of(*columns: Any) -> RowSource | None:
 
 
 def row_blocks(n_obs: int, doubles_per_row: int) -> Iterator[slice]:
-    """Cut rows into blocks that fit the cache."""
+    """Cut rows into blocks that fit into the cache."""
     block_rows = _block_rows(doubles_per_row)
     for start in range(0, n_obs, block_rows):
         yield slice(start, min(start + block_rows, n_obs))
@@ -92,13 +92,13 @@ def sum_over_blocks(
     is_light: bool = False,
     source: RowSource | None = None,
 ) -> BlockSums:
-    """Add up what a function returns for each block of rows."""
+    """Add up the values of a function over blocks of rows."""
     if source is not None:
         return source.sum_rows(function, doubles_per_row)
     if n_obs * doubles_per_row < SERIAL_DOUBLES:
         with single_threaded_blas():
             return add_sums(function(rows) for rows in row_blocks(n_obs, doubles_per_row))
-    # Blocks of wide rows are long enough: a block of few of them is larger than the cache.
+    # Blocks of wide rows are long enough: a few such rows exceed the cache.
     is_longer = is_light and _block_rows(doubles_per_row) > MIN_BLOCK_ROWS
     width = -(-doubles_per_row // LIGHT_CACHES) if is_longer else doubles_per_row
     blocks = _equal_blocks(n_obs, width, at_least=N_PARTS)
@@ -113,9 +113,9 @@ def sums_by_part(
     is_shuffled: bool = False,
     source: RowSource | None = None,
 ) -> BlockSums:
-    """Add up what a function returns, separately for each of 16 parts of the rows.
+    """Add up the values of a function separately for each of 16 parts of the rows.
 
-    Sums that leave one part out then cost nothing: the material of a jackknife.
+    A jackknife needs the sums without one part, which then cost nothing.
     """
     at_least = N_PARTS if is_shuffled else min(n_obs, N_PARTS * BLOCKS_PER_PART)
     blocks = _equal_blocks(n_obs, doubles_per_row, at_least=at_least)
@@ -129,7 +129,7 @@ def sums_by_part(
 def _part_sums(
     function: Callable[[slice], BlockSums], blocks: list[slice], *, is_threaded: bool
 ) -> Iterator[BlockSums]:
-    """Sums over each part of the blocks in order, a thread a part."""
+    """Yield the sums over each part of the blocks in order, with one thread per part."""
 
     def sum_part(part: int) -> BlockSums:
         return add_sums(function(rows) for rows in blocks[part::N_PARTS])
@@ -144,21 +144,21 @@ def _part_sums(
 
 
 def _block_rows(doubles_per_row: int) -> int:
-    """Rows of a block: as many as the cache holds, and not so few that Python's overhead shows."""
+    """Choose the rows of a block: as many as fit into the cache, but not too few."""
     width = max(1, doubles_per_row)
     smallest = min(MIN_BLOCK_ROWS, MOST_CACHES * CACHE_DOUBLES // width)
     return max(CACHE_DOUBLES // width, smallest, 1)
 
 
 def _equal_blocks(n_obs: int, doubles_per_row: int, *, at_least: int) -> list[slice]:
-    """Blocks of equal size that fit the cache, and at least so many of them."""
+    """Cut rows into at least `at_least` blocks of equal size that fit into the cache."""
     n_blocks = max(-(-n_obs // _block_rows(doubles_per_row)), at_least)
     bounds = [n_obs * block // n_blocks for block in range(n_blocks + 1)]
     return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 
 def read_block(X: NDArray[np.generic], rows: slice | NDArray[np.intp]) -> FloatArray:
-    """Read a block of rows as double precision, whatever the stored type."""
+    """Read a block of rows of any type as doubles."""
     return np.asarray(X[rows], dtype=np.float64)
 
 
@@ -178,7 +178,7 @@ _blas_restorers: list[Callable[[], None]] = []
 
 @cache
 def _blas_controller() -> ThreadpoolController:
-    """The BLAS libraries of NumPy and SciPy; finding them takes a hundred times their setting."""
+    """Find the BLAS libraries once: that takes a hundred times as long as setting a limit."""
     return ThreadpoolController()
 
 
@@ -188,10 +188,10 @@ def _limit_blas() -> None:
 
 
 def _in_own_thread(function: Callable[[], None]) -> None:
-    """Call a function from a thread that ends with it.
+    """Call a function in a new thread, which ends with it.
 
-    A thread that has set BLAS's threads owns the setting while it lives, and others' calls are
-    ignored (threadpoolctl 3.8): the last caller could not restore what the first has set.
+    A thread that has set the number of BLAS threads owns the setting while it lives, and calls from
+    other threads are ignored (threadpoolctl 3.8). The last caller could then not restore it.
     """
     thread = threading.Thread(target=function)
     thread.start()
@@ -200,7 +200,7 @@ def _in_own_thread(function: Callable[[], None]) -> None:
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Hold BLAS to one thread; the last of several callers at once restores what was set before."""
+    """Limit BLAS to one thread; the last of several concurrent callers restores the setting."""
     global _blas_users
     with _blas_lock:
         _blas_users += 1
@@ -215,14 +215,14 @@ def single_threaded_blas() -> Iterator[None]:
                 _in_own_thread(_blas_restorers.pop())
 
 
-# Multiples of the golden ratio, modulo one, are the most evenly spread of all such sequences.
+# Multiples of the golden ratio, modulo one, are spread more evenly than those of any other number.
 GOLDEN_SHARE = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 def sample_rows(n_obs: int, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draw rows: one at random from each of many runs of rows of the same length.
+    """Draw one row at random from each of `size` runs of rows of equal length.
 
-    Every row has the same probability, and the time depends on `size` alone.
+    All rows have the same probability, and the time depends on `size` only.
     """
     # -> (min(size, n_obs),)
     if size >= n_obs:
@@ -232,7 +232,7 @@ def sample_rows(n_obs: int, size: int, rng: np.random.Generator) -> NDArray[np.i
 
 
 def resample_rows(weights: FloatArray, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draw rows in proportion to their weights, for what knows no weights."""
+    """Draw rows with probability proportional to their weights, for methods without weights."""
     # weights: (n_obs,) -> (min(size, n_obs),)
     size = min(size, len(weights))
     if np.all(weights == weights[0]):
@@ -245,8 +245,8 @@ def resample_rows(weights: FloatArray, size: int, rng: np.random.Generator) -> N
 def spread_order(n_obs: int) -> NDArray[np.intp]:
     """Order rows so that every run of them is spread evenly over all rows.
 
-    The i-th row is i times a, modulo n, with a close to the golden share of n and prime to it. A
-    run is then a fair sample of rows that came sorted, and of rows that came in short cycles.
+    The i-th row is i times a, modulo n, with a close to the golden ratio times n and prime to n. A
+    run is then a fair sample even if the rows were sorted, or repeat in short cycles.
     """
     # -> (n_obs,)
     step = max(1, round(GOLDEN_SHARE * n_obs))

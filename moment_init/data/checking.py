@@ -1,8 +1,8 @@
-"""Rows so large that their linear predictors are no numbers, refused by name.
+"""The data arguments of every entry point: checked once, here, and trusted afterwards.
 
-Groups of rows that share their component: labels of any kind, and the order they give.
-
-The data block that every entry point takes: checked once, here, and trusted afterwards.
+In this order: linear predictors that would overflow; groups of rows that share their component;
+`RegressionData` and the checks of its parts; columns of new rows and gating covariates. Dask
+collections are passed on to `row_sources.checking`.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ from moment_init.families.registry import get_family
 from moment_init.row_sources.columns import take_rows
 
 _LARGEST_PREDICTOR = 1e280
-"""Leaves room below the largest double, 2e308, for the response, trials or dispersion by which a
-density multiplies a predictor."""
+"""Leaves room below the largest double, 2e308, to multiply a predictor by the response, the trials
+or the dispersion."""
 
 
 def require_finite_predictors(values: FloatArray, slopes: FloatArray, argument: str) -> None:
     r"""Raise for rows whose linear predictors would overflow.
 
-    The bound :math:`\sum_k \max_i |x_{ik}| \max_j |\beta_{kj}|` is looked at: infinite terms of
-    both signs would leave NaN.
+    The bound :math:`\sum_k \max_i |x_{ik}| \max_j |\beta_{kj}|` is tested, since infinite terms of
+    both signs would add up to NaN.
     """
     # values: (n_obs, n_columns), slopes: (n_columns, ...)
     sizes = np.maximum(values.max(axis=0, initial=0.0), -values.min(axis=0, initial=0.0))
     steepest = np.abs(slopes).reshape(len(slopes), -1).max(axis=1, initial=0.0)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is looked for
+    with np.errstate(over="ignore", invalid="ignore"):  # tested in the next lines
         terms = sizes * steepest
         if terms.sum() <= _LARGEST_PREDICTOR:
             return
@@ -40,7 +40,7 @@ def require_finite_predictors(values: FloatArray, slopes: FloatArray, argument: 
     row = int(np.argmax(np.abs(values[:, column])))
     raise ValueError(
         f"`{argument}` must have rows whose linear predictors are below {_LARGEST_PREDICTOR:g}; "
-        f"got one of about {terms[column]:g} in row {row}. Check the units of that row, or drop it."
+        f"got about {terms[column]:g} in row {row}. Check the units of that row, or drop it."
     )
 
 
@@ -53,9 +53,9 @@ def require_finite_offset(offset: FloatArray | None) -> None:
         return
     row = int(np.unravel_index(np.nanargmax(sizes), sizes.shape)[-1])
     raise ValueError(
-        f"`offset` must be between {-_LARGEST_PREDICTOR:g} and {_LARGEST_PREDICTOR:g}; got "
-        f"{np.nanmax(sizes):g} in size in row {row}. Check its units: it is on the scale of the "
-        "linear predictor."
+        f"`offset` must be between {-_LARGEST_PREDICTOR:g} and {_LARGEST_PREDICTOR:g}; got an "
+        f"absolute value of {np.nanmax(sizes):g} in row {row}. Check its units: the offset is on "
+        "the scale of the linear predictor."
     )
 
 
@@ -72,7 +72,7 @@ def validate_groups(groups: Any, n_obs: int) -> NDArray[np.generic] | None:
         raise ValueError(
             f"`groups` must have shape ({n_obs},), one label per row of `X`; got {labels.shape}."
         )
-    from pandas import isna  # knows every kind of missing label; imported where there are groups
+    from pandas import isna  # knows every kind of missing label; imported only for groups
 
     missing = np.asarray(isna(labels))
     if np.any(missing):
@@ -84,11 +84,11 @@ def validate_groups(groups: Any, n_obs: int) -> NDArray[np.generic] | None:
 
 
 def group_codes(groups: NDArray[np.generic] | None) -> IndexArray | None:
-    """Number the groups in the order of their first rows."""
+    """Number the groups by the order of their first rows."""
     # groups: (n_obs,) -> (n_obs,)
     if groups is None:
         return None
-    from pandas import factorize  # labels of any kind; imported where there are groups only
+    from pandas import factorize  # takes labels of any kind; imported only for groups
 
     return np.asarray(factorize(groups)[0], dtype=np.intp)
 
@@ -96,7 +96,7 @@ def group_codes(groups: NDArray[np.generic] | None) -> IndexArray | None:
 def group_order(
     groups: NDArray[np.generic] | None,
 ) -> tuple[IndexArray | None, IndexArray | None]:
-    """Put the rows of each group together, groups in the order of their first rows."""
+    """Find the order that puts the rows of each group together, and where each group starts."""
     # groups: (n_obs,) -> (n_obs,), (n_groups,)
     codes = group_codes(groups)
     if codes is None:
@@ -119,28 +119,28 @@ def require_constant_in_groups(
     if varies.any():
         name = names[int(np.argmax(varies))]
         raise ValueError(
-            "`gating` must not vary within a group, as all rows of a group share their component; "
-            f"got column {name!r} that does. Use its mean by group."
+            "`gating` must not vary within a group, since all rows of a group share a component; "
+            f"got column {name!r}, which varies. Use its mean by group."
         )
 
 
 RESPONSE_RANGES = (1e-75, 1e75)
-"""Variances, and products of two of them, are then in the range of doubles."""
+"""Variances, and products of two variances, then neither overflow nor underflow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegressionData:
     """Checked rows of a regression."""
 
-    # inputs as the caller stores them; read by blocks as double precision; (n_obs, n_features)
+    # inputs as the caller stores them, read by blocks as doubles; (n_obs, n_features)
     X: NDArray[np.generic]
     y: FloatArray  # response; (n_obs,)
-    family: Family  # family of the response, with its link
-    feature_names: tuple[str, ...]  # names of the columns of X
+    family: Family  # with its link
+    feature_names: tuple[str, ...]
     offset: FloatArray | None  # known part of the linear predictor; (n_obs,)
-    n_trials: FloatArray | None  # trials behind each binomial response; (n_obs,)
-    sample_weight: FloatArray  # weight of each row; ones where none was given; (n_obs,)
-    groups: NDArray[np.generic] | None  # rows with one value share their component; (n_obs,)
+    n_trials: FloatArray | None  # number of trials of each binomial response; (n_obs,)
+    sample_weight: FloatArray  # ones if none were given; (n_obs,)
+    groups: NDArray[np.generic] | None  # rows with the same label share a component; (n_obs,)
 
     @property
     def n_obs(self) -> int:
@@ -159,7 +159,7 @@ class RegressionData:
         return replace(self, **dict(zip(names, taken, strict=True)))
 
     def drop_zero_weights(self) -> "RegressionData":
-        """Leave out the rows of weight zero; the same object if there are none."""
+        """Drop the rows with weight zero; return the same object if there are none."""
         if source_of(self.X) is not None:
             from moment_init.row_sources.checking import keep_weighted_rows
 
@@ -179,7 +179,7 @@ def validate_data(
     sample_weight: Any = None,
     groups: Any = None,
 ) -> RegressionData:
-    """Check the data block and convert what must be converted."""
+    """Check the data arguments and convert them to arrays."""
     # X: (n_obs, n_features), y: (n_obs,)
     resolved = get_family(family, link)
     if is_dask(X, y, offset, n_trials, sample_weight, groups):
@@ -209,7 +209,7 @@ def validate_features(
     X: Any, *, name: str = "X", min_obs: int = 2
 ) -> tuple[NDArray[np.generic], tuple[str, ...]]:
     """Check a matrix of inputs."""
-    # X: (n_obs, n_features) -> (n_obs, n_features), ...
+    # X: (n_obs, n_features) -> (n_obs, n_features), n_features names
     if hasattr(X, "toarray") or hasattr(X, "sparse"):
         raise TypeError(f"`{name}` must be dense; got {type(X).__name__}. Pass `{name}.toarray()`.")
     names = _column_names(X, name)
@@ -254,7 +254,7 @@ def validate_row_vector(values: Any, name: str, n_obs: int) -> FloatArray:
 
 
 def _column_names(X: Any, name: str) -> tuple[str, ...]:
-    """Names of a DataFrame's columns; empty for anything else."""
+    """Return the column names of a DataFrame; empty for anything else."""
     names = tuple(str(column) for column in getattr(X, "columns", ()))
     repeated = sorted({column for column in names if names.count(column) > 1})
     if repeated:
@@ -284,35 +284,36 @@ def _require_finite_rows(
 def _require_variation(
     response: FloatArray, trials: FloatArray | None, has_weight: NDArray[np.bool_]
 ) -> None:
-    """Raise for a response that is the same in all rows that count."""
+    """Raise for a response that is the same in all rows with positive weight."""
     values = response[has_weight] if trials is None else response[has_weight] / trials[has_weight]
     if np.all(values == values[0]):
         raise ValueError(
-            f"`y` must vary; got {values[0]:g} in all {len(values)} rows with a positive weight, "
-            "which says nothing about any component. Check the column that was passed."
+            f"`y` must vary; got {values[0]:g} in all {len(values)} rows with a positive weight. "
+            "Such a response says nothing about the components. Check the column that was passed."
         )
     require_response_range(float(values.min()), float(values.max()))
 
 
 def require_response_range(smallest: float, largest: float) -> None:
-    """Raise for a response in units whose squares are no numbers."""
+    """Raise for a response whose squares would overflow or underflow."""
     low, high = RESPONSE_RANGES
-    if not low < largest / 2.0 - smallest / 2.0 < high:  # halves, whose difference is a number
+    if not low < largest / 2.0 - smallest / 2.0 < high:  # halves, so that the difference is finite
         raise ValueError(
-            f"`y` must vary by more than {low:g} and less than {high:g}, whose squares are "
-            f"numbers; got values from {smallest:g} to {largest:g}. Change its units."
+            f"`y` must vary by more than {low:g} and less than {high:g}; got values from "
+            f"{smallest:g} to {largest:g}. Squares of such values would overflow or vanish. Change "
+            "the units of `y`."
         )
 
 
 def validate_n_trials(n_trials: Any, family: Family, n_obs: int) -> FloatArray | None:
-    """Check the trials behind binomial responses."""
+    """Check the numbers of trials of binomial responses."""
     # n_trials: (n_obs,) -> (n_obs,)
     if n_trials is None:
         return None
     if not family.has_trials:
         raise ValueError(
-            f"`n_trials` must be None for family {family.name!r}; it is for 'binomial'. "
-            "Drop it or choose that family."
+            f"`n_trials` must be None for family {family.name!r}; only 'binomial' has trials. "
+            "Leave it out, or choose that family."
         )
     trials = np.full(n_obs, n_trials) if np.ndim(n_trials) == 0 else n_trials
     checked = validate_row_vector(trials, "n_trials", n_obs)
@@ -342,9 +343,9 @@ def validate_sample_weight(sample_weight: Any, n_obs: int) -> FloatArray:
 
 
 def match_columns(values: Any, names: tuple[str, ...], argument: str) -> FloatArray:
-    """Columns in the order of the fit; matched by name where they have names."""
+    """Put columns into the order of the fit; they are matched by name if they have names."""
     # values: (n_obs, n_columns) -> (n_obs, n_columns)
-    features, given = validate_features(values, name=argument, min_obs=1)
+    features, columns = validate_features(values, name=argument, min_obs=1)
     if not hasattr(values, "columns"):
         if features.shape[1] != len(names):
             raise ValueError(
@@ -352,14 +353,14 @@ def match_columns(values: Any, names: tuple[str, ...], argument: str) -> FloatAr
                 f"({', '.join(names)}); got {features.shape[1]}. Pass the same columns."
             )
         return features.astype(np.float64, copy=False)
-    missing = [name for name in names if name not in given]
-    unknown = [name for name in given if name not in names]
+    missing = [name for name in names if name not in columns]
+    unknown = [name for name in columns if name not in names]
     if missing or unknown:
         raise ValueError(
             f"`{argument}` must have the columns of the fit; missing are {missing}, unknown are "
-            f"{unknown}. Select `{argument}[{list(names)}]`, or pass an array to go by position."
+            f"{unknown}. Select `{argument}[{list(names)}]`, or pass an array to match by position."
         )
-    return features[:, [given.index(name) for name in names]].astype(np.float64, copy=False)
+    return features[:, [columns.index(name) for name in names]].astype(np.float64, copy=False)
 
 
 def validate_gating(

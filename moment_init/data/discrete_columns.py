@@ -1,16 +1,15 @@
-r"""Rows with discrete columns: moments from the continuous ones, given the others.
+r"""Discrete columns: found by their values, and conditioned on in the moments.
 
-A discrete column has no density and so no score. But with x = (c, q), c continuous and q discrete,
-Theorem 9 of the paper holds given q: :math:`E[T(y)\, S_m(c \mid q)]` has the blocks of the
-directions that belong to c as its components. c is taken to depend on q through its mean, which is
-linear in q: :math:`c = a + M'q + e`, and the scores are those of e. A mixture in e is one in x,
+A discrete column has values that recur, so it has no density and no score. But with x = (c, q), c
+continuous and q discrete, Theorem 9 of the paper holds given q: the components of
+:math:`E[T(y)\, S_m(c \mid q)]` are the parts of the directions that belong to c. The mean of c is
+assumed to be linear in q, :math:`c = a + M'q + e`, and the scores are those of e. A mixture in e is
+also one in x,
 
 .. math:: \langle \beta, e \rangle = \langle \beta, c \rangle - \langle M \beta, q \rangle
     - \langle \beta, a \rangle,
 
-from which the likelihood of all columns goes on.
-
-What kind of values a column has: a density, or values that recur and so no score.
+and the likelihood of all columns starts from it.
 """
 
 from collections.abc import Sequence
@@ -27,14 +26,14 @@ from moment_init.data.standardising import Coordinates
 BoolArray = NDArray[np.bool_]
 
 MIN_DISTINCT_VALUES = 10
-"""A column with no more values is discrete."""
+"""A column with at most this many distinct values is discrete."""
 
 SAMPLED_ROWS = 1000
-"""Rows on which distinct values are counted."""
+"""Number of rows on which distinct values are counted."""
 
 
 def find_discrete_columns(X: NDArray[np.generic]) -> BoolArray:
-    """Columns without a density: binary, one-hot, or of few whole values."""
+    """Find the columns with few distinct values: binary, one-hot, or whole numbers."""
     # X: (n_obs, n_features) -> (n_features,)
     sample = np.asarray(X[:: max(1, len(X) // SAMPLED_ROWS)])
     limit = min(MIN_DISTINCT_VALUES, len(sample) // 2)
@@ -43,43 +42,45 @@ def find_discrete_columns(X: NDArray[np.generic]) -> BoolArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContinuousBlock:
-    """The continuous columns without what the discrete ones say of them."""
+    """The continuous columns after regression on the discrete ones."""
 
     data: RegressionData  # the rows, with the residuals e of the continuous columns as inputs
-    is_discrete: BoolArray  # which columns of all are discrete; (n_features,)
-    intercept: FloatArray  # the a above; (n_continuous,)
-    slopes: FloatArray  # the M above; (n_discrete, n_continuous)
+    is_discrete: BoolArray  # which of all columns are discrete; (n_features,)
+    intercept: FloatArray  # a of the regression; (n_continuous,)
+    slopes: FloatArray  # M of the regression; (n_discrete, n_continuous)
 
     def residuals(self, X: FloatArray) -> FloatArray:
-        """Residuals of the continuous columns of other rows."""
+        """Compute the residuals of the continuous columns for other rows."""
         # X: (n_rows, n_features) -> (n_rows, n_continuous)
         return _residuals(X, self.is_discrete, self.intercept, self.slopes)
 
     def lift(
-        self, coefficients: FloatArray, biases: FloatArray, own: Coordinates, full: Coordinates
+        self, coefficients: FloatArray, biases: FloatArray, block: Coordinates, full: Coordinates
     ) -> tuple[FloatArray, FloatArray]:
-        """Coefficients (n_features, r) and biases of all columns, from those of the block."""
-        slopes, biases = own.coefficients_to_user(coefficients, biases)
+        """Map coefficients and biases of the block to those of all columns."""
+        # coefficients: (n_continuous, n_components) -> (n_features, n_components)
+        slopes, biases = block.coefficients_to_user(coefficients, biases)
         shifted = biases - self.intercept @ slopes
         return full.coefficients_to_standardised(self._place(slopes), shifted)
 
-    def linear_map(self, own: Coordinates, full: Coordinates) -> FloatArray:
-        """What `lift` does to coefficients."""
+    def linear_map(self, block: Coordinates, full: Coordinates) -> FloatArray:
+        """Compute the matrix by which `lift` maps coefficients."""
         # -> (n_features, n_continuous)
         n_continuous = len(self.intercept)
-        in_units, _ = own.coefficients_to_user(np.eye(n_continuous), np.zeros(n_continuous))
+        in_units, _ = block.coefficients_to_user(np.eye(n_continuous), np.zeros(n_continuous))
         lifted, _ = full.coefficients_to_standardised(self._place(in_units), np.zeros(n_continuous))
         return lifted
 
-    def span(self, subspace: FloatArray, own: Coordinates, full: Coordinates) -> FloatArray:
-        """Span of directions in the block together with all discrete columns."""
+    def span(self, subspace: FloatArray, block: Coordinates, full: Coordinates) -> FloatArray:
+        """Compute a basis of the lifted subspace together with all discrete columns."""
         # subspace: (n_continuous, k) -> (n_features, k + n_discrete)
         axes = full.factor.T[:, self.is_discrete]
-        columns = np.concatenate([self.linear_map(own, full) @ subspace, axes], axis=1)
+        columns = np.concatenate([self.linear_map(block, full) @ subspace, axes], axis=1)
         return np.asarray(np.linalg.qr(columns)[0])
 
     def _place(self, slopes: FloatArray) -> FloatArray:
-        """Coefficients of all columns, (n_features, r), from those of the residuals."""
+        """Map coefficients of the residuals to those of all columns."""
+        # slopes: (n_continuous, n_components) -> (n_features, n_components)
         placed = np.empty((len(self.is_discrete), slopes.shape[1]))
         placed[~self.is_discrete] = slopes
         placed[self.is_discrete] = -self.slopes @ slopes
@@ -116,34 +117,35 @@ def _residuals(
 
 
 LARGEST_ATOM = 0.1
-"""Share of the rows that one value may hold in a column with a density. Whole numbers of standard
-deviation s hold .4 / s at their mode: from s = 4 on, rounding adds .5 % to a variance and nothing
-else that moments can see."""
+"""Largest share of the rows that one value may have in a column with a density. Whole numbers with
+standard deviation s have a share of 0.4 / s at their mode. From s = 4 on, rounding adds 0.5 % to a
+variance and has no other effect on moments."""
 
 FEWEST_EQUAL = 5
-"""Equal values among few rows that are no accident of rounding."""
+"""Up to this many equal values may be due to rounding when there are few rows."""
 
 FEWEST_EXPECTED = 5.0
-"""Rows in which two indicators would both be one by chance, if they never are: one in a hundred."""
+"""Two indicators belong to one factor if no row has both, though this many would by chance. For
+independent indicators that happens about once in a hundred times."""
 
 
 def describe_discrete_columns(X: NDArray[np.generic]) -> tuple[str, ...]:
-    """Say of each column why it has no density.
+    """Say for each column why it has no density; empty if it has one.
 
-    Some thousand rows are looked at. Whole numbers of many values, none of which holds a tenth of
-    the rows, have a density for all that moments can see.
+    About a thousand rows are used. Whole numbers with many values count as having a density if no
+    value has more than a tenth of the rows: moments cannot tell the difference.
     """
     # X: (n_obs, n_features)
     sample = np.asarray(X[:: max(1, len(X) // SAMPLED_ROWS)], dtype=np.float64)
     is_few = find_discrete_columns(sample)
     kinds = [_describe(*pair) for pair in zip(sample.T, is_few, strict=True)]
-    for column in _one_hot_columns(sample, [each == "binary" for each in kinds]):
+    for column in _one_hot_columns(sample, [kind == "binary" for kind in kinds]):
         kinds[column] = "one-hot"
     return tuple(kinds)
 
 
 def name_discrete(names: Sequence[str], kinds: Sequence[str]) -> str:
-    """List discrete columns with what they are."""
+    """List the discrete columns with their kinds."""
     return ", ".join(f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True) if kind)
 
 
@@ -162,12 +164,10 @@ def _describe(column: FloatArray, is_few: bool) -> str:
 
 
 def _one_hot_columns(sample: FloatArray, is_binary: Sequence[bool]) -> list[int]:
-    """Indicators of one factor: never one in the same row, though by chance some would be."""
+    """Find indicators of one factor: never one in the same row, though some would be by chance."""
     columns = [j for j, kept in enumerate(is_binary) if kept and sample[:, j].min() == 0.0]
     ones = sample[:, columns] / sample[:, columns].max(axis=0, initial=1.0)
     together, totals = ones.T @ ones, ones.sum(axis=0)
     expected = np.outer(totals, totals) / len(sample)
     is_exclusive = (together == 0.0) & (expected > FEWEST_EXPECTED)
-    return [
-        column for column, found in zip(columns, is_exclusive.any(axis=1), strict=True) if found
-    ]
+    return [column for column, flag in zip(columns, is_exclusive.any(axis=1), strict=True) if flag]

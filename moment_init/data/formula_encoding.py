@@ -1,6 +1,8 @@
-"""The names in a formula: columns of a DataFrame, and what the caller's scope has for the rest.
+"""All that is asked of formulaic: names in a formula, its parts, and the columns of each part.
 
-What formulaic does for a formula: its parts, and the columns that they stand for.
+A name in a formula is a column of the DataFrame, one of formulaic's transforms, or a function or
+constant in the caller's scope. Columns are checked for missing values and converted to NumPy's
+types before formulaic sees them. A `FormulaPart` encodes new rows as it encoded the first ones.
 """
 
 import ast
@@ -22,26 +24,26 @@ if TYPE_CHECKING:
     import pandas
 
 _QUOTED = re.compile(r"`([^`]+)`")
-"""A column whose name is not an identifier, as formulas write it."""
+"""A column whose name is not a Python identifier, quoted as in formulas."""
 
 _NUMPY_TYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "f": np.float64}
-"""What a column of an extension type becomes, by the kind of its dtype: formulaic's transforms are
-written for NumPy's own."""
+"""Types to which columns of extension types are converted, by the kind of their dtype: formulaic's
+transforms are written for NumPy's types."""
 
 _LISTED = 12
-"""Names that a message lists before it says how many more there are."""
+"""Number of names that a message lists before it only counts the others."""
 
 
 class Scope(dict[str, Any]):
-    """Functions and constants of the caller that a formula names.
+    """Functions and constants of the caller that a formula uses.
 
-    It is a dict that can be pickled with modules among its values, which are imported again.
+    This dict can be pickled with modules among its values; they are imported again by name.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Modules by name, the rest as it is."""
-        modules = {name: it.__name__ for name, it in self.items() if isinstance(it, ModuleType)}
-        return _restore_scope, ({n: it for n, it in self.items() if n not in modules}, modules)
+        """Pickle modules by name, and all other values as they are."""
+        modules = {name: v.__name__ for name, v in self.items() if isinstance(v, ModuleType)}
+        return _restore_scope, ({n: v for n, v in self.items() if n not in modules}, modules)
 
 
 def _restore_scope(values: dict[str, Any], modules: dict[str, str]) -> Scope:
@@ -49,7 +51,7 @@ def _restore_scope(values: dict[str, Any], modules: dict[str, str]) -> Scope:
 
 
 def is_frame(data: Any) -> bool:
-    """Tell a DataFrame of pandas from anything else, without an import of pandas."""
+    """Tell whether data are a pandas.DataFrame, without importing pandas."""
     return any(
         cls.__name__ == "DataFrame" and cls.__module__.split(".")[0] == "pandas"
         for cls in type(data).__mro__
@@ -57,22 +59,22 @@ def is_frame(data: Any) -> bool:
 
 
 def require_frame(data: Any, argument: str) -> None:
-    """Raise for anything but a DataFrame of pandas."""
+    """Raise for anything but a pandas.DataFrame."""
     if is_dask(data):
         raise TypeError(
-            f"`{argument}` must be a pandas.DataFrame for a formula, whose transforms and levels "
-            "need all rows; got a Dask collection. Select or encode its columns and pass them as X "
-            "and y, or pass `.compute()` of it."
+            f"`{argument}` must be a pandas.DataFrame for a formula; got a Dask collection. The "
+            "transforms and levels of a formula need all rows. Encode the columns and pass them as "
+            f"X and y, or pass `{argument}.compute()`."
         )
     if not is_frame(data):
         raise TypeError(
             f"`{argument}` must be a pandas.DataFrame with the columns that the formula names; got "
-            f"{type(data).__name__}. Pass the formula and the DataFrame in the places of X and y."
+            f"{type(data).__name__}. Pass the formula as X and the DataFrame as y."
         )
 
 
 def names_in(formula: Iterable[Any]) -> tuple[set[str], set[str]]:
-    """Names in the terms of a formula."""
+    """Find the names in the terms of a formula: columns, and names inside Python expressions."""
     variables: set[str] = set()
     inner: set[str] = set()
     for factor in {factor for term in formula for factor in term.factors}:
@@ -86,7 +88,7 @@ def names_in(formula: Iterable[Any]) -> tuple[set[str], set[str]]:
 
 
 def _python_names(expression: str) -> set[str]:
-    """Names that an expression reads and does not bind itself."""
+    """Find the names that an expression reads and does not bind itself."""
     nodes = list(ast.walk(ast.parse(expression, mode="eval")))
     bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
     names = [node for node in nodes if isinstance(node, ast.Name)]
@@ -100,11 +102,11 @@ def resolve_names(
     scope: Mapping[str, Any],
     transforms: Mapping[str, Any],
 ) -> tuple[tuple[str, ...], Scope]:
-    """Find every name of a formula: among the columns, the transforms, then the caller's names."""
+    """Look up every name of a formula in the columns, the transforms, then the caller's scope."""
     variables, inner = names_in(formula)
     available = set(data.columns)
     rest = inner - available
-    # Formulas' own names come first: a `scale` of the caller's would not remember its scale.
+    # Transforms come before the caller's names: a `scale` of the caller would not store its scale.
     used = Scope({name: scope[name] for name in sorted(rest - set(transforms)) if name in scope})
     known = set(used) | set(transforms) | set(vars(builtins))
     missing = sorted((variables - available) | (rest - known))
@@ -113,9 +115,9 @@ def resolve_names(
     for name, value in used.items():
         if isinstance(value, Sized) and not isinstance(value, str) and len(value) == len(data):
             raise ValueError(
-                f"`y`, the DataFrame of a formula, must have the columns that it names; got "
-                f"{name!r} from outside, with a value a row, which new rows would not have. Add it "
-                "as a column."
+                "`y`, the DataFrame of a formula, must have the columns that the formula names; "
+                f"got {name!r} from outside the DataFrame, with one value per row. New rows would "
+                "not have it. Add it as a column."
             )
     return tuple(name for name in data.columns if name in variables | inner), used
 
@@ -125,15 +127,16 @@ def _missing_message(missing: list[str], columns: list[str]) -> str:
     remedy = f"Did you mean {', '.join(map(repr, near))}?" if near else "Rename or add them."
     more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
     return (
-        "`y`, the DataFrame of a formula, must have the columns that it names; missing are "
-        f"{', '.join(map(repr, missing))}, there are {', '.join(columns[:_LISTED])}{more}. {remedy}"
+        "`y`, the DataFrame of a formula, must have the columns that the formula names; missing "
+        f"are {', '.join(map(repr, missing))}. Its columns are "
+        f"{', '.join(columns[:_LISTED])}{more}. {remedy}"
     )
 
 
 def select_columns(
     data: "pandas.DataFrame", columns: Iterable[str], argument: str
 ) -> "pandas.DataFrame":
-    """Take the columns of a formula, of plain types and without missing values."""
+    """Select the columns of a formula, as NumPy types and without missing values."""
     names = list(dict.fromkeys(columns))
     missing = [name for name in names if name not in data.columns]
     if missing:
@@ -152,7 +155,7 @@ def select_columns(
 
 
 def _require_complete(frame: "pandas.DataFrame", argument: str) -> None:
-    """Rows are never dropped silently: count what is missing, by column."""
+    """Raise for missing values and count them by column; rows are never dropped silently."""
     missing = frame.isna()
     counts = {name: int(count) for name, count in missing.sum().items() if count}
     if counts:
@@ -166,7 +169,7 @@ def _require_complete(frame: "pandas.DataFrame", argument: str) -> None:
 
 
 def _plain(column: "pandas.Series[Any]") -> "pandas.Series[Any]":
-    """A column of an extension type as one of NumPy's; categories stay, if rows have them."""
+    """Convert an extension type to a NumPy type; keep the categories that occur."""
     import pandas
 
     dtype = column.dtype
@@ -181,19 +184,19 @@ def _plain(column: "pandas.Series[Any]") -> "pandas.Series[Any]":
 _EXAMPLE = "'y ~ a + b | g'"
 
 _STYLING = re.compile(r"\x1b\[[0-9;]*m")
-"""Colours that formulaic puts into messages."""
+"""Colour codes in the messages of formulaic."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FormulaPart:
-    """One part of a formula, fitted: levels, knots, centres and scales are those of its data."""
+    """One part of a formula, with the levels, knots, centres and scales of its data."""
 
     spec: Any  # the terms, their columns and the state of their transforms
-    variables: tuple[str, ...]  # columns of the data that they use
+    variables: tuple[str, ...]  # columns of the data that the terms use
 
     @property
     def columns_by_term(self) -> dict[str, tuple[str, ...]]:
-        """Names of the columns of each term but the intercept."""
+        """Names of the columns of each term except the intercept."""
         return {
             str(row.term): tuple(map(str, row.columns))
             for row in self.spec.structure
@@ -202,7 +205,7 @@ class FormulaPart:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all columns but the intercept."""
+        """Names of all columns except the intercept."""
         return tuple(name for columns in self.columns_by_term.values() for name in columns)
 
     @property
@@ -218,13 +221,13 @@ class FormulaPart:
     def encode(
         self, data: "pandas.DataFrame", scope: Mapping[str, Any], argument: str
     ) -> "pandas.DataFrame":
-        """Encode rows as those were from which the part was fitted."""
+        """Encode rows in the same way as the data from which the part was fitted."""
         frame = select_columns(data, self.variables, argument)
         self._require_seen_levels(frame, argument)
         return _materialise(self.spec, frame, scope, argument)[0]
 
     def _require_seen_levels(self, frame: "pandas.DataFrame", argument: str) -> None:
-        """Raise for levels that the fit has not seen: they would count as the reference."""
+        """Raise for levels that the fit has not seen: they would be coded as the reference."""
         for factor, levels in self.levels.items():
             name = self.column_of(factor)
             if name is None:
@@ -239,7 +242,7 @@ class FormulaPart:
                 )
 
     def column_of(self, factor: str) -> str | None:
-        """Name the column whose values are the levels of a factor, where there is one."""
+        """Return the column whose values are the levels of a factor, if there is one."""
         if factor in self.variables:
             return factor
         named = [
@@ -249,19 +252,19 @@ class FormulaPart:
 
 
 def parse_formula(text: str, columns: Sequence[str]) -> tuple[Any, Any, Any]:
-    """Take a formula apart."""
+    """Split a formula into its response, its inputs and its gating covariates."""
     parsed = _parse(text, columns)
     response, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
     if response is None or isinstance(response, tuple) or right is None:
         raise ValueError(
             f"`X` must be a formula with a response left of '~', such as {_EXAMPLE}; got "
-            f"{text!r}. Put the name of the response first, several as in 'y + z ~ a'."
+            f"{text!r}. Put the name of the response first, or several as in 'y + z ~ a'."
         )
     parts = right if isinstance(right, tuple) else (right,)
     if len(parts) > 2:
         raise ValueError(
-            f"`X` must be a formula with one bar at most, such as {_EXAMPLE}; got {text!r}. Put "
-            "all gating covariates right of one bar; groups are an argument, `groups`."
+            f"`X` must be a formula with at most one bar, such as {_EXAMPLE}; got {text!r}. Put "
+            "all gating covariates right of one bar, and pass groups as the argument `groups`."
         )
     for part in parts:
         _require_intercept(part, text)
@@ -275,15 +278,15 @@ def parse_formula(text: str, columns: Sequence[str]) -> tuple[Any, Any, Any]:
 
 
 def parse_expression(text: str, argument: str, columns: Sequence[str]) -> Any:
-    """Read an argument that is the name of a column, or an expression of columns."""
+    """Parse an argument that is the name of a column or an expression of columns."""
     quoted = f"0 + `{text}`" if text in columns else f"0 + {{{text}}}"
-    return _parse(quoted, (), argument=argument, given=text)
+    return _parse(quoted, (), argument=argument, expression=text)
 
 
 def fit_part(
     formula: Any, data: "pandas.DataFrame", scope: Mapping[str, Any], argument: str = "y"
 ) -> tuple[FormulaPart, "pandas.DataFrame", Scope]:
-    """Encode data for the first time."""
+    """Fit a part to its data, encode the data, and return the caller's names that it uses."""
     from formulaic import ModelSpec
     from formulaic.transforms import TRANSFORMS
 
@@ -296,32 +299,32 @@ def fit_part(
 
 
 def _parse(
-    text: str, columns: Sequence[str], *, argument: str = "X", given: str | None = None
+    text: str, columns: Sequence[str], *, argument: str = "X", expression: str | None = None
 ) -> Any:
     try:
         from formulaic import Formula
         from formulaic.errors import FormulaicError
     except ImportError as error:
         raise ImportError(
-            "`X` must be an array where the package formulaic is not installed; got a formula. "
+            "`X` must be an array if the package formulaic is not installed; got a formula. "
             "Run `pip install 'moment-init[formula]'`, or pass arrays."
         ) from error
-    # formulaic knows by this name what `.` stands for
+    # formulaic expands `.` to the columns under this name
     context = {"__formulaic_variables_available__": list(columns)}
     try:
         formula = Formula.from_spec(text, context=context)
         _ = [names_in(part) for part in _parts(formula)]  # expressions are parsed here
     except (FormulaicError, SyntaxError) as error:
-        expected = "a formula" if given is None else "a column or an expression of columns"
+        expected = "a formula" if expression is None else "a column or an expression of columns"
         raise ValueError(
-            f"`{argument}` must be {expected}; got {given or text!r}: {_first_line(error)} See "
-            "https://matthewwardrop.github.io/formulaic for what formulas are made of."
+            f"`{argument}` must be {expected}; got {expression or text!r}: {_first_line(error)} "
+            "See https://matthewwardrop.github.io/formulaic for the grammar of formulas."
         ) from error
     return formula
 
 
 def _parts(formula: Any) -> Iterable[Any]:
-    """All parts of a parsed formula."""
+    """List all parts of a parsed formula."""
     if not hasattr(formula, "rhs"):
         return [formula]
     sides = (getattr(formula, "lhs", ()), formula.rhs)
@@ -344,16 +347,16 @@ def _has_intercept_only(part: Any) -> bool:
 def _require_intercept(part: Any, text: str) -> None:
     if not any(map(_is_intercept, part)):
         raise ValueError(
-            "`X` must be a formula with intercepts, which every component and gate has (`biases`, "
-            f"`gate_biases`); got {text!r}. Leave '0 +' or '- 1' out; centre the columns for "
-            "intercepts near zero, or hold them common to all components with shared='bias'."
+            f"`X` must be a formula with an intercept; got {text!r}. Every component and gate has "
+            "a bias (`biases`, `gate_biases`). Leave out '0 +' or '- 1'. Centre the columns for "
+            "biases near zero, or use shared='bias' for one bias of all components."
         )
 
 
 def _materialise(
     spec: Any, frame: "pandas.DataFrame", scope: Mapping[str, Any], argument: str
 ) -> tuple["pandas.DataFrame", Any]:
-    """Columns of a part without its intercept, as plain numbers, and the spec with its state."""
+    """Encode the columns of a part except the intercept; also return the spec with its state."""
     import pandas
     from formulaic.errors import DataMismatchWarning, FormulaicError
 
@@ -375,10 +378,10 @@ def _materialise(
 
 
 def _require_plain_types(formula: Any, frame: "pandas.DataFrame", argument: str) -> None:
-    """Raise for dates, durations and complex numbers that stand alone: no slope fits them."""
+    """Raise for columns of dates, durations or complex numbers that are terms on their own."""
     factors = [factor for term in formula for factor in term.factors]
-    alone = sorted({factor.expr for factor in factors if factor.eval_method.value == "lookup"})
-    wrong = [f"{name} ({frame[name].dtype})" for name in alone if frame[name].dtype.kind in "mMc"]
+    names = sorted({factor.expr for factor in factors if factor.eval_method.value == "lookup"})
+    wrong = [f"{name} ({frame[name].dtype})" for name in names if frame[name].dtype.kind in "mMc"]
     if wrong:
         raise TypeError(
             f"`{argument}` must have real numbers or labels in the columns of the formula; got "
@@ -387,11 +390,11 @@ def _require_plain_types(formula: Any, frame: "pandas.DataFrame", argument: str)
 
 
 def _require_columns(matrix: Any, spec: Any, argument: str) -> None:
-    """Columns must be as many as names, and real numbers."""
+    """Raise for columns that share a name or are not real numbers."""
     if matrix.shape[1] != len(spec.column_names):
         raise ValueError(
-            f"`{argument}` must have columns by which terms have distinct names; got "
-            f"{', '.join(spec.column_names)}. Rename the columns that stand twice."
+            f"`{argument}` must have columns for which the terms have distinct names; got "
+            f"{', '.join(spec.column_names)}. Rename the columns that occur twice."
         )
     wrong = [
         f"{name} ({dtype})" for name, dtype in matrix.dtypes.items() if dtype.kind not in "biuf"
@@ -399,5 +402,5 @@ def _require_columns(matrix: Any, spec: Any, argument: str) -> None:
     if wrong:
         raise TypeError(
             f"`{argument}` must give terms that are real numbers or categories; got "
-            f"{', '.join(wrong)}. Convert them in the formula or before."
+            f"{', '.join(wrong)}. Convert them in the formula or beforehand."
         )

@@ -1,8 +1,9 @@
-"""What a formula made of its data, and how it encodes new rows.
+"""Formulas: a formula and a DataFrame instead of X and y.
 
-Reading a formula together with its data, for the first time.
-
-Where formulas end: a formula and a DataFrame become X, y and what else a function takes.
+`read_formula` reads a formula together with its data. The `FormulaDesign` that it returns encodes
+new rows in the same way. Two decorators apply them: `takes_formula` lets an entry point take a
+formula, and `reads_design` lets a method of its result take a DataFrame. The functions behind the
+decorators see arrays only.
 """
 
 import sys
@@ -32,34 +33,34 @@ if TYPE_CHECKING:
     import pandas
 
 ROW_ARGUMENTS = ("offset", "n_trials", "sample_weight")
-"""Arguments with a number for each row, which may name a column or be an expression of columns."""
+"""Arguments with one number per row; each may name a column or be an expression of columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FormulaDesign:
     """A formula that was read together with a DataFrame; it encodes new rows in the same way.
 
-    Levels of categories, knots of splines, centres and scales are those of the first data. It can
-    be pickled and copied.
+    Levels of categories, knots of splines, centres and scales are those of the first data. A design
+    can be pickled and copied.
 
     Parameters
     ----------
     formula : str
         The formula.
     response : FormulaPart
-        What is left of the tilde.
+        The part left of the tilde.
     features : FormulaPart
-        What is right of it.
+        The part right of the tilde.
     gate : FormulaPart or None
-        What is right of the bar; None without a gate.
+        The part right of the bar; None without a gate.
     row_parts : dict of str to FormulaPart
-        `offset`, `n_trials` and `sample_weight`, where they were given as columns or expressions.
+        `offset`, `n_trials` and `sample_weight`, if they were given as columns or expressions.
     groups : str or None
-        Column of the groups, where they were given by name.
+        Column of the groups, if they were given by name.
     scope : Scope
         Functions and constants of the caller that the formula uses.
     has_classes : bool, default False
-        Whether the response is a label of one of several classes.
+        Whether the response has labels of several classes.
     """
 
     formula: str
@@ -83,7 +84,7 @@ class FormulaDesign:
 
     @property
     def response_levels(self) -> tuple[Any, Any] | None:
-        """The two labels of the response that count as 0 and 1; None for numbers and classes."""
+        """The two labels of the response that are coded 0 and 1; None for numbers and classes."""
         levels = next(iter(self.response.levels.values()), None)
         return None if levels is None or self.has_classes else (levels[0], levels[1])
 
@@ -94,7 +95,7 @@ class FormulaDesign:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """What a DataTree keeps of the formula, as text."""
+        """The attributes that a DataTree stores for the formula, as text."""
         named = {name: str(part.spec.formula) for name, part in self.row_parts.items()}
         named |= {} if self.groups is None else {"groups": self.groups}
         result = {"formula": self.formula}
@@ -106,17 +107,17 @@ class FormulaDesign:
         return result
 
     def columns_of(self, term: str) -> tuple[str, ...]:
-        """Names of the columns of X that a term stands for.
+        """Return the names of the columns of X that a term stands for.
 
         Parameters
         ----------
         term : str
-            A term as the formula has it, such as ``"gender"`` or ``"poly(age, 2)"``.
+            A term as written in the formula, such as ``"gender"`` or ``"poly(age, 2)"``.
 
         Returns
         -------
         tuple of str
-            The columns; the given name alone if it is no term.
+            The columns; only the given name if it is not a term.
         """
         return self.features.columns_by_term.get(term, (term,))
 
@@ -128,12 +129,12 @@ class FormulaDesign:
         data : pandas.DataFrame
             Rows with the columns that the formula names.
         argument : str, default "X"
-            What the caller calls the data, for the messages.
+            Name of the argument in error messages.
 
         Returns
         -------
         pandas.DataFrame
-            A column for each of `feature_names`.
+            One column for each of `feature_names`.
         """
         return self.features.encode(data, self.scope, argument)
 
@@ -145,23 +146,23 @@ class FormulaDesign:
         data : pandas.DataFrame
             Rows with the columns left of the tilde.
         argument : str, default "X"
-            What the caller calls the data, for the messages.
+            Name of the argument in error messages.
 
         Returns
         -------
         numpy.ndarray, shape (n_obs,), or pandas.DataFrame, shape (n_obs, n_responses)
-            Numbers; 1 for the second of two levels, 0 for the first. Labels of classes; a column
-            for each of several responses.
+            Numbers, with 0 for the first of two levels and 1 for the second; labels, if there are
+            classes; or one column for each of several responses.
         """
         missing = [name for name in self.response.variables if name not in data.columns]
         if missing:
             raise ValueError(
-                f"`{argument}` must have the response, if `y` is not given; missing are "
+                f"`{argument}` must have the response if `y` is not given; missing are "
                 f"{', '.join(map(repr, missing))}. Add them, or pass `y`."
             )
         is_column = self.response.levels or self.response.names == self.response.variables
         if self.has_classes and is_column:
-            name = self.response.variables[0]  # as it is, not as numbers
+            name = self.response.variables[0]  # labels are kept, not coded as numbers
             return select_columns(data, [name], argument)[name].to_numpy()
         encoded = self.response.encode(data, self.scope, argument)
         return encoded if self.has_several_responses else np.asarray(encoded.to_numpy()[:, -1])
@@ -172,22 +173,22 @@ class FormulaDesign:
         Parameters
         ----------
         data : pandas.DataFrame
-            Rows with the columns that the formula names, and those given as `offset`, `groups`, ...
+            Rows with the columns that the formula, `offset`, `groups` and others name.
         has_response : bool, default True
             Whether the rows have a response.
 
         Returns
         -------
         dict of str to object
-            `X`, `y` and, where the formula or the call had them, `gating`, `offset`, `n_trials`,
-            `sample_weight`, `groups`.
+            `X`, `y` and, if the formula or the call had them, `gating`, `offset`, `n_trials`,
+            `sample_weight` and `groups`.
 
         Raises
         ------
         TypeError
-            If `data` is no DataFrame, and for terms that are not real numbers.
+            If `data` is not a DataFrame, or a term is not a real number.
         ValueError
-            For missing columns and values, and levels that the first data did not have.
+            If columns or values are missing, or the first data did not have a level.
 
         Examples
         --------
@@ -207,21 +208,21 @@ class FormulaDesign:
         return result
 
     def encode_argument(self, name: str, data: "pandas.DataFrame", argument: str = "X") -> Any:
-        """Encode one more argument of rows, by what it was when the formula was read.
+        """Encode another argument of rows, as given when the formula was read.
 
         Parameters
         ----------
         name : str
             `gating`, `groups`, or one of `ROW_ARGUMENTS`.
         data : pandas.DataFrame
-            Rows with the columns that it needs.
+            Rows with the columns that the argument needs.
         argument : str, default "X"
-            What the caller calls the data, for the messages.
+            Name of the argument in error messages.
 
         Returns
         -------
         pandas.DataFrame, numpy.ndarray or None
-            Gating covariates, or a value for each row; None if there was no such argument.
+            Gating covariates, or one value per row; None if there was no such argument.
         """
         if name == "gating":
             return None if self.gate is None else self.gate.encode(data, self.scope, argument)
@@ -233,8 +234,8 @@ class FormulaDesign:
             neutral = "np.arange" if column else "np.zeros" if name == "offset" else "np.ones"
             raise ValueError(
                 f"`{argument}` must have the columns that the formula's `{name}` came from; "
-                f"missing are {', '.join(map(repr, missing))}. Add them, or pass `{name}`, such as "
-                f"{neutral}(len({argument})) for none."
+                f"missing are {', '.join(map(repr, missing))}. Add them, or pass `{name}`; "
+                f"{neutral}(len({argument})) means none."
             )
         if column:
             return select_columns(data, [column], argument)[column].to_numpy()
@@ -243,7 +244,7 @@ class FormulaDesign:
         return part.encode(data, self.scope, argument).to_numpy()[:, 0]
 
     def has_features_of(self, data: "pandas.DataFrame") -> bool:
-        """Tell whether rows are encoded already: they have the names of X, not the variables.
+        """Tell whether rows are already encoded: they have the columns of X, not the variables.
 
         Parameters
         ----------
@@ -253,13 +254,13 @@ class FormulaDesign:
         Returns
         -------
         bool
-            Whether the columns are those of X.
+            Whether the rows have the columns of X.
         """
         is_raw = set(self.features.variables) <= set(data.columns)
         return not is_raw and set(data.columns) == set(self.feature_names)
 
     def __repr__(self) -> str:
-        """Formula and the columns that it stands for."""
+        """Show the formula and the columns that it stands for."""
         lines = [f"FormulaDesign: {self.formula}", f"features: {', '.join(self.feature_names)}"]
         lines += [f"gating: {', '.join(self.gate_names)}"] if self.gate is not None else []
         more = {name: text for name, text in self.attributes.items() if name != "formula"}
@@ -279,7 +280,7 @@ def read_formula(
     has_classes: bool = False,
     scope: Mapping[str, Any] | None = None,
 ) -> FormulaDesign:
-    """Read a formula together with the data that it is about.
+    """Read a formula together with its data.
 
     Examples
     --------
@@ -296,17 +297,17 @@ def read_formula(
     columns = [name for name in data.columns if isinstance(name, str)]
     text = formula if gating is None else _with_gating(formula, gating, columns)
     expressions = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
-    given = {name: it for name, it in expressions.items() if it is not None}
-    named = {*given.values(), groups}
+    row_arguments = {name: value for name, value in expressions.items() if value is not None}
+    named = {*row_arguments.values(), groups}
     response, features, gate = parse_formula(text, [name for name in columns if name not in named])
-    names = {} if scope is None else scope
+    caller_names = {} if scope is None else scope
     fitted, used = {}, Scope()
     parts = {"response": response, "features": features, "gate": gate}
-    parts |= {name: parse_expression(it, name, columns) for name, it in given.items()}
+    parts |= {name: parse_expression(it, name, columns) for name, it in row_arguments.items()}
     for name, part in parts.items():
         if part is not None:
-            fitted[name], encoded, own = fit_part(part, data, names)
-            used.update(own)
+            fitted[name], encoded, part_scope = fit_part(part, data, caller_names)
+            used.update(part_scope)
             if name == "response":
                 _require_response(fitted[name], has_classes=has_classes)
             elif name not in ("features", "gate"):
@@ -328,8 +329,8 @@ def read_formula(
 def _require_groups(groups: str, data: "pandas.DataFrame") -> None:
     if groups not in data.columns:
         raise ValueError(
-            f"`groups` must be a column of the DataFrame, or hold a label for each row; got "
-            f"{groups!r}, which is no column. Pass the name of one."
+            "`groups` must be a column of the DataFrame or hold one label per row; got "
+            f"{groups!r}, which is not a column. Pass the name of a column."
         )
     select_columns(data, [groups], "y")
 
@@ -344,10 +345,10 @@ def _with_gating(formula: str, gating: str, columns: list[str]) -> str:
 
 
 def _require_response(part: FormulaPart, *, has_classes: bool) -> None:
-    """A response has numbers, in one column or several, or two levels; or it is one of labels."""
+    """Raise unless the response has numbers or two levels, or labels if there are classes."""
     levels = next(iter(part.levels.values()), None)
     if has_classes:
-        # Labels are read from their column as they are: those of an expression are in none.
+        # Labels are read from their column; the labels of an expression are in no column.
         is_column = all(part.column_of(factor) is not None for factor in part.levels)
         if is_column and len(part.variables) == 1 and len(part.columns_by_term) == 1:
             return
@@ -360,44 +361,44 @@ def _require_response(part: FormulaPart, *, has_classes: bool) -> None:
         return
     what = f"{len(levels)} levels" if is_alone else "labels among several responses"
     raise ValueError(
-        "`X` must be a formula with a response of numbers, of two levels, or of several columns of "
-        f"numbers; got {str(part.spec.formula)!r} with {what}. Use family='categorical' for one of "
-        "several levels, or compare with one, as in '{choice == \"bus\"} ~ a + b'."
+        "`X` must be a formula whose response has numbers, two levels, or several columns of "
+        f"numbers; got {str(part.spec.formula)!r} with {what}. Use family='categorical' for more "
+        "levels, or compare with one of them, as in '{choice == \"bus\"} ~ a + b'."
     )
 
 
 def _require_single(part: FormulaPart, n_columns: int, name: str) -> None:
-    """Other arguments have one column of numbers."""
+    """Raise unless an argument has one column of numbers."""
     levels = next(iter(part.levels.values()), None)
     if n_columns == 1 and levels is None:
         return
     what = f"{n_columns} columns" if levels is None else f"{len(levels)} levels"
     raise ValueError(
-        f"`{name}` must give one number a row; got {str(part.spec.formula)!r} with {what}. Use a "
-        "column."
+        f"`{name}` must give one number per row; got {str(part.spec.formula)!r} with {what}. Use "
+        "one column of numbers."
     )
 
 
 def takes_formula[**P, R](function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function of X and y take a formula and a DataFrame in their places."""
+    """Let a function of X and y take a formula and a DataFrame instead."""
     parameters = signature(function)
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = dict(zip(parameters.parameters, args, strict=False)) | kwargs
-        if isinstance(given.get("X"), str):
+        arguments = dict(zip(parameters.parameters, args, strict=False)) | kwargs
+        if isinstance(arguments.get("X"), str):
             frame = sys._getframe(1)
             scope = ChainMap(frame.f_locals, frame.f_globals)
             bound = parameters.bind(*args, **kwargs)
             design = _replace_formula(bound, scope, function.__name__)
-            if "family" not in given:
+            if "family" not in arguments:
                 _choose_family(bound.arguments)
             _require_labels_for(bound.arguments, design)
             return _with_design(function(*bound.args, **bound.kwargs), design)
-        if isinstance(given.get("y"), str):
+        if isinstance(arguments.get("y"), str):
             raise TypeError(
-                f"`y` must hold numbers; got {given['y']!r}. A formula stands in the place of X "
-                f"and a DataFrame in that of y: {function.__name__}('y ~ a + b', frame, ...)."
+                f"`y` must hold numbers; got {arguments['y']!r}. Pass a formula as X and the "
+                f"DataFrame as y: {function.__name__}('y ~ a + b', frame, ...)."
             )
         return function(*args, **kwargs)
 
@@ -405,7 +406,7 @@ def takes_formula[**P, R](function: Callable[P, R]) -> Callable[P, R]:
 
 
 def reads_design[**P, R](method: Callable[P, R]) -> Callable[P, R]:
-    """Let a method of a fit by formula take a DataFrame of the formula's variables."""
+    """Let a method of a fit by formula take a DataFrame with the formula's variables."""
     parameters = signature(method)
 
     @wraps(method)
@@ -417,7 +418,7 @@ def reads_design[**P, R](method: Callable[P, R]) -> Callable[P, R]:
             _encode_missing(bound, design)
         elif method.__name__ != "to_datatree" and bound.arguments.get("y", X) is None:
             raise ValueError(
-                "`y` must be given, unless the fit is one by formula and `X` a DataFrame with the "
+                "`y` must be given, unless the fit used a formula and `X` is a DataFrame with the "
                 "response; got None. Pass the response."
             )
         result = method(*bound.args, **bound.kwargs)
@@ -429,7 +430,7 @@ def reads_design[**P, R](method: Callable[P, R]) -> Callable[P, R]:
 def _replace_formula(
     bound: BoundArguments, scope: Mapping[str, Any], function: str
 ) -> FormulaDesign:
-    """Read the formula of a call, and put arrays where it and the names of columns were."""
+    """Read the formula of a call, and replace it and the names of columns by arrays."""
     bound.apply_defaults()
     arguments = bound.arguments
     formula, data = arguments["X"], arguments["y"]
@@ -460,9 +461,9 @@ def _require_gate(
 ) -> None:
     if "gating" not in arguments:
         raise ValueError(
-            f"`X` must be a formula without a bar for `{function}`, as moments do not identify a "
-            f"gate; got {design.formula!r}. Leave out what is right of the bar, or use `fit_em` or "
-            "`sample`, which fit the gate too."
+            f"`X` must be a formula without a bar for `{function}`; got {design.formula!r}. "
+            "Moments do not identify a gate. Leave out the part right of the bar, or use `fit_em` "
+            "or `sample`, which fit the gate too."
         )
     if arguments["gating"] is not None and not is_named:
         raise ValueError(
@@ -472,7 +473,7 @@ def _require_gate(
 
 
 def _choose_family(arguments: dict[str, Any]) -> None:
-    """Let the response say its family: a formula is often all that a user writes."""
+    """Choose the family by the response: users of formulas often leave it out."""
     y, link = arguments["y"], arguments["link"]
     has_trials = arguments.get("n_trials") is not None
     columns = list(y.to_numpy().T) if is_frame(y) else [y]
@@ -480,13 +481,13 @@ def _choose_family(arguments: dict[str, Any]) -> None:
     if len(set(names)) == 1:
         arguments["family"] = names[0]
         return
-    # Families of several responses have their links with them.
+    # Each family in a list has its link already.
     arguments["family"] = [get_family(name, link) for name in names]
     arguments["link"] = None
 
 
 def _require_labels_for(arguments: Mapping[str, Any], design: FormulaDesign) -> None:
-    """Labels make sense for families whose responses are 0 and 1, and for no others."""
+    """Raise for labels unless the responses of the family are 0 and 1."""
     levels = design.response_levels
     if levels is None:
         return
@@ -506,7 +507,7 @@ def _require_labels_for(arguments: Mapping[str, Any], design: FormulaDesign) -> 
 
 
 def _expanded(shared: Any, design: FormulaDesign) -> Any:
-    """Shared terms as the columns that they stand for."""
+    """Replace shared terms by the columns that they stand for."""
     entries = [shared] if isinstance(shared, str) else shared
     if not isinstance(entries, list | tuple):
         return shared
@@ -518,7 +519,7 @@ def _expanded(shared: Any, design: FormulaDesign) -> Any:
 
 
 def _encode_missing(bound: BoundArguments, design: FormulaDesign) -> None:
-    """Read from a DataFrame what a method takes and was not given."""
+    """Read the arguments that a method was not given from a DataFrame."""
     arguments = bound.arguments
     data = arguments["X"]
     for name in (*ROW_ARGUMENTS, "groups", "gating"):
@@ -530,14 +531,14 @@ def _encode_missing(bound: BoundArguments, design: FormulaDesign) -> None:
 
 
 def _with_design[R](result: R, design: FormulaDesign) -> R:
-    """The result with the design on it, or its text where a result must stay storable."""
+    """Add the design to a result, or its text to a DataTree, which must stay storable."""
     if is_dataclass(result) and not isinstance(result, type):
-        held: dict[str, Any] = {field.name: getattr(result, field.name) for field in fields(result)}
-        if "design" in held:
+        values: dict[str, Any] = {each.name: getattr(result, each.name) for each in fields(result)}
+        if "design" in values:
             return replace(result, design=design)
-        if "fit" in held:
-            return replace(result, fit=_with_design(held["fit"], design))
-        for tree in held.get("trees", {}).values():
+        if "fit" in values:
+            return replace(result, fit=_with_design(values["fit"], design))
+        for tree in values.get("trees", {}).values():
             _with_design(tree, design)
     elif "moment_init" in (groups := getattr(result, "children", {})):
         groups["moment_init"].attrs.update(design.attributes)

@@ -1,8 +1,7 @@
-"""Parameters of a simulated mixture: those given, checked, and random ones for the rest.
+"""Simulated mixtures of generalised linear models, with the true parameters beside the data.
 
-Designs for simulated features: Gaussian, and the departures from it that data show.
-
-Simulated mixtures of generalised linear models, with the truth kept beside the data.
+`simulate_mixture` checks the parameters that are given and draws the others, draws features from a
+Gaussian or from designs that depart from it as real data do, and then draws labels and responses.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _WEIGHT_CONCENTRATION = 10.0
 """Weights ~ Dirichlet(10, ..., 10): unequal, and seldom below a third of an equal share."""
 
-_SCALE_RANGE = (0.7, 1.3)
+_SCALE_RANGE = (0.7, 1.3)  # times the family's typical scale
 _BIAS_DEVIATION = 0.5
 
 _UNIT_TOLERANCE = 1e-8
@@ -36,10 +35,10 @@ class SimulatedParameters:
     """Parameters of a mixture of generalised linear models."""
 
     directions: FloatArray  # unit vectors in columns; (n_features, n_components)
-    scales: FloatArray  # lengths of the coefficients, intercepts, probabilities; (n_components,)
-    biases: FloatArray  # lengths of the coefficients, intercepts, probabilities; (n_components,)
-    weights: FloatArray  # lengths of the coefficients, intercepts, probabilities; (n_components,)
-    dispersion: FloatArray | None  # where the family has one; (n_components,)
+    scales: FloatArray  # lengths of the coefficient vectors; (n_components,)
+    biases: FloatArray  # (n_components,)
+    weights: FloatArray  # probabilities of the components; (n_components,)
+    dispersion: FloatArray | None  # None if the family has none; (n_components,)
 
 
 def complete_parameters(
@@ -55,7 +54,7 @@ def complete_parameters(
 ) -> SimulatedParameters:
     """Check the parameters that are given and draw the others.
 
-    Every parameter is drawn, needed or not, so that no draw depends on which were given.
+    All parameters are drawn, needed or not, so that the draws do not depend on which were given.
     """
     n_components = shape[1]
     drawn_directions = rng.standard_normal(shape)
@@ -74,14 +73,14 @@ def complete_parameters(
 
 
 def as_floats(name: str, values: ArrayLike) -> FloatArray:
-    """Turn an argument into an array of doubles."""
+    """Convert an argument to a new array of doubles."""
     return np.array(as_float_array(values, name))
 
 
 def _given_vector(
     name: str, given: ArrayLike | None, drawn: FloatArray, *, is_positive: bool = False
 ) -> FloatArray:
-    """One number for each component: those given, a scalar repeated, or those drawn."""
+    """Return one number per component: the given ones, a repeated scalar, or the drawn ones."""
     if given is None:
         return drawn
     values = as_floats(name, given)
@@ -115,7 +114,7 @@ def _given_weights(given: ArrayLike | None, drawn: FloatArray) -> FloatArray:
     total = float(values.sum())
     if not np.isclose(total, 1.0, rtol=0.0, atol=_UNIT_TOLERANCE):
         raise ValueError(f"`weights` must sum to 1; got a sum of {total:g}. Divide them by it.")
-    return values / total  # numpy's sampler is stricter about rounding than a caller need be
+    return values / total  # NumPy's sampler allows less rounding
 
 
 def _given_directions(given: ArrayLike | None, drawn: FloatArray) -> FloatArray:
@@ -144,7 +143,7 @@ def _given_dispersion(
     if not family.has_dispersion:
         if given is not None:
             raise ValueError(
-                f"`dispersion` has no meaning for family {family.name!r}; got a value for it. "
+                f"`dispersion` has no meaning for family {family.name!r}; got a value. "
                 "Leave it out."
             )
         return None
@@ -155,18 +154,18 @@ def _given_dispersion(
 type InputSampler = Callable[[np.random.Generator, int, int], FloatArray]
 
 _STUDENT_DEGREES = 5
-"""Heavy tails whose fourth moment still exists."""
+"""Heavy tails, but the fourth moment still exists."""
 
 _GAMMA_SHAPE = 8.0
-"""Skewed, with a density smooth enough at zero for a third-order score (that needs more than 3)."""
+"""Skewed, and smooth enough at zero for a third-order score, which needs a shape above 3."""
 
 _LOG_DEVIATION = 0.5
-"""Standard deviation of the logarithm: skewness 1.75, about that of measured sizes and incomes."""
+"""Standard deviation of the logarithm: it gives a skewness of 1.75, as sizes and incomes have."""
 
 _CLUSTER_WEIGHTS = np.array([0.5, 0.3, 0.2])
 _CLUSTER_RADIUS = 3.0
-"""Distance of the centres from theirs in units of the deviation within a cluster; the sides of the
-triangle are then 5.2 long: clusters that a histogram shows, yet overlapping."""
+"""Distance of the cluster centres from their centre, in standard deviations within a cluster. The
+sides of the triangle are then 5.2: a histogram shows the clusters, yet they overlap."""
 
 _TRIANGLE = np.array([[1.0, 0.0], [-0.5, np.sqrt(0.75)], [-0.5, -np.sqrt(0.75)]])
 
@@ -219,7 +218,7 @@ def _uniform(rng: np.random.Generator, n_obs: int, n_features: int) -> FloatArra
 def _clusters(rng: np.random.Generator, n_obs: int, n_features: int) -> FloatArray:
     """Draw from a mixture of three Gaussians with mean zero and identity covariance overall.
 
-    The centres are a triangle in a random plane; with one feature two of them coincide.
+    The centres form a triangle in a random plane; with one feature two of them coincide.
     """
     plane, _ = np.linalg.qr(rng.standard_normal((n_features, 2)))
     centres = _CLUSTER_RADIUS * _TRIANGLE[:, : plane.shape[1]] @ plane.T
@@ -243,7 +242,7 @@ INPUT_DESIGNS: Mapping[str, InputSampler] = MappingProxyType(
     }
 )
 """Samplers of (rng, n_obs, n_features) by name. All but "correlated" have mean zero and identity
-covariance, so that scales and biases mean the same under each."""
+covariance, so that scales and biases mean the same in each."""
 
 
 _DEFAULT_TRIALS = 10
@@ -254,7 +253,7 @@ _LARGEST_MEAN = 1e15
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MixtureData:
-    """Data from a mixture of generalised linear models and the parameters behind them.
+    """Data from a mixture of generalised linear models, and the true parameters.
 
     Parameters
     ----------
@@ -263,19 +262,19 @@ class MixtureData:
     y : ndarray of shape (n_obs,)
         The response.
     directions : ndarray of shape (n_features, n_components)
-        Unit vectors u_j, one in each column.
+        Unit vectors u_j, one per column.
     scales : ndarray of shape (n_components,)
         Lengths s_j of the coefficient vectors.
     biases : ndarray of shape (n_components,)
-        Intercepts b_j.
+        Biases b_j.
     weights : ndarray of shape (n_components,)
         Probabilities w_j of the components.
     labels : ndarray of int, shape (n_obs,)
         The component of each row.
     dispersion : ndarray of shape (n_components,) or None
-        The dispersion of each component, where the family has one.
+        The dispersion of each component; None if the family has none.
     n_trials : ndarray of shape (n_obs,) or None
-        The trials of each row, where the family has them.
+        The trials of each row; None if the family has none.
     family : str
         Name of the family.
     link : str
@@ -305,9 +304,9 @@ class MixtureData:
         Returns
         -------
         pandas.DataFrame
-            Columns x0, x1, ..., then y, and n_trials where the family has trials.
+            Columns x0, x1, ..., then y, and n_trials if the family has trials.
         """
-        import pandas as pd  # optional at import time
+        import pandas as pd  # only needed here
 
         frame = pd.DataFrame(self.X, columns=[f"x{index}" for index in range(self.X.shape[1])])
         frame["y"] = self.y
@@ -343,8 +342,8 @@ def simulate_mixture(
 ) -> MixtureData:
     r"""Simulate a mixture of generalised linear models.
 
-    Each row has features :math:`x`, a component :math:`h` with :math:`P(h = j) = w_j` independent
-    of them, and a response with mean :math:`g(s_j \langle u_j, x\rangle + b_j)`.
+    Each row has features :math:`x`, a component :math:`h` that is independent of them,
+    :math:`P(h = j) = w_j`, and a response with mean :math:`g(s_j \langle u_j, x\rangle + b_j)`.
 
     Parameters
     ----------
@@ -353,33 +352,33 @@ def simulate_mixture(
     family : str or Family, default "bernoulli"
         The response family.
     link : str, optional
-        A link that the family supports; its default if left out.
+        A link that the family supports; the family's default if left out.
     weights : array_like of shape (n_components,), optional
         Probabilities of the components; drawn from Dirichlet(10) if left out.
     scales : float or array_like of shape (n_components,), optional
         Lengths of the coefficient vectors, positive; drawn around a value that suits the family if
         left out.
     biases : float or array_like of shape (n_components,), optional
-        Intercepts; drawn from N(0, 1/4) if left out.
+        Biases of the components; drawn from N(0, 1/4) if left out.
     dispersion : float or array_like of shape (n_components,), optional
-        Gaussian: standard deviation; negative binomial: alpha; gamma: shape. Positive. A value that
-        suits the family if left out.
+        Standard deviation (gaussian), alpha (negative binomial) or shape (gamma), positive; a value
+        that suits the family if left out.
     directions : array_like of shape (n_features, n_components), optional
         Unit vectors in columns; drawn uniformly if left out.
     n_trials : int or array_like of shape (n_obs,), optional
-        Trials of each row, binomial family only; 10 if left out.
+        Number of trials of each row, for the binomial family only; 10 if left out.
     inputs : str, array_like or callable, default "gaussian"
         "gaussian", "student_t" (multivariate, 5 degrees of freedom), "gamma" (shape 8),
-        "lognormal", "uniform" or "clusters" (three Gaussians): mean zero and identity covariance;
-        "correlated": Gaussian with random mean and covariance. Or the features themselves, of shape
-        (n_obs, n_features), or a function of (rng, n_obs, n_features) that returns them.
+        "lognormal", "uniform" and "clusters" (three Gaussians) have mean zero and identity
+        covariance; "correlated" is Gaussian with random mean and covariance. Or the features, of
+        shape (n_obs, n_features), or a function of (rng, n_obs, n_features) that returns them.
     random_seed : int, sequence of int, numpy.random.Generator, optional
-        The seed. An argument that is given does not change the draws of the others.
+        The seed. Passing one argument does not change the draws of the others.
 
     Returns
     -------
     MixtureData
-        The data and the parameters behind them.
+        The data and the true parameters.
 
     Raises
     ------

@@ -1,10 +1,9 @@
-"""The map between standardised coordinates, where everything is estimated, and the user's units.
+"""Standardised coordinates, in which everything is estimated, and the user's units.
 
 With x = mean + L z and, for the identity link, y = shift + scale * response, a linear predictor
 <beta, x> + b is <beta~, z> + b~ in standardised coordinates, where beta = L^-T beta~ and
-b = b~ - <beta, mean>.
-
-Mean and covariance of the input on the scale of its columns, so that units do not matter.
+b = b~ - <beta, mean>. The mean and covariance of the input are computed in units of its columns,
+so that the user's units do not matter.
 """
 
 from dataclasses import dataclass
@@ -21,14 +20,14 @@ from moment_init.row_sources.columns import known_scatter
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coordinates:
-    """Location and scale of inputs and response."""
+    """Location and scale of the inputs and the response."""
 
     mean: FloatArray  # mean of the input; (n_features,)
-    # lower triangular L with L L' the covariance of the input; (n_features, n_features)
+    # lower triangular L, where L L' is the covariance of the input; (n_features, n_features)
     factor: FloatArray
-    # subtracted from the response, or for other links from the linear predictor
+    # subtracted from the response (identity link) or from the linear predictor (other links)
     response_shift: float = 0.0
-    # the response is divided by it; one unless the link is the identity
+    # divides the response; one unless the link is the identity
     response_scale: float = 1.0
 
     def coefficients_to_user(
@@ -38,8 +37,8 @@ class Coordinates:
         # coefficients: (n_features, n_components), biases: (n_components,) -> (n_features,
         # n_components), (n_components,)
         slopes = self.response_scale * self._unwhiten(coefficients)
-        intercepts = self.response_scale * biases + self.response_shift - self.mean @ slopes
-        return slopes, np.asarray(intercepts)
+        user_biases = self.response_scale * biases + self.response_shift - self.mean @ slopes
+        return slopes, np.asarray(user_biases)
 
     def coefficients_to_standardised(
         self, coefficients: FloatArray, biases: FloatArray
@@ -52,31 +51,33 @@ class Coordinates:
         return np.asarray(slopes), np.asarray(levels / self.response_scale)
 
     def directions_to_user(self, directions: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Map unit directions to unit directions in the user's units."""
+        """Map unit directions to the user's units; also return the factors of their scales."""
         # directions: (n_features, n_components) -> (n_features, n_components), (n_components,)
         mapped = self._unwhiten(directions)
         lengths = np.linalg.norm(mapped, axis=0)
         return mapped / lengths, self.response_scale * lengths
 
     def _unwhiten(self, columns: FloatArray) -> FloatArray:
-        """The product of the inverse transpose of L and the columns."""
+        """Multiply columns by the inverse transpose of L."""
         return np.asarray(solve_triangular(self.factor, columns, lower=True, trans="T"))
 
 
 # Sampling moves the eigenvalues of a correlation matrix by about 2 sqrt(d / n) (Marchenko-Pastur).
-# Below 16 rows per column that is more than one half, and shrinkage pays.
+# Below 16 rows per column that is more than one half, and shrinkage helps.
 SHRINK_BELOW_ROWS_PER_FEATURE = 16
 
 # A standard deviation below this share of a column's mean is rounding, not variation.
 CONSTANT_TOLERANCE = 1e-12
 
-# Rows from which a rough centre is taken; its error only costs digits, a few hundred are plenty.
+# Number of rows for a rough centre: its error only costs digits, so a few hundred are enough.
 ROUGH_ROWS = 1000
 
-# A mean of so many standard deviations costs two of the sixteen digits of a variance that is
-# summed about zero, and spares a subtraction. Spreads in this range have squares, and variances of
-# coefficients have ratios, that neither overflow nor vanish.
+# A mean of up to this many standard deviations needs no subtraction: it costs two of the sixteen
+# digits of a variance that is summed about zero.
 SMALL_MEAN = 10.0
+
+# Squares of standard deviations in this range, and ratios of variances of coefficients, neither
+# overflow nor vanish.
 SAFE_SPREADS = (1e-75, 1e75)
 
 # Columns are collinear when the correlation matrix has an eigenvalue below this: inverting it
@@ -93,9 +94,9 @@ class CorrelationFit:
 
     mean: FloatArray  # weighted means; (n_features,)
     scales: FloatArray  # weighted standard deviations; (n_features,)
-    # correlation matrix, shrunk where rows are few; (n_features, n_features)
+    # correlation matrix, shrunk if there are few rows; (n_features, n_features)
     correlation: FloatArray
-    shrinkage: float  # share of the correlation matrix that was replaced by the identity
+    shrinkage: float  # weight of the identity in the shrunk matrix
 
 
 def fit_correlation(
@@ -105,7 +106,7 @@ def fit_correlation(
     *,
     argument: str = "X",
 ) -> CorrelationFit:
-    """Fit mean, standard deviations and correlations by blocks of rows."""
+    """Compute mean, standard deviations and correlations by blocks of rows."""
     # features: (n_obs, n_features), weights: (n_obs,)
     n_obs, n_features = features.shape
     source, total = source_of(features), weights.sum()
@@ -130,7 +131,7 @@ def fit_correlation(
         fourth = weights @ np.square(np.square(standardised).sum(axis=1)) / total
         shrinkage = _ledoit_wolf_shrinkage(correlation, float(fourth), n_obs)
     shrunk = (1.0 - shrinkage) * correlation + shrinkage * np.eye(n_features)
-    # Few rows make every matrix singular; what shrinkage leaves of it must still be invertible.
+    # With few rows every correlation matrix is singular; the shrunk one must be invertible.
     tested = correlation if n_obs > n_features else shrunk
     _require_independent_columns(tested, names, argument)
     return CorrelationFit(mean=mean, scales=scales, correlation=shrunk, shrinkage=shrinkage)
@@ -139,10 +140,10 @@ def fit_correlation(
 def _sums_in_units(
     features: NDArray[np.generic], weights: FloatArray, centre: FloatArray, spread: FloatArray
 ) -> tuple[FloatArray, ...]:
-    """Sums and products of the columns about a centre, in given units."""
+    """Sum the columns and their products about a centre, in given units."""
     has_units = bool(np.any(centre != 0.0) or np.any(spread != 1.0))
     source = source_of(features)
-    # Weights of one spare the product, and BLAS half the arithmetic.
+    # Weights of one save the product with them, and half of the arithmetic in BLAS.
     constant = getattr(weights, "constant", None)
     is_plain = bool(np.all(weights == 1.0)) if source is None else constant == 1.0
 
@@ -157,27 +158,27 @@ def _sums_in_units(
 
 
 def _is_safe(spread: FloatArray) -> NDArray[np.bool_]:
-    """Whether squares of such values are far from overflow and underflow."""
+    """Tell which values have squares that are far from overflow and underflow."""
     return np.asarray((spread > SAFE_SPREADS[0]) & (spread < SAFE_SPREADS[1]))
 
 
 def rough_units(
     features: NDArray[np.generic], weights: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Centre and unit of each column, from rows spread over the data; 0 and 1 wherever they serve.
+    """Choose a rough centre and unit of each column from a sample of rows; 0 and 1 if possible.
 
-    Sums are taken about it: a large common level would otherwise cancel away the digits of the
-    variance.
+    Sums are taken about the centre: with a large mean the variance would otherwise lose digits to
+    cancellation.
     """
     # features: (n_obs, n_features), weights: (n_obs,) -> (n_features,), (n_features,)
     if source_of(features) is None:
         weighted = np.flatnonzero(weights)
         rows = weighted[:: max(1, len(weighted) // ROUGH_ROWS)]
-    else:  # all rows count there
+    else:  # Dask collections: all rows are used
         rows = np.arange(0, len(weights), max(1, len(weights) // ROUGH_ROWS))
     sample = np.asarray(features[rows], dtype=np.float64)
     largest = np.abs(sample).max(axis=0)
-    size = np.where(largest > 0.0, largest, 1.0)  # sums of larger values, or squares, overflow
+    size = np.where(largest > 0.0, largest, 1.0)  # avoids overflow of sums and squares
     centre, spread = size * (sample / size).mean(axis=0), size * (sample / size).std(axis=0)
     is_safe = _is_safe(spread)
     is_near = is_safe & (np.abs(centre) <= SMALL_MEAN * spread)
@@ -188,19 +189,19 @@ def rough_units(
 def _require_variation(
     mean: FloatArray, scales: FloatArray, names: tuple[str, ...], argument: str
 ) -> None:
-    """Raise for constant columns and name them."""
+    """Raise for constant columns, and name them."""
     constant = scales <= CONSTANT_TOLERANCE * np.abs(mean)
     if constant.any():
         listed = ", ".join(repr(name) for name, flag in zip(names, constant, strict=True) if flag)
         raise ValueError(
             f"`{argument}` must not have constant columns; got {listed}. "
-            "Drop them: every component has an intercept of its own."
+            "Drop them: every component has its own bias."
         )
     require_safe_spreads(scales, names, argument)
 
 
 def require_safe_spreads(scales: FloatArray, names: tuple[str, ...], argument: str = "X") -> None:
-    """Raise for columns whose squares are no numbers, and name the first."""
+    """Raise for columns whose squares would overflow or vanish, and name the first."""
     # scales: (n_features,)
     smallest, largest = SAFE_SPREADS
     is_safe = (scales > smallest) & (scales < largest)
@@ -213,9 +214,9 @@ def require_safe_spreads(scales: FloatArray, names: tuple[str, ...], argument: s
 
 
 def _ledoit_wolf_shrinkage(correlation: FloatArray, fourth_moment: float, n_obs: int) -> float:
-    """Shrinkage intensity of Ledoit and Wolf (2004) towards the identity.
+    """Compute the shrinkage of Ledoit and Wolf (2004) towards the identity.
 
-    The ratio of the sampling variance of the matrix to its squared distance from the identity.
+    It is the sampling variance of the matrix over its squared distance from the identity.
     """
     squared_norm = float(np.square(correlation).sum())
     distance = squared_norm - correlation.shape[0]
@@ -226,7 +227,7 @@ def _ledoit_wolf_shrinkage(correlation: FloatArray, fourth_moment: float, n_obs:
 def _require_independent_columns(
     correlation: FloatArray, names: tuple[str, ...], argument: str
 ) -> None:
-    """Raise for collinear columns and name those that take part."""
+    """Raise for collinear columns, and name them."""
     eigenvalues, eigenvectors = eigh(correlation)
     null = eigenvalues < COLLINEAR_TOLERANCE
     if not null.any():
@@ -244,7 +245,7 @@ def _require_independent_columns(
 
 
 def whiten_rows(mean: FloatArray, factor: FloatArray, rows: NDArray[np.generic]) -> FloatArray:
-    """Whiten some rows."""
+    """Whiten rows: the inverse of L times the centred rows."""
     # mean: (n_features,), factor: (n_features, n_features), rows: (n_rows, n_features) -> (n_rows,
     # n_features)
     centred = np.asarray(rows, dtype=np.float64) - mean

@@ -1,1 +1,1 @@
-"""Families of responses: links, log densities and derivatives, response functions T_k."""
+"""Families of responses: links, log densities with derivatives, and response functions T_k."""

@@ -1,21 +1,18 @@
-"""What the likelihood of a mixture needs of a family: derivatives, posteriors, quadratures.
+"""What a response family is: the interface that every estimator and model uses.
 
-`eta` is the linear predictor and `tau` the logarithm of the dispersion. Arguments broadcast; the
-mixture methods put components down and rows across, shape (n_components, n_obs), so that each
-component's rows are contiguous.
+`FamilyDensity` has what the likelihood of a mixture needs: derivatives of the log density,
+responsibilities, and quadratures of the response given its linear predictor. `Family` adds the
+check of a response, the density as a function of the mean, sampling, the dispersion, and the
+functions of the response that the moments use.
 
-Quadratures of a response given its linear predictor.
-
-Rules that every row of a response must obey, with messages that name the row.
-
-What a response family is: the contract that every estimator and model codes against.
-
-Conventions of all methods: `eta` is the linear predictor and ``mean = g(eta)`` (for the binomial
-family the probability of one trial). Arguments broadcast: with `y` and `n_trials` of shape
-(n_obs, 1), `eta` or `mean` of shape (n_obs, n_components) and `dispersion` of shape
-(n_components,), results have the shape (n_obs, n_components). `dispersion` is the standard
-deviation (gaussian), alpha with variance ``mean + mean**2 / alpha`` (negative binomial) or the
-shape (gamma); families without one ignore it, and families without trials ignore `n_trials`.
+Conventions: `eta` is the linear predictor, ``mean = g(eta)`` (for the binomial family the
+probability of success in one trial) and `tau` the logarithm of the dispersion. `dispersion` is the
+standard deviation (gaussian), alpha with variance ``mean + mean**2 / alpha`` (negative binomial) or
+the shape (gamma). Families without a dispersion ignore it, and families without trials ignore
+`n_trials`. Arguments broadcast: with `y` and `n_trials` of shape (n_obs, 1), `eta` or `mean` of
+shape (n_obs, n_components) and `dispersion` of shape (n_components,), results have the shape
+(n_obs, n_components). The mixture methods use the shape (n_components, n_obs) instead, so that the
+rows of each component are contiguous.
 """
 
 from abc import ABC, abstractmethod
@@ -36,15 +33,15 @@ from moment_init.families.response_functions import (
 )
 
 LARGEST_DRAWN_MEAN = 1e12
-"""Counts are drawn with means up to it. NumPy refuses Poisson rates above 9.2e18, and a negative
-binomial's rate exceeds its mean by a factor of up to about 40 / alpha, 4e5 at alpha = 1e-4."""
+"""Largest mean with which counts are drawn. NumPy refuses Poisson rates above 9.2e18, and the rate
+of a negative binomial exceeds its mean by a factor of up to 40 / alpha, 4e5 at alpha = 1e-4."""
 
 
 class ResponseParameters(NamedTuple):
-    """What a density needs besides the mean; NaN stands for what the family never reads."""
+    """What a density needs besides the mean; NaN where the family has no such parameter."""
 
-    dispersion: FloatArray  # of shapes that broadcast with the mean
-    n_trials: FloatArray  # of shapes that broadcast with the mean
+    dispersion: FloatArray  # broadcasts with the mean
+    n_trials: FloatArray  # broadcasts with the mean
 
 
 class LogDensityDerivatives(NamedTuple):
@@ -54,26 +51,26 @@ class LogDensityDerivatives(NamedTuple):
     """
 
     value: FloatArray  # the log density
-    eta1: FloatArray  # first and second derivative in eta
-    eta2: FloatArray  # first and second derivative in eta
-    tau1: FloatArray | None = None  # first and second derivative in tau
-    tau2: FloatArray | None = None  # first and second derivative in tau
+    eta1: FloatArray  # first derivative in eta
+    eta2: FloatArray  # second derivative in eta
+    tau1: FloatArray | None = None  # first derivative in tau
+    tau2: FloatArray | None = None  # second derivative in tau
     eta_tau: FloatArray | None = None  # mixed derivative
 
 
 class MixturePosterior(NamedTuple):
-    """Rows under a mixture; `log_density` (n_obs,), everything else (n_components, n_obs).
+    """Densities and responsibilities of rows under a mixture.
 
-    The derivatives are those of each component's own log density; `log_density` leaves out
-    `FamilyDensity.log_base_measure`.
+    The derivatives are those of each component's log density, all of shape (n_components, n_obs).
+    `log_density` leaves out `FamilyDensity.log_base_measure`.
     """
 
     log_density: FloatArray  # log density of each row under the mixture; (n_obs,)
     responsibilities: FloatArray  # posterior probability of each component; (n_components, n_obs)
-    eta1: FloatArray  # first and second derivative in eta
-    eta2: FloatArray  # first and second derivative in eta
-    tau1: FloatArray | None = None  # first and second derivative in tau
-    tau2: FloatArray | None = None  # first and second derivative in tau
+    eta1: FloatArray  # first derivative in eta
+    eta2: FloatArray  # second derivative in eta
+    tau1: FloatArray | None = None  # first derivative in tau
+    tau2: FloatArray | None = None  # second derivative in tau
     eta_tau: FloatArray | None = None  # mixed derivative
 
 
@@ -85,7 +82,7 @@ class ResponseNodes(NamedTuple):
 
 
 def normalise_joint(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Sum joint densities over the components, in the log domain."""
+    """Turn joint log densities into log densities of the units and responsibilities, in place."""
     # joint: (n_components, n_units) -> (n_units,), (n_components, n_units)
     largest = joint.max(axis=0)
     joint -= largest
@@ -99,26 +96,26 @@ def normalise_joint(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
 class FamilyDensity(ABC):
     """The density of a response as a function of eta and tau."""
 
-    link: Link  # the link function
-    name: ClassVar[str]  # the name users give
+    link: Link
+    name: ClassVar[str]  # as users write it
     has_dispersion: ClassVar[bool] = False  # whether the distribution has a dispersion parameter
     has_trials: ClassVar[bool] = False  # whether each row has a number of trials
     # whether the response is a count without an upper limit
     has_unlimited_counts: ClassVar[bool] = False
-    # whether each response is zero or one, so that single rows have no residuals to speak of
+    # whether each response is zero or one, so that the residual of one row says little
     has_binary_rows: ClassVar[bool] = False
-    # set for families whose mixture likelihood is unbounded, as one component may fit a few rows
-    # without error: ``dispersion**deviation_power`` is then proportional to the standard deviation
-    # of the response, and its ratio between components must be held (Hathaway 1985)
+    # Set for families whose mixture likelihood is unbounded, because one component may fit a few
+    # rows without error. ``dispersion**deviation_power`` is then proportional to the standard
+    # deviation of the response, and its ratio between components must be bounded (Hathaway 1985).
     deviation_power: ClassVar[float | None] = None
-    # whether the dispersion is the standard deviation of a residual that is free of it, so that
-    # its maximum-likelihood estimate has a closed form
+    # whether the dispersion is the standard deviation of the residual, so that its
+    # maximum-likelihood estimate has a closed form
     has_closed_deviation: ClassVar[bool] = False
-    # between which the dispersion is searched
+    # smallest and largest value of the dispersion in a search
     dispersion_bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
 
     def log_base_measure(self, y: FloatArray, *, n_trials: ArrayLike | None = None) -> FloatArray:
-        """Terms of the log density that are free of eta and of the dispersion."""
+        """Terms of the log density that do not depend on eta or the dispersion."""
         return self._log_base_measure(y, self._parameter("n_trials", n_trials, self.has_trials))
 
     def log_density_derivatives(
@@ -129,7 +126,7 @@ class FamilyDensity(ABC):
         dispersion: ArrayLike | None = None,
         n_trials: ArrayLike | None = None,
     ) -> LogDensityDerivatives:
-        """Log density with all constants, and its derivatives to the second order."""
+        """Log density with all constants, and its first and second derivatives."""
         parameters = self._parameters(dispersion, n_trials)
         kernel = self._kernel_derivatives(y, eta, parameters)
         return kernel._replace(value=kernel.value + self._log_base_measure(y, parameters.n_trials))
@@ -143,7 +140,7 @@ class FamilyDensity(ABC):
         dispersion: FloatArray | None = None,
         n_trials: FloatArray | None = None,
     ) -> MixturePosterior:
-        r"""Density of each row under a mixture, and the posterior of its component.
+        r"""Density of each row under a mixture, and the responsibilities of the components.
 
         .. math:: p(y_i) = \sum_j w_j p_j(y_i), \qquad R_{ji} = w_j p_j(y_i) / p(y_i).
         """
@@ -162,7 +159,7 @@ class FamilyDensity(ABC):
         dispersion: FloatArray | None = None,
         n_trials: FloatArray | None = None,
     ) -> LogDensityDerivatives:
-        """Log density of each row under each component, and its derivatives."""
+        """Log density of each row and component without the base measure, and its derivatives."""
         # y: (n_obs,), eta: (n_components, n_obs), dispersion: (n_components,), n_trials: (n_obs,)
         by_component = None if dispersion is None else np.asarray(dispersion)[:, None]
         return self._kernel_derivatives(y, eta, self._parameters(by_component, n_trials))
@@ -177,9 +174,9 @@ class FamilyDensity(ABC):
     ) -> ResponseNodes:
         r"""Quadrature of the response: :math:`E[T(y) | \eta] = \sum_k w_k T(y_k)` for any T.
 
-        Exact to rounding for counts. For gaussian and gamma responses a Gauss-Hermite rule in the
-        normal score of the response: exact to about 1e-6 where T, on the scale of the residual,
-        oscillates no faster than ``cos(4 z)``; steps in T are smoothed.
+        The rule is exact to rounding for counts. For gaussian and gamma responses it is a
+        Gauss-Hermite rule in the normal score of the response, exact to about 1e-6 if T, on the
+        scale of the residual, oscillates no faster than ``cos(4 z)``; steps in T are smoothed.
         """
         parameters = self._parameters(dispersion, n_trials)
         if most is None and self.has_unlimited_counts:
@@ -192,7 +189,7 @@ class FamilyDensity(ABC):
     def _mixture_posterior(
         self, y: FloatArray, eta: FloatArray, weights: FloatArray, parameters: ResponseParameters
     ) -> MixturePosterior:
-        """Posterior by a log-sum-exp over the components."""
+        """Compute the posterior by a log-sum-exp over the components."""
         kernel = self._kernel_derivatives(y, eta, parameters)
         log_density, responsibilities = normalise_joint(kernel.value + np.log(weights))
         return MixturePosterior(log_density, responsibilities, *kernel[1:])
@@ -225,42 +222,42 @@ class FamilyDensity(ABC):
 
 
 _N_NODES = 48
-"""A Gauss-Hermite rule of this size integrates ``cos(4 z + phase)`` over a standard normal z to
-1e-8: the fastest response function at the widest residual."""
+"""A Gauss-Hermite rule of this size integrates ``cos(4 z + phase)``, the fastest response function
+at the widest residual, over a standard normal z to 1e-8."""
 
 _NORMAL_SCORES, _unscaled_weights = np.polynomial.hermite_e.hermegauss(_N_NODES)
 _NORMAL_WEIGHTS = _unscaled_weights / _unscaled_weights.sum()
 
 
 def count_nodes(log_density: Callable[[FloatArray], FloatArray], most: int) -> ResponseNodes:
-    """Every count from 0 to a largest one, which also carries the mass beyond it."""
+    """Use every count from 0 to `most`, which also gets the probability of larger counts."""
     counts = np.arange(most + 1, dtype=np.float64)
     weights = np.exp(log_density(counts))
-    beyond = np.maximum(1 - weights.sum(axis=-1), 0)  # rounding may exceed one
-    weights[..., -1] += beyond
+    tail = np.maximum(1 - weights.sum(axis=-1), 0)  # rounding may make the sum exceed one
+    weights[..., -1] += tail
     return ResponseNodes(counts, weights)
 
 
 def gaussian_nodes(eta: FloatArray, deviation: FloatArray) -> ResponseNodes:
-    """Gauss-Hermite nodes of a normal response."""
+    """Compute Gauss-Hermite nodes of a normal response."""
     nodes = eta[..., None] + deviation[..., None] * _NORMAL_SCORES
     return ResponseNodes(nodes, np.broadcast_to(_NORMAL_WEIGHTS, nodes.shape))
 
 
 def gamma_nodes(eta: FloatArray, shape: FloatArray) -> ResponseNodes:
-    """Quantiles of a gamma response at Gauss-Hermite nodes of its normal score.
+    """Compute quantiles of a gamma response at Gauss-Hermite nodes of its normal score.
 
-    The logarithm of the response is a smooth function of its normal score, so that the rule
-    converges for functions of ``log y`` although their density is skewed.
+    The logarithm of the response is a smooth function of its normal score, so the rule converges
+    for functions of ``log y`` although the density is skewed.
     """
     unit_mean = _gamma_quantiles(shape[..., None]) / shape[..., None]
-    # a quantile that underflows stands for the smallest positive response
+    # A quantile that underflows becomes the smallest positive response.
     nodes = np.maximum(bounded_exp(eta)[..., None] * unit_mean, np.finfo(np.float64).tiny)
     return ResponseNodes(nodes, np.broadcast_to(_NORMAL_WEIGHTS, nodes.shape))
 
 
 def _gamma_quantiles(shape: FloatArray) -> FloatArray:
-    """Quantiles of a unit-scale gamma, each tail from its own side so that neither is lost."""
+    """Compute quantiles of a unit-scale gamma, each tail by its own function for accuracy."""
     lower = special.gammaincinv(shape, special.ndtr(np.minimum(_NORMAL_SCORES, 0)))
     upper = special.gammainccinv(shape, special.ndtr(-np.maximum(_NORMAL_SCORES, 0)))
     result: FloatArray = np.where(_NORMAL_SCORES < 0, lower, upper)
@@ -271,7 +268,7 @@ type BoolArray = NDArray[np.bool_]
 
 
 def is_count(values: FloatArray) -> BoolArray:
-    """Tell which values are whole numbers, 0 or more."""
+    """Tell which values are whole numbers that are 0 or more."""
     is_whole: BoolArray = np.isfinite(values) & (values >= 0) & (values == np.floor(values))
     return is_whole
 
@@ -279,7 +276,7 @@ def is_count(values: FloatArray) -> BoolArray:
 def require_rows(
     is_valid: BoolArray, values: FloatArray, rule: str, remedy: str, *, argument: str = "y"
 ) -> None:
-    """Raise for the first row that breaks a rule."""
+    """Raise for the first row that breaks a rule, and name the row."""
     # is_valid: (n_obs,), values: (n_obs,)
     if np.all(is_valid):
         return
@@ -289,15 +286,15 @@ def require_rows(
 
 @dataclass(frozen=True, slots=True)
 class Family(FamilyDensity):
-    """A response distribution with its link."""
+    """A response distribution with a link."""
 
-    # the links that may be asked for; the first is the default
+    # the first is the default
     supported_links: ClassVar[tuple[str, ...]]
     # whether the moment of order m uses ``y**m`` (Lemma 6 of the paper) instead of ``y``
     response_power: ClassVar[bool] = False
-    # A length of the coefficients that gives informative data for standardised features
+    # length of the coefficients that gives informative data for standardised features
     typical_scale: ClassVar[float]
-    # A dispersion that gives informative data at that scale
+    # dispersion that gives informative data at that scale
     typical_dispersion: ClassVar[float | None] = None
     # the functions of the response that the stacked estimator uses
     response_basis: ClassVar[ResponseBasis]
@@ -307,7 +304,7 @@ class Family(FamilyDensity):
         # y: (n_obs,), n_trials: (n_obs,)
         if n_trials is not None and not self.has_trials:
             raise ValueError(
-                f"`n_trials` has no meaning for family {self.name!r}; got a value for it. "
+                f"`n_trials` has no meaning for family {self.name!r}; got a value. "
                 "Leave it out, or use family='binomial'."
             )
         response = as_float_array(y, "y")
@@ -343,7 +340,7 @@ class Family(FamilyDensity):
         dispersion: ArrayLike | None = None,
         n_trials: ArrayLike | None = None,
     ) -> tuple[FloatArray, FloatArray]:
-        """First derivative of the log density in eta, and its Fisher information."""
+        """First derivative of the log density in eta, and the Fisher information of eta."""
         parameters = self._parameters(dispersion, n_trials)
         score, weight = self._score_and_weight(y, eta, parameters)
         return score, np.array(np.broadcast_to(weight, score.shape))
@@ -372,7 +369,7 @@ class Family(FamilyDensity):
     def estimate_dispersion(
         self, y: FloatArray, mean: FloatArray, weights: FloatArray, *, initial: float
     ) -> float:
-        """Maximise the weighted log likelihood over the dispersion, the means held."""
+        """Maximise the weighted log-likelihood over the dispersion, with the means fixed."""
         # y: (n_obs,), mean: (n_obs,), weights: (n_obs,)
         if not self.has_dispersion:
             raise ValueError(
@@ -391,11 +388,11 @@ class Family(FamilyDensity):
         offset: FloatArray | None = None,
         n_trials: ArrayLike | None = None,
     ) -> FloatArray:
-        """Response whose cross-moment with the score of an order has the paper's form.
+        """Transform the response so that its moment with the score has the paper's form.
 
-        That is the proportion for the binomial family, ``y**order`` for the identity link
-        (Lemma 6 of the paper), and `y` otherwise; a log link's offset is divided out, an
-        identity link's subtracted. Under other links the offset stays in the response and must be
+        The result is the proportion for the binomial family, ``y**order`` for the identity link
+        (Lemma 6 of the paper), and `y` otherwise. An offset is divided out for the log link and
+        subtracted for the identity link. Under other links it stays in the response and must be
         independent of the features.
         """
         # y: (n_obs,), offset: (n_obs,) -> (n_obs,)
@@ -405,7 +402,7 @@ class Family(FamilyDensity):
         return response**order if self.response_power else np.array(response)
 
     def fit_response_functions(self, y: FloatArray) -> ResponseFunctions:
-        """Settle location, scale and choice of the functions T_k of the response."""
+        """Choose the functions T_k of the response, with their location and scale."""
         # y: (n_obs,)
         return fit_response_functions(self.response_basis, y)
 

@@ -21,16 +21,16 @@ from moment_init.families.base import (
 from moment_init.families.response_functions import PROPORTION_BASIS, ResponseBasis
 
 _SMALLEST_PROBABILITY = 1e-300
-"""A response less likely than this under every component has lost digits to underflow; its block
-of rows is then evaluated with logarithms."""
+"""A response less likely than this under the mixture has lost digits to underflow; its block of
+rows is then evaluated with logarithms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binomial(Family):
     """Successes among `n_trials`; the mean is the probability of one success.
 
-    Both links are symmetric, ``1 - g(eta) = g(-eta)``, so that with ``l(eta) = log g(eta)`` the
-    log density is ``y l(eta) + (n - y) l(-eta)`` plus a constant, stable at every eta.
+    Both links are symmetric, ``1 - g(eta) = g(-eta)``. With ``l(eta) = log g(eta)`` the log density
+    is therefore ``y l(eta) + (n - y) l(-eta)`` plus a constant, stable at every eta.
     """
 
     name: ClassVar[str] = "binomial"
@@ -43,7 +43,7 @@ class Binomial(Family):
     def _validate_response(self, y: FloatArray, n_trials: ArrayLike | None) -> None:
         trials = _validated_trials(y, n_trials)
         rule = "must hold whole numbers of successes, 0 or more, for family 'binomial'"
-        require_rows(is_count(y), y, rule, "Give counts; the trials go into `n_trials`.")
+        require_rows(is_count(y), y, rule, "Give counts, and the trials as `n_trials`.")
         rule = "must not exceed `n_trials` for family 'binomial'"
         require_rows(y <= trials, y, rule, "Correct that row's `y` or `n_trials`.")
 
@@ -112,7 +112,7 @@ class Binomial(Family):
 
 @dataclass(frozen=True, slots=True)
 class Bernoulli(Family):
-    """A binary response: ``log p = log g((2y - 1) eta)``, as both links are symmetric."""
+    """A binary response: ``log p = log g((2y - 1) eta)``, since both links are symmetric."""
 
     name: ClassVar[str] = "bernoulli"
     has_binary_rows: ClassVar[bool] = True
@@ -174,7 +174,7 @@ class Bernoulli(Family):
     def _mixture_posterior(
         self, y: FloatArray, eta: FloatArray, weights: FloatArray, parameters: ResponseParameters
     ) -> MixturePosterior:
-        """Evaluate ``P(y) = sum_j w_j g((2y - 1) eta_j)`` with one logarithm a row, not r + 1."""
+        """Evaluate ``P(y) = sum_j w_j g((2y - 1) eta_j)`` with one logarithm per row, not r + 1."""
         sign = 2 * y - 1
         mean, first, second = self.link.mean_and_log_derivatives(sign * eta)
         mean *= weights

@@ -27,7 +27,8 @@ from moment_init.families.links import LARGEST_LOG_MEAN, bounded_square, kept_in
 from moment_init.families.response_functions import POSITIVE_BASIS, REAL_BASIS, ResponseBasis
 
 _DEVIATION_BOUNDS = (1e-8, 1e8)
-"""A residual below 1e-8 of the response's scale is rounding: the variance of an exact fit."""
+"""Standard deviations between which the dispersion is searched. A residual below 1e-8 of the
+response's scale is rounding: the fit is exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Gamma(Family):
     """A positive response with shape `dispersion`, variance ``mean**2 / shape``.
 
     With ``q = log(y) - eta`` the log density is ``a (q - expm1(q)) + c(a) - log(y)``,
-    ``c(a) = a log(a) - a - log Gamma(a)``: exact also for large shapes.
+    ``c(a) = a log(a) - a - log Gamma(a)``, which is accurate for large shapes too.
     """
 
     name: ClassVar[str] = "gamma"
@@ -147,7 +148,7 @@ class Gamma(Family):
     def _log_density(
         self, y: FloatArray, mean: FloatArray, parameters: ResponseParameters
     ) -> FloatArray:
-        # A mean that has underflowed to zero stands for the smallest positive one.
+        # A mean that has underflowed to zero becomes the smallest positive one.
         eta = np.log(np.maximum(mean, np.finfo(np.float64).tiny))
         return self._log_density_eta(y, eta, parameters)
 

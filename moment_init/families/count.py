@@ -93,10 +93,10 @@ class Poisson(Family):
 
 @dataclass(frozen=True, slots=True)
 class NegativeBinomial(Family):
-    """An overdispersed count: a Poisson whose rate is gamma with shape alpha.
+    """An overdispersed count: Poisson with a gamma-distributed rate of shape alpha.
 
     With ``t = eta - log(alpha)`` the two probabilities of the textbook form are the logistic
-    function at ``t`` and ``-t``, so that nothing overflows and alpha may be as large as one likes.
+    function at ``t`` and ``-t``. Nothing overflows, and alpha may be arbitrarily large.
     """
 
     name: ClassVar[str] = "negative_binomial"
@@ -116,7 +116,7 @@ class NegativeBinomial(Family):
     def _log_density(
         self, y: FloatArray, mean: FloatArray, parameters: ResponseParameters
     ) -> FloatArray:
-        # A mean that has underflowed to zero stands for the smallest positive one.
+        # A mean that has underflowed to zero becomes the smallest positive one.
         eta = np.log(np.maximum(mean, np.finfo(np.float64).tiny))
         return self._log_density_eta(y, eta, parameters)
 
@@ -164,7 +164,7 @@ class NegativeBinomial(Family):
     def _kernel_derivatives(
         self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
     ) -> LogDensityDerivatives:
-        """With P the logistic function at t = eta - tau, and l1, l2 of the rising factorial."""
+        """Differentiate through t = eta - tau and the derivatives of the log rising factorial."""
         a = parameters.dispersion
         t = eta - np.log(a)
         log_lower = special.log_expit(-t)
@@ -172,7 +172,7 @@ class NegativeBinomial(Family):
         ratio, ratio1, ratio2 = log_ratio_derivatives(a, y)
         score = y * lower - a * upper
         curvature = (y + a) * upper * lower
-        slope = a * (ratio1 + log_lower)  # what tau does with t held
+        slope = a * (ratio1 + log_lower)  # derivative in tau with t fixed
         mixed = curvature - a * upper
         return LogDensityDerivatives(
             value=y * special.log_expit(t) + a * log_lower + ratio,
@@ -194,7 +194,7 @@ class NegativeBinomial(Family):
 
 
 def _poisson_kernel(y: FloatArray, eta: FloatArray, mean: FloatArray) -> FloatArray:
-    """Evaluate y eta - exp(eta), given the bounded exponential; no gain beyond its bound."""
+    """Evaluate ``y eta - exp(eta)`` without overflow; it keeps falling beyond the bound of eta."""
     if not np.max(eta, initial=0.0) > LARGEST_LOG_MEAN:
         return np.asarray(y * eta - mean)
     return y * np.minimum(eta, LARGEST_LOG_MEAN) - kept_in_order(mean, eta)
@@ -208,7 +208,7 @@ def _minus_log_factorial(y: FloatArray) -> FloatArray:
 def _require_counts(y: FloatArray, name: str) -> None:
     rule = f"must hold whole numbers, 0 or more, for family {name!r}"
     remedy = (
-        "Correct that row; for rates give counts with `offset` = log(exposure), "
+        "Correct that row. For rates pass counts with `offset` = log(exposure); "
         "for positive real values use family='gamma'."
     )
     require_rows(is_count(y), y, rule, remedy)

@@ -1,6 +1,7 @@
-"""Weighted maximum-likelihood estimates of the dispersion, the means held.
+"""Weighted maximum-likelihood estimates of the dispersion with the means fixed.
 
-The rising factorial of the negative binomial, with its derivatives, for many rows at once.
+Also the functions of log gamma that the gamma and negative binomial densities need, with
+derivatives. Stirling's series replaces differences that would cancel at large arguments.
 """
 
 from collections.abc import Callable
@@ -12,12 +13,12 @@ from moment_init.checks import FloatArray
 from moment_init.families.links import LARGEST_LOG_MEAN
 
 DISPERSION_BOUNDS = (1e-4, 1e8)
-"""Shape and alpha stay inside: data without overdispersion send the estimate to infinity, and at
+"""Bounds of the shape and of alpha. Data without overdispersion send the estimate to infinity; at
 1e8 the negative binomial is a Poisson, and the gamma a point, to the precision of any data."""
 
 STIRLING_FROM = 100.0
-"""From here on differences of log gamma are taken from Stirling's series with three terms: its next
-term, 1/(1680 a^7), is below 1e-17, while subtracting two values of gammaln loses a log(a) eps."""
+"""From here on, Stirling's series with three terms gives differences of log gamma. Its next term,
+1/(1680 a^7), is below 1e-17, while subtracting two values of gammaln loses a log(a) eps."""
 
 
 _STIRLING_TERMS = ((1, 12.0), (3, -360.0), (5, 1260.0))
@@ -25,15 +26,15 @@ _STIRLING_TERMS = ((1, 12.0), (3, -360.0), (5, 1260.0))
 
 
 def gaussian_deviation(y: FloatArray, mean: FloatArray, weights: FloatArray) -> float:
-    """Weighted root mean square residual."""
+    """Compute the weighted root mean square of the residuals."""
     # y, mean, weights: (n_obs,)
     return float(np.sqrt(weights @ (y - mean) ** 2 / weights.sum()))
 
 
 def gamma_shape(y: FloatArray, mean: FloatArray, weights: FloatArray) -> float:
-    r"""Shape of a gamma response.
+    r"""Estimate the shape of a gamma response.
 
-    Solves :math:`\log a - \psi(a) = \bar s`, where :math:`\bar s` is the weighted mean of
+    It solves :math:`\log a - \psi(a) = \bar s`, where :math:`\bar s` is the weighted mean of
     :math:`y/\mu - 1 - \log(y/\mu) \ge 0`.
     """
     # y, mean, weights: (n_obs,)
@@ -56,9 +57,9 @@ def gamma_shape(y: FloatArray, mean: FloatArray, weights: FloatArray) -> float:
 def negative_binomial_alpha(
     y: FloatArray, mean: FloatArray, weights: FloatArray, initial: float
 ) -> float:
-    r"""Alpha of a negative binomial response.
+    r"""Estimate alpha of a negative binomial response.
 
-    Finds the root, nearest to `initial` in the direction of ascent, of
+    It is the root nearest to `initial` in the direction of ascent of
 
     .. math:: \sum_i w_i \Big[\psi(y_i + \alpha) - \psi(\alpha) - \log(1 + \mu_i / \alpha)
               + \frac{\mu_i - y_i}{\mu_i + \alpha}\Big].
@@ -111,7 +112,7 @@ def gamma_constant_derivatives(shape: FloatArray) -> tuple[FloatArray, FloatArra
 
 
 def log_rising_factorial(alpha: FloatArray, y: FloatArray) -> FloatArray:
-    """Logarithm of ``Gamma(alpha + y) / Gamma(alpha)`` without cancellation at large alpha."""
+    """Evaluate ``log(Gamma(alpha + y) / Gamma(alpha))`` without cancellation at large alpha."""
     small = np.minimum(alpha, STIRLING_FROM)
     large = np.maximum(alpha, STIRLING_FROM)
     direct = special.gammaln(small + y) - special.gammaln(small)
@@ -123,14 +124,14 @@ def log_rising_factorial(alpha: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _shape_equation(shape: float) -> float:
-    """``log(a) - digamma(a)``, from its asymptotic series where the difference cancels."""
+    """Evaluate ``log(a) - digamma(a)``, by its asymptotic series where the difference cancels."""
     if shape < STIRLING_FROM:
         return float(np.log(shape) - special.digamma(shape))
     return float(1 / (2 * shape) + shape**-2 / 12 - shape**-4 / 120 + shape**-6 / 252)
 
 
 def _digamma_difference(alpha: float, y: FloatArray) -> FloatArray:
-    """``digamma(alpha + y) - digamma(alpha)``, the derivative of `log_rising_factorial`."""
+    """Differentiate `log_rising_factorial`: ``digamma(alpha + y) - digamma(alpha)``."""
     if alpha < STIRLING_FROM:
         direct: FloatArray = special.digamma(alpha + y) - special.digamma(alpha)
         return direct
@@ -141,14 +142,14 @@ def _digamma_difference(alpha: float, y: FloatArray) -> FloatArray:
 
 
 _TABLE_SHARE = 0.5
-"""Values are looked up in a table over all counts when the table has fewer entries than this share
-of the values: an entry costs three special functions, a look-up a few nanoseconds."""
+"""A table over all counts is used if it has fewer entries than this share of the values: an entry
+costs three special functions, a look-up a few nanoseconds."""
 
 
 def log_ratio_derivatives(
     alpha: FloatArray, y: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Logarithm of :math:`\Gamma(\alpha + y) / \Gamma(\alpha)` and two derivatives in alpha."""
+    r"""Evaluate :math:`\log(\Gamma(\alpha + y) / \Gamma(\alpha))` and two derivatives in alpha."""
     functions = (log_rising_factorial, _digamma_ratio_difference, _trigamma_difference)
     n_values = np.broadcast(alpha, y).size
     most = int(y.max(initial=0.0))
@@ -165,14 +166,14 @@ def _look_up(
     y: FloatArray,
     most: int,
 ) -> FloatArray:
-    """Evaluate at every count from 0 to `most`, and pick."""
+    """Evaluate a function at every count from 0 to `most`, and look the values up."""
     table = function(alpha.reshape(-1, 1), np.arange(most + 1, dtype=np.float64))
     row = np.arange(alpha.size).reshape(alpha.shape)
     return table[row, y.astype(np.intp)]
 
 
 def _digamma_ratio_difference(alpha: FloatArray, y: FloatArray) -> FloatArray:
-    """``digamma(alpha + y) - digamma(alpha)``, by Stirling's series where it would cancel."""
+    """Evaluate ``digamma(alpha + y) - digamma(alpha)``, by a series where it would cancel."""
     small, large = np.minimum(alpha, STIRLING_FROM), np.maximum(alpha, STIRLING_FROM)
     series = np.log1p(y / large) + y / (2 * large * (large + y))
     for power, denominator in ((2, -12.0), (4, 120.0), (6, -252.0)):
@@ -183,7 +184,7 @@ def _digamma_ratio_difference(alpha: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _trigamma_difference(alpha: FloatArray, y: FloatArray) -> FloatArray:
-    """``trigamma(alpha + y) - trigamma(alpha)``, by Stirling's series where it would cancel."""
+    """Evaluate ``trigamma(alpha + y) - trigamma(alpha)``, by a series where it would cancel."""
     small, large = np.minimum(alpha, STIRLING_FROM), np.maximum(alpha, STIRLING_FROM)
     series = -y / (large * (large + y))
     for power, denominator in ((2, 2.0), (3, 6.0), (5, -30.0), (7, 42.0)):

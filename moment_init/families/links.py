@@ -1,8 +1,8 @@
 """Link functions: the mean as a function of the linear predictor, and its derivatives.
 
-The paper writes ``E[y | x, h = j] = g(<beta_j, x> + b_j)``; ``g`` is the inverse of what is
+The paper writes ``E[y | x, h = j] = g(<beta_j, x> + b_j)``; its ``g`` is the inverse of what is
 usually called the link. The moments of order ``m`` are proportional to ``E[g^(m)]``, so every
-link carries the derivatives of ``g`` up to the fourth.
+link has the derivatives of ``g`` up to the fourth.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,28 +16,28 @@ from scipy import special
 from moment_init.checks import FloatArray
 
 MAX_DERIVATIVE_ORDER = 4
-"""The fourth-order score is the highest that any estimator here uses."""
+"""No estimator uses a score of higher order than the fourth."""
 
 LARGEST_LOG_MEAN = 300.0
-"""exp(300) is about 1e130: beyond any data, and its square is still a finite double, so that no
-variance or likelihood overflows while an optimiser is far from the optimum."""
+"""exp(300) is about 1e130: beyond any data, and its square is still a finite double. So no variance
+or likelihood overflows while an optimiser is far from the optimum."""
 
 _LARGEST_DEVIATION = 1e140
-"""In standard deviations: its square, 1e280, times all weights and rows that there are is still a
-finite double."""
+"""Largest residual, in standard deviations, that is squared: its square, 1e280, can be weighted and
+summed over all rows without overflow."""
 
 _LARGEST_DOUBLE = np.finfo(np.float64).max
 
 _LARGEST_LOG_ODDS = 700.0
-"""exp(700), about 1e304, is still a double, and so is its reciprocal."""
+"""exp(700), about 1e304, and its reciprocal are still finite, non-zero doubles."""
 
 _MILLS_SERIES_FROM = 100.0
 """Below -100, ``m (eta + m)`` loses eps eta^2 to cancellation, while its series in eta^-2 with four
 terms is exact to 518 eta^-8, 5e-14."""
 
 _LARGEST_LOGIT = 100.0
-"""A logistic predictor of standard deviation 100 has its transition, |eta| < 3, in 2.4 percent of
-the rows: beyond it the response is a step function. Only separated data lead there."""
+"""With a logistic predictor of standard deviation 100, only 2.4 percent of the rows have |eta| < 3:
+beyond it the response is a step function of the predictor. Only separation leads there."""
 
 _PROBIT_BOUND = 40.0
 """exp(-40**2 / 2) is zero in double precision: beyond it every derivative of Phi is zero."""
@@ -50,9 +50,9 @@ def bounded_exp(exponent: FloatArray) -> FloatArray:
 
 
 def kept_in_order(bounded: FloatArray, exponent: FloatArray) -> FloatArray:
-    """Let bounded exponentials go on growing, by the logarithm of what the bound has cut off.
+    """Let bounded exponentials grow beyond the bound, by the logarithm of the part cut off.
 
-    Of two components that are both far off a response, the nearer one is then still told by its
+    If two components are both far from a response, the nearer one then still has the higher
     density. Derivatives of densities stay those of the bounded exponential.
     """
     if not np.max(exponent, initial=0.0) > LARGEST_LOG_MEAN:
@@ -61,12 +61,12 @@ def kept_in_order(bounded: FloatArray, exponent: FloatArray) -> FloatArray:
 
 
 def bounded_square(deviation: FloatArray) -> FloatArray:
-    """Square without overflow, but let larger deviations have larger values.
+    """Square without overflow, so that larger deviations still have larger values.
 
-    Beyond 1e140 the function goes on by its logarithm, with the slope that it has there.
+    Beyond 1e140 the function grows by its logarithm, with the slope that it has there.
     Derivatives of densities stay those of the square.
     """
-    with np.errstate(over="ignore"):  # looked at in the next line
+    with np.errstate(over="ignore"):  # an overflow is handled below
         square: FloatArray = deviation * deviation
     if np.max(square, initial=0.0) > _LARGEST_DEVIATION**2:
         size = np.minimum(np.abs(deviation), _LARGEST_DOUBLE)
@@ -77,9 +77,9 @@ def bounded_square(deviation: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link function as data: what a family and the moments need to know of ``g``."""
+    """A link function as data: what families and moments need to know about ``g``."""
 
-    name: str  # the name users give
+    name: str  # as users write it
     # ``eta = g^{-1}(mean)``, elementwise
     link: Callable[[FloatArray], FloatArray] = field(repr=False)
     # ``(eta, order) -> g^(order)(eta)`` for the orders 0 to 4, elementwise
@@ -93,13 +93,13 @@ class Link:
     mean_and_log_derivatives: Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]] = (
         field(repr=False)
     )
-    # ``(y, offset) -> y`` without the offset, where that is possible exactly: the conditional mean
-    # of the result is ``g(eta - offset)``. Links that do not allow it return `y`
+    # ``(y, offset) -> y`` without the offset: the conditional mean of the result is
+    # ``g(eta - offset)``. Links for which this is not possible exactly return `y`
     remove_offset: Callable[[FloatArray, FloatArray], FloatArray] = field(repr=False)
-    # A linear predictor beyond which the response says no more about it; likelihoods keep the
-    # length of coefficients and bias below it
+    # Linear predictor beyond which the response has no more information about it; likelihoods keep
+    # the length of coefficients and bias below it
     largest_predictor: float = field(repr=False)
-    # the sign of ``g'''`` where it is the same everywhere, otherwise None
+    # sign of ``g'''`` if it is the same everywhere, otherwise None
     third_derivative_sign: int | None
 
     def mean(self, eta: ArrayLike) -> FloatArray:
@@ -117,11 +117,11 @@ class Link:
 
 
 def _logit_derivative(eta: FloatArray, order: int) -> FloatArray:
-    """Differentiate the logistic function, in polynomials of p' = p(1-p) and t = 1 - 2p."""
+    """Differentiate the logistic function by polynomials of p' = p(1-p) and t = 1 - 2p."""
     probability: FloatArray = special.expit(eta)
     if order == 0:
         return probability
-    slope = probability * special.expit(-eta)  # never 1 - p: that loses the upper tail
+    slope = probability * special.expit(-eta)  # 1 - p would lose the upper tail
     tilt = -np.tanh(eta / 2)
     factors = (np.ones_like(eta), tilt, 1 - 6 * slope, tilt * (1 - 12 * slope))
     result: FloatArray = slope * factors[order - 1]
@@ -141,7 +141,7 @@ def _probit_derivative(eta: FloatArray, order: int) -> FloatArray:
 
 
 def _log_derivative(eta: FloatArray, order: int) -> FloatArray:
-    """Return the exponential, which is each of its own derivatives."""
+    """Return the exponential, which equals all its derivatives."""
     return bounded_exp(eta)
 
 
@@ -172,7 +172,7 @@ def _log_normal_distribution(eta: FloatArray) -> FloatArray:
 
 
 def _logit_with_log_derivatives(eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """One exponential an entry: with ``e = exp(-eta)``, ``g = 1 / (1 + e)``, ``1 - g = e g``."""
+    """Use one exponential per entry: ``e = exp(-eta)``, ``g = 1 / (1 + e)``, ``1 - g = e g``."""
     odds = np.exp(np.minimum(-eta, _LARGEST_LOG_ODDS))
     mean = 1 / (1 + odds)
     slope = odds * mean
@@ -180,11 +180,11 @@ def _logit_with_log_derivatives(eta: FloatArray) -> tuple[FloatArray, FloatArray
 
 
 def _probit_with_log_derivatives(eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """With the inverse Mills ratio m: ``(log Phi)' = m``, ``(log Phi)'' = -m (eta + m)``."""
+    """Use the inverse Mills ratio m: ``(log Phi)' = m``, ``(log Phi)'' = -m (eta + m)``."""
     ratio = _inverse_mills_ratio(eta)
     inverse_square = np.minimum(eta, -_MILLS_SERIES_FROM) ** -2.0
     series = 1 - inverse_square * (1 - inverse_square * (6 - 50 * inverse_square))
-    near = np.minimum(ratio, 2 * _MILLS_SERIES_FROM)  # as it is, where the series is not taken
+    near = np.minimum(ratio, 2 * _MILLS_SERIES_FROM)  # unchanged where the series is not used
     product = near * (np.maximum(eta, -_MILLS_SERIES_FROM) + near)
     curvature = np.where(eta < -_MILLS_SERIES_FROM, series, product)
     mean: FloatArray = special.ndtr(eta)
@@ -200,7 +200,7 @@ def _identity_with_log_derivatives(eta: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _log_link(mean: FloatArray) -> FloatArray:
-    """Take the logarithm, minus infinity at zero as the other links have it at their ends."""
+    """Take the logarithm; it is minus infinity at zero, as other links are at their ends."""
     with np.errstate(divide="ignore"):
         result: FloatArray = np.log(mean)
     return result
@@ -212,7 +212,7 @@ def _divide_by_exposure(y: FloatArray, offset: FloatArray) -> FloatArray:
 
 
 def _keep_offset(y: FloatArray, offset: FloatArray) -> FloatArray:
-    """Leave the offset in a bounded response; it is taken as independent of x."""
+    """Leave the offset in a bounded response; it is assumed to be independent of x."""
     return y
 
 

@@ -3,7 +3,7 @@ r"""Expectations of derivatives of ``g`` under a Gaussian linear predictor.
 The moment of order :math:`m` is :math:`\sum_j w_j s_j^m \rho_j^{(m)} u_j^{\otimes m}` with
 :math:`\rho^{(m)} = E[g^{(m)}(s z + b)]`, :math:`z \sim N(0, 1)` (Lemma 3 of the paper, there with
 :math:`m = 3` and :math:`s = 1`). Probit, log and identity have closed forms. The logistic function
-has none; the trapezoidal rule converges geometrically on it, as it is analytic in a strip.
+has none, but it is analytic in a strip, so the trapezoidal rule converges geometrically.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,15 +18,15 @@ from moment_init.families.base import Family
 from moment_init.families.links import LINKS, MAX_DERIVATIVE_ORDER, Link
 
 _LARGEST_EXPONENT = 600.0
-"""exp(600) is about 1e260: still a finite double when it is multiplied by the cube of a scale."""
+"""exp(600) is about 1e260: its product with the cube of a scale is still a finite double."""
 
 _SMALL_SCALE = 1.0
-"""Up to this scale the rule runs over z, above it over eta: each is then smooth at unit length."""
+"""Up to this scale the rule integrates over z, above it over eta: the integrand is then smooth."""
 
 _Z_NODES = np.linspace(-10.0, 10.0, 61)
 """Spacing h = 1/3: the error of the rule is exp(-2 pi a / h + a^2 / 2) for any a < pi, the half
-width of the strip where the integrand is analytic at scale 1: below 1e-20. At 10 the normal density
-is 1e-22."""
+width of the strip where the integrand is analytic at scale 1; that is below 1e-20. At 10 the normal
+density is 1e-22."""
 
 _ETA_NODES = np.linspace(-45.0, 45.0, 271)
 """Spacing 1/3, by the same bound; derivatives of the logistic function at 45 are below 1e-19."""
@@ -39,8 +39,8 @@ def expected_derivative(
 
     .. math:: \rho^{(m)}(s, b) = E[g^{(m)}(s z + b)], \quad z \sim N(0, 1).
 
-    Exact to rounding for probit, log and identity; for logit the absolute error is below 1e-13 at
-    every scale and bias.
+    It is exact to rounding for probit, log and identity. For logit the absolute error is below
+    1e-13 at every scale and bias.
     """
     if order not in range(MAX_DERIVATIVE_ORDER + 1):
         raise ValueError(
@@ -57,10 +57,10 @@ def expected_derivative(
 def moment_coefficient(
     family: Family, order: int, scales: ArrayLike, biases: ArrayLike
 ) -> FloatArray:
-    r"""Coefficient of one component in the moment of an order.
+    r"""Compute the coefficient of each component in the moment of order m.
 
-    It is :math:`\rho^{(m)}` of `expected_derivative`, except where the moment is formed with
-    :math:`y^m` because the derivatives of ``g`` vanish (Lemma 6 of the paper): then
+    It is :math:`\rho^{(m)}` of `expected_derivative`. If the derivatives of ``g`` vanish and the
+    moment uses :math:`y^m` instead of y (Lemma 6 of the paper), it is
     :math:`E[d^m \eta^m / d\eta^m] = m!`.
     """
     rho = expected_derivative(family, order, scales, biases)
@@ -83,7 +83,7 @@ def _logit_over_z(order: int, scales: FloatArray, biases: FloatArray) -> FloatAr
 
 
 def _logit_over_eta(order: int, scales: FloatArray, biases: FloatArray) -> FloatArray:
-    """Integrate over eta; order 0 does not decay, but its difference from the probit does."""
+    """Integrate over eta; for order 0, which does not decay, the difference from the probit."""
     values = LINKS["logit"].derivative(_ETA_NODES, order)
     rest = np.zeros(scales.shape)
     if order == 0:
@@ -97,7 +97,7 @@ def _logit_over_eta(order: int, scales: FloatArray, biases: FloatArray) -> Float
 
 
 def _expected_probit(order: int, scales: FloatArray, biases: FloatArray) -> FloatArray:
-    """``E[Phi(sz + b)] = Phi(b / c)``, ``c^2 = 1 + s^2``, differentiated in b."""
+    """Differentiate ``E[Phi(sz + b)] = Phi(b / c)``, ``c^2 = 1 + s^2``, in b."""
     spread = np.sqrt(1 + scales**2)
     result: FloatArray = LINKS["probit"].derivative(biases / spread, order) / spread**order
     return result

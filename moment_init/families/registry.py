@@ -1,4 +1,4 @@
-"""The registry of response families: everything that differs between families is in it."""
+"""The registry of response families; all that differs between families is in its entries."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -28,11 +28,11 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 """Every family by its name, with its default link."""
 
 _BY_RANGE: tuple[type[Family], ...] = (Bernoulli, Poisson, Gaussian, Gamma)
-"""Families that the values of a response may stand for, the narrowest range first."""
+"""Families that may be chosen by the values of a response, the narrowest range first."""
 
 
 def get_family(name: str | Family, link: str | None = None) -> Family:
-    """Look up a family, with a link other than its default if asked for.
+    """Look up a family by name, with its default link or another one.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def get_family(name: str | Family, link: str | None = None) -> Family:
 
 
 def family_of_response(y: Any, link: str | None = None, *, has_trials: bool = False) -> str:
-    """Choose a family by the values of a response, where none was named.
+    """Choose a family by the values of a response, for calls that name none.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Functions T_k of the response: each gives a moment with the same directions.
+"""Functions T_k of the response, each of which gives a moment with the same directions.
 
 For every function T with enough moments, ``E[T(y) S_m(x)]`` is a sum of ``u_j`` to the m-th outer
 power (Theorem 9 of the paper applied to ``E[T(y) | x]``). Several functions at once separate
-components that a single one confounds, and bounded ones tame the heavy tails of the log link.
+components that a single one confounds, and bounded ones limit the heavy tails of the log link.
 """
 
 from collections.abc import Callable
@@ -13,37 +13,37 @@ import numpy as np
 from moment_init.checks import FloatArray
 
 _SMALLEST_INDEPENDENT_SHARE = 1e-2
-"""A function is left out when less than this share of its standard deviation is not already a
-linear combination of the constant and the functions before it (R^2 above 0.9999): whitening would
-blow up what is left, the values of a few rare rows, to the size of the rest."""
+"""A function is left out if its residual after regression on the constant and the functions before
+it has less than this share of its standard deviation (R^2 above 0.9999): whitening would scale the
+residual, the values of a few rare rows, up to the size of the other functions."""
 
 _ROWS_FOR_CHOICE = 20_000
-"""The choice is made on about this many evenly spaced rows: a share of a hundredth is known to a
-few per cent there."""
+"""Functions are chosen on about this many evenly spaced rows, which give a share of 0.01 to a few
+per cent."""
 
 _ROUNDING_SHARE = 1e-12
-"""A standard deviation this small beside the largest value is rounding of a constant."""
+"""A standard deviation below this share of the largest value is the rounding of a constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseBasis:
-    """Candidate functions of the response for one kind of response."""
+    """Candidate functions for one kind of response."""
 
     transform: Callable[[FloatArray], FloatArray]  # ``y -> z`` before standardisation, elementwise
     # the functions of the standardised ``z``, elementwise, in order of preference
     functions: Callable[[FloatArray], list[FloatArray]]
-    # whether ``1{y = 0}`` is a candidate too, second after the first of `functions`
+    # whether ``1{y = 0}`` is a candidate too, after the first of `functions`
     has_zero_indicator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseFunctions:
-    """Functions T_k with location, scale and choice settled, to be called on rows."""
+    """The chosen functions T_k with their location and scale, to be called on rows."""
 
-    basis: ResponseBasis  # the candidates
+    basis: ResponseBasis
     location: float  # mean of the transformed response
     scale: float  # standard deviation of the transformed response
-    columns: tuple[int, ...]  # the candidates that are kept
+    columns: tuple[int, ...]  # indices of the candidates that are kept
 
     def __call__(self, y: FloatArray) -> FloatArray:
         """Evaluate the functions."""
@@ -58,8 +58,8 @@ def fit_response_functions(basis: ResponseBasis, y: FloatArray) -> ResponseFunct
     transformed = basis.transform(y)
     location, spread = float(transformed.mean()), float(transformed.std())
     scale = spread if spread > 0 else 1.0  # a constant response keeps no function
-    some = slice(None, None, max(1, len(y) // _ROWS_FOR_CHOICE))
-    candidates = _candidates(basis, y[some], (transformed[some] - location) / scale)
+    rows = slice(None, None, max(1, len(y) // _ROWS_FOR_CHOICE))
+    candidates = _candidates(basis, y[rows], (transformed[rows] - location) / scale)
     return ResponseFunctions(basis, location, scale, _independent_columns(candidates))
 
 
@@ -71,12 +71,12 @@ def _candidates(
         columns.insert(1, (y == 0).astype(np.float64))
     if kept is not None:
         columns = [columns[index] for index in kept]
-    # Each function is contiguous: rows are written in long runs.
+    # The values of each function are contiguous, which makes writing them fast.
     return np.array(columns).reshape(len(columns), len(y)).T
 
 
 def _independent_columns(candidates: FloatArray) -> tuple[int, ...]:
-    """Run Gram-Schmidt in the order given and keep what is left with a share of its own."""
+    """Run Gram-Schmidt in the given order and keep the columns with a large enough residual."""
     centred = candidates - candidates.mean(axis=0)
     deviations = np.sqrt((centred**2).mean(axis=0))
     kept: list[int] = []
@@ -85,7 +85,7 @@ def _independent_columns(candidates: FloatArray) -> tuple[int, ...]:
         if deviation <= _ROUNDING_SHARE * (1 + np.abs(candidates[:, column]).max()):
             continue
         residual = centred[:, column] / deviation
-        for _ in range(2):  # once more, or rounding spoils orthogonality
+        for _ in range(2):  # twice, since rounding spoils orthogonality after one pass
             residual = residual - basis @ (basis.T @ residual) / len(residual)
         share = np.sqrt((residual**2).mean())
         if share > _SMALLEST_INDEPENDENT_SHARE:
@@ -107,7 +107,7 @@ def _log(y: FloatArray) -> FloatArray:
 
 
 def _waves(z: FloatArray, n_frequencies: int) -> list[FloatArray]:
-    """Cosine and sine of z, 2z, 4z, ...: each by doubling the angle of the one before."""
+    """Compute cosine and sine of z, 2z, 4z, ... by doubling the angle."""
     cosine, sine = np.cos(z), np.sin(z)
     columns = [cosine, sine]
     for _ in range(n_frequencies - 1):
@@ -129,15 +129,15 @@ def _proportion_functions(z: FloatArray) -> list[FloatArray]:
 
 
 REAL_BASIS = ResponseBasis(transform=_identity, functions=_real_functions)
-"""A response on the whole line."""
+"""For a response on the whole real line."""
 
 COUNT_BASIS = ResponseBasis(
     transform=_log1p, functions=_positive_functions, has_zero_indicator=True
 )
-"""A count."""
+"""For a count."""
 
 POSITIVE_BASIS = ResponseBasis(transform=_log, functions=_positive_functions)
-"""A positive response."""
+"""For a positive response."""
 
 PROPORTION_BASIS = ResponseBasis(transform=_identity, functions=_proportion_functions)
-"""A proportion of trials; with one trial a row only the first function is independent."""
+"""For a proportion of trials; with one trial per row only the first function is independent."""

@@ -264,7 +264,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
         ValueError,
         "`groups` must not be missing; got .* in row 2",
     ),
-    ({"n_trials": 3}, ValueError, "`n_trials` must be None for family 'bernoulli'; it is for 'bin"),
+    ({"n_trials": 3}, ValueError, "`n_trials` must be None for family 'bernoulli'; only 'bin"),
     ({"family": "normal"}, ValueError, "`family` must be one of 'bernoulli', .* got 'normal'"),
     ({"family": 3}, TypeError, "`family` must be a string or a Family; got int"),
     ({"link": "log"}, ValueError, "`link` must be one of 'logit', 'probit' for family 'bernoulli'"),

@@ -167,10 +167,10 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="`gating` must be left out of `mixture_glm`"):
         experts("spent + saved ~ age | income", data, 2)
     fit = fit_any("spent + saved ~ age", data, 1, **QUICK)
-    with pytest.raises(ValueError, match="must have the response, if `y` is not given"):
+    with pytest.raises(ValueError, match="must have the response if `y` is not given"):
         fit.score(data.drop(columns="saved"))
     arrays = fit_any(data[["age"]], data[["spent", "saved"]], 1, family="gaussian", **QUICK)
-    with pytest.raises(ValueError, match="`y` must be given, unless the fit is one by formula"):
+    with pytest.raises(ValueError, match="`y` must be given, unless the fit used a formula"):
         arrays.score(data[["age"]])
 
 
