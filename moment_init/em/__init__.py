@@ -1,1 +1,1 @@
-"""Maximum likelihood: starts, moves, search, results."""
+"""Maximum likelihood: starting values, moves, search, fitting and results."""

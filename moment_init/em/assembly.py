@@ -1,4 +1,9 @@
-"""From the end of a climb in standardised coordinates to a result in the user's units."""
+"""Turn the end of a climb into an `EMFit` in the user's units.
+
+A climb ends in standardised coordinates. Here its components are sorted by decreasing weight
+(unless weights or directions are fixed), its parameters are mapped to the user's units, and
+standard errors, active bounds, status and warnings are added.
+"""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -28,38 +33,38 @@ from moment_init.results import StartRecord, Status
 IndexArray = NDArray[np.intp]
 
 _CLOSE = 1e-6
-"""Relative distance within which a dispersion is at the end of its range."""
+"""Relative distance below which a dispersion counts as being at the end of its range."""
 
 _MEANINGS = {
-    "weight": "is empty: its weight is at its floor, a tenth of a row or less, and its other "
-    "parameters mean nothing. Use fewer components.",
-    "dispersion ratio": "closes in on few rows: its standard deviation is at the smallest ratio "
-    "to the largest one that `min_dispersion_ratio` allows, and the likelihood would rise without "
-    "bound beyond it. Use fewer components, shared='dispersion', or check for duplicated rows.",
-    "dispersion": "has a dispersion at the end of its range: it reproduces its rows without error, "
-    "or they vary without limit. Check for duplicated rows, or use fewer components.",
-    "gate covariance": "has gating covariates that hardly vary: their standard deviation is, along "
-    "some direction, at the smallest ratio to that of all rows that `min_dispersion_ratio` allows; "
-    "the likelihood may rise without bound beyond it. Use fewer components, gate='softmax', or a "
-    "smaller ratio if such a cluster is real.",
-    "gate slope": "is separated from others by the gating covariates: its gate is at the largest "
-    "slope, and its slopes would grow without end. Use fewer gating covariates or components.",
-    "length": "has separated rows: its predictors are at the largest length, beyond which the "
-    "response tells lengths no longer apart, and its coefficients would grow without end. Use "
-    "fewer components or columns.",
+    "weight": "is empty: its weight is at the lower bound, a tenth of a row or less. Its other "
+    "parameters are meaningless. Use fewer components.",
+    "dispersion ratio": "has collapsed onto a few rows: its standard deviation is the smallest "
+    "share of the largest one that `min_dispersion_ratio` allows. Below it the likelihood is "
+    "unbounded. Use fewer components, shared='dispersion', or check for duplicated rows.",
+    "dispersion": "has a dispersion at the end of its range: it fits its rows without error, or "
+    "they vary without limit. Check for duplicated rows, or use fewer components.",
+    "gate covariance": "has gating covariates that hardly vary: in some direction their standard "
+    "deviation is the smallest share of that of all rows that `min_dispersion_ratio` allows. Below "
+    "it the likelihood may be unbounded. Use fewer components, gate='softmax', or a smaller ratio "
+    "if such a cluster is real.",
+    "gate slope": "is separated from the others by the gating covariates: its gate slope is at the "
+    "upper bound and would grow without limit. Use fewer gating covariates or components.",
+    "length": "has separated rows: its linear predictor is at the upper bound, beyond which the "
+    "fit hardly changes. Its coefficients would grow without limit. Use fewer components or "
+    "columns.",
 }
-"""What a bound that holds the maximum says about a component, by the kind of its label."""
+"""What it means for a component that the maximum lies on a bound, by kind of bound."""
 
 
 class _Findings(NamedTuple):
-    """What is known about a maximum, its components in their final order."""
+    """What is known about a maximum, with its components in their final order."""
 
-    at: MixtureParameters
+    at: MixtureParameters  # the maximum, in standardised coordinates
     laplace: LaplaceApproximation
-    flat: tuple[str, ...]
-    shares: FloatArray
-    bounds: tuple[str, ...]
-    log_jacobian: float
+    flat: tuple[str, ...]  # warnings about singular information
+    shares: FloatArray  # responsibilities; (n_obs, n_components)
+    bounds: tuple[str, ...]  # labels of the active bounds
+    log_jacobian: float  # subtracted from log-likelihoods for the user's units
 
 
 def assemble_fit(
@@ -70,28 +75,28 @@ def assemble_fit(
     *,
     warnings: tuple[str, ...] = (),
 ) -> EMFit:
-    """Put a result together."""
+    """Assemble the result of a fit with a softmax gate or without a gate."""
     order = _component_order(problem, end.parameters)
     at = end.parameters.reorder(order)
     laplace, flat = laplace_of(problem, end, order)
     shares = responsibilities(problem.family, problem.rows, at)
     bounds = tuple(bound.label for bound in active_bounds_of(problem, at))
-    found = _Findings(at, laplace, flat, shares, bounds, problem.log_jacobian)
-    return _assembled(problem, data, end, starts, found, warnings)
+    findings = _Findings(at, laplace, flat, shares, bounds, problem.log_jacobian)
+    return _assembled(problem, data, end, starts, findings, warnings)
 
 
 def assemble_gated_fit(
     gated: GatedProblem, data: RegressionData, run: GatedRun, starts: tuple[StartRecord, ...]
 ) -> EMFit:
-    """Put a result with a Gaussian gate together."""
+    """Assemble the result of a fit with a Gaussian gate."""
     order = _component_order(gated.base, run.end.parameters)
     at = run.at.reorder(order)
     laplace, flat = gated_laplace_of(gated, run, order)
     shares = responsibilities(gated.base.family, gated.rows, at.as_logit)
     active = gated.likelihood(at.mixture).active(at)
     bounds = tuple(dict.fromkeys(bound.label for bound in active))
-    found = _Findings(at.mixture, laplace, flat, shares, bounds, gated.log_jacobian)
-    fit = _assembled(gated.base, data, run.end, starts, found, ())
+    findings = _Findings(at.mixture, laplace, flat, shares, bounds, gated.log_jacobian)
+    fit = _assembled(gated.base, data, run.end, starts, findings, ())
     coordinates = gated.coordinates
     gate = at.gate.rescale(coordinates.mean, coordinates.scales)
     return replace(
@@ -115,7 +120,7 @@ def _assembled(
     at, laplace, flat, shares, bounds, log_jacobian = findings
     user = _user_parameters(problem, at)
     gate = problem.gate_coordinates
-    status, found = _judge(problem, end, at, bounds, flat)
+    status, messages = _judge(problem, end, at, bounds, flat)
     return EMFit(
         coefficients=user.coefficients,
         biases=user.biases,
@@ -140,7 +145,7 @@ def _assembled(
         feature_names=data.feature_names,
         gate_names=() if gate is None else gate.names,
         status=status,
-        warnings=(*warnings, *found),
+        warnings=(*warnings, *messages),
         bounds=bounds,
     )
 
@@ -152,7 +157,7 @@ def _component_order(problem: EMProblem, parameters: MixtureParameters) -> Index
 
 
 def _user_parameters(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
-    """The user's parameters; coefficients of projections become those of all columns."""
+    """Map parameters to the user's units; with fixed directions, expand them to all columns."""
     user = problem.to_user(parameters)
     directions = problem.restrictions.directions
     if directions is None:
@@ -163,7 +168,7 @@ def _user_parameters(problem: EMProblem, parameters: MixtureParameters) -> Mixtu
 def _gate_biases(
     weights: FloatArray, gate: FloatArray | None, centre: FloatArray
 ) -> FloatArray | None:
-    """Logits at gating covariates zero, from the weights at their mean: no odds are formed."""
+    """Shift logits from the mean of the gating covariates to zero, without forming odds."""
     if gate is None:
         return None
     logits = np.log(weights) - centre @ gate
@@ -176,7 +181,7 @@ def _free_count(problem: EMProblem, parameters: MixtureParameters) -> int:
 
 
 def _entropy(problem: EMProblem, shares: FloatArray) -> float:
-    """Entropy of the units' responsibilities, each unit as often as it counts."""
+    """Sum the entropy of the responsibilities over groups, or over rows by their weight."""
     rows = problem.rows
     if rows.group_starts is None:
         return float(-rows.sample_weight @ xlogy(shares, shares).sum(axis=1))
@@ -185,7 +190,7 @@ def _entropy(problem: EMProblem, shares: FloatArray) -> float:
 
 
 def convergence_message(end: MaximiseResult) -> str:
-    """Say that a run did not converge, and what to do."""
+    """Return the warning for a run that did not converge."""
     return (
         f"The search did not converge ({end.ending} after {end.n_iter} iterations): the "
         "log-likelihood may still rise. Allow more iterations (`max_iter`) or use fewer components."
@@ -199,23 +204,23 @@ def _judge(
     bounds: tuple[str, ...],
     flat: tuple[str, ...],
 ) -> tuple[Status, tuple[str, ...]]:
-    """Status of the fit, and what it means."""
+    """Return the status of the fit and the warnings that explain it."""
     at_limit = [bound for bound in bounds if _is_limiting_family(problem, at, bound)]
-    found = [_at_bound(bound, is_limit=bound in at_limit) for bound in bounds]
+    messages = [_at_bound(bound, is_limit=bound in at_limit) for bound in bounds]
     status = Status.OK
     if flat or len(at_limit) < len(bounds):
         status = Status.NOT_IDENTIFIED
     if not end.converged:
         status = Status.NOT_CONVERGED
-        found.insert(0, convergence_message(end))
-    return status, (*found, *flat)
+        messages.insert(0, convergence_message(end))
+    return status, (*messages, *flat)
 
 
 def _is_limiting_family(problem: EMProblem, at: MixtureParameters, bound: str) -> bool:
-    """Whether a bound is the end of a dispersion's range at which the family is a simpler one.
+    """Whether a dispersion is at the upper end of its range, where the family becomes simpler.
 
-    Where the likelihood is bounded, a large dispersion means no dispersion: negative binomial
-    counts are Poisson counts there, and nothing else is in doubt.
+    If the likelihood is bounded, this is harmless: negative binomial counts become Poisson counts,
+    and all other parameters stay identified.
     """
     kind, component = _parts(bound)
     if kind != "dispersion" or at.dispersion is None or problem.family.deviation_power is not None:
@@ -225,35 +230,35 @@ def _is_limiting_family(problem: EMProblem, at: MixtureParameters, bound: str) -
 
 
 def _at_bound(bound: str, *, is_limit: bool) -> str:
-    """What it means that a maximum lies on a bound, and what to do."""
+    """Return the warning for a maximum on a bound."""
     kind, component = _parts(bound)
     if is_limit:
         return (
             f"The dispersion of component {component} is at the upper end of its range: its "
-            "responses vary no more than those of the family without that parameter, which fits "
-            "as well. Its standard error is that of a parameter that is held."
+            "responses vary no more than those of the family without a dispersion, which fits as "
+            "well. The dispersion is treated as fixed and has a standard error of zero."
         )
     return f"Component {component} {_MEANINGS[kind]}"
 
 
 def _parts(bound: str) -> tuple[str, int]:
-    """Kind and component of a bound's label."""
+    """Split the label of a bound into its kind and its component."""
     kind, _, component = bound.partition(" of component ")
     return kind, int(component)
 
 
 def with_zero_weight_rows(
-    fit: EMFit, given: RegressionData, covariates: tuple[FloatArray, tuple[str, ...]] | None
+    fit: EMFit, data: RegressionData, covariates: tuple[FloatArray, tuple[str, ...]] | None
 ) -> EMFit:
-    """Give a fit the responsibilities of all rows, those of weight zero included."""
+    """Compute the responsibilities of all rows, including rows of weight zero."""
     shares = membership(
         fit,
-        given.X,
-        given.y,
-        offset=given.offset,
-        n_trials=given.n_trials,
+        data.X,
+        data.y,
+        offset=data.offset,
+        n_trials=data.n_trials,
         gating=None if covariates is None else covariates[0],
-        groups=given.groups,
-        sample_weight=given.sample_weight,
+        groups=data.groups,
+        sample_weight=data.sample_weight,
     )
-    return replace(fit, responsibilities=shares, n_obs=given.n_obs)
+    return replace(fit, responsibilities=shares, n_obs=data.n_obs)

@@ -1,29 +1,28 @@
-r"""A fit as a DataTree that ArviZ reads.
+r"""Convert an `EMFit` to a DataTree that ArviZ can read.
 
 | group | variable | dims | meaning |
 | --- | --- | --- | --- |
 | posterior | coefficient, direction | chain, draw, feature, component | draws |
 | | bias, scale, weight, dispersion | chain, draw, component | draws |
-| | gate | chain, draw, component, gate_feature | slopes of the gate's logits, of sum zero |
-| | gate_bias | chain, draw, component | logits at gating covariates zero, of sum zero |
-| | gate_mean | chain, draw, component, gate_feature | means of a gaussian gate |
+| | gate | chain, draw, component, gate_feature | slopes of the gate's logits; they sum to zero |
+| | gate_bias | chain, draw, component | logits at gating covariates zero; they sum to zero |
+| | gate_mean | chain, draw, component, gate_feature | means of a Gaussian gate |
 | | gate_covariance | chain, draw, component, gate_feature, gate_feature_2 | its covariances |
 | sample_stats | log_q | chain, draw | log density of the draw on the unconstrained scale |
-| | lp | chain, draw | log-likelihood of the data; flat prior on that scale |
-| log_likelihood | y | chain, draw, obs or group | log density of each row, or of each group |
+| | lp | chain, draw | log-likelihood of the data (flat prior on that scale) |
+| log_likelihood | y | chain, draw, obs or group | log density of each row or group |
 | observed_data | y | obs | the response |
 | moment_init | start_origin, start_status, start_n_iter, start_log_likelihood | start | starts |
-| | history | iteration | log-likelihood of the winning run |
+| | history | iteration | log-likelihood along the best run |
 | | log_likelihood, aic, bic, icl, ... | | criteria and counts |
 
-Draws are those of the normal approximation about the maximum, on the scale of
-`moment_init.likelihood.parameters.pack` (coefficients, biases, log dispersion, logits) and
-`moment_init.likelihood.gate.pack_gate`, one chain. Logits of a gate sum to zero over the
-components, where `EMFit` has them relative to the last: so none is constant, and components trade
-places by a permutation alone. With a gaussian gate log-likelihoods are the joint ones of gating
-covariates and response.
-`lp`, `log_likelihood` and `observed_data` are there if data are given; sample weights enter `lp`
-and, within groups, `log_likelihood`.
+The draws form one chain. They come from the normal approximation at the maximum, on the
+unconstrained scale of `moment_init.likelihood.parameters.pack` (coefficients, biases, log
+dispersion, logits) and `moment_init.likelihood.gate.pack_gate`. The logits of a gate sum to zero
+over the components, whereas `EMFit` reports them relative to the last component: with a zero sum
+none is constant, and relabelling only permutes them. With a Gaussian gate, log-likelihoods are
+joint for gating covariates and response. `lp`, `log_likelihood` and `observed_data` are present
+only if data are passed. Sample weights enter `lp` and, within groups, `log_likelihood`.
 """
 
 from importlib.metadata import version
@@ -54,20 +53,20 @@ if TYPE_CHECKING:
 Variable = tuple[tuple[str, ...], NDArray[Any]]
 
 _LARGEST_LOG_DISPERSION = 300.0
-"""Draws of a log dispersion are cut here, so that neither it nor its square overflows."""
+"""Draws of a log dispersion are clipped here, so that neither it nor its square overflows."""
 
 
 def fit_to_datatree(
     fit: "EMFit", X: Any, y: Any, *, draws: int, random_seed: RandomSeed, data: dict[str, Any]
 ) -> "xarray.DataTree":
-    """Convert a fit to a DataTree."""
+    """Convert a fit to a DataTree, with log-likelihoods if data are passed."""
     # X: (n_obs, n_features), y: (n_obs,)
     import xarray
 
     is_extra = any(value is not None for value in data.values())
     if (X is None) != (y is None) or (X is None and is_extra):
         raise ValueError(
-            "`X` and `y` must be given together, and with them what else belongs to the rows; got "
+            "`X` and `y` must be given together, and other data of the rows only with them; got "
             f"X {'missing' if X is None else 'given'}, y {'missing' if y is None else 'given'}. "
             "Pass both or neither."
         )
@@ -99,15 +98,15 @@ def fit_to_datatree(
 def _draw_vectors(
     fit: "EMFit", draws: int, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    r"""Draw vectors of parameters, (draws, n_parameters), with the log density of each.
+    r"""Draw parameter vectors (draws, n_parameters) and return the log density of each.
 
-    The draws are from the normal approximation of the likelihood about its maximum,
+    The draws come from the normal approximation of the likelihood at its maximum,
 
     .. math:: \theta = \hat\theta + R z, \qquad \log q(\theta) = -\tfrac12 |z|^2
         - \tfrac{k}{2} \log 2\pi - \tfrac12 \log |R'R|
 
-    with z standard normal in k dimensions and R the root of the covariance. The density is that on
-    the k-dimensional space in which the vector of parameters is free and determined.
+    with z standard normal in k dimensions and R the root of the covariance. The density is taken
+    on the k-dimensional space in which the parameters are free and determined.
     """
     mode, root = fit.centred_parameters, fit.laplace.root
     rank = root.shape[1]
@@ -122,7 +121,7 @@ def _draw_vectors(
 
 
 def _unpacked(fit: "EMFit", vectors: FloatArray) -> list[MixtureParameters]:
-    """Experts and weights of every draw, with the gate's slopes if it is a logit."""
+    """Unpack the experts and weights of every draw, with the slopes of a softmax gate."""
     mode = fit.centred_parameters
     vectors = vectors[:, : parameter_count(mode)].copy()
     if mode.dispersion is not None:
@@ -133,7 +132,7 @@ def _unpacked(fit: "EMFit", vectors: FloatArray) -> list[MixtureParameters]:
 
 
 def _unpacked_gates(fit: "EMFit", vectors: FloatArray) -> list[GaussianGate]:
-    """Gaussian gates of every draw; empty for other gates."""
+    """Unpack the Gaussian gate of every draw; empty for other gates."""
     mode, first = fit.gaussian_gate, parameter_count(fit.centred_parameters)
     return [] if mode is None else [unpack_gate(vector[first:], mode) for vector in vectors]
 
@@ -160,8 +159,8 @@ def _posterior(
     coords["component"] = np.arange(fit.n_components)
     gates = [p.gate for p in parameters if p.gate is not None]
     if gates and fit.gate_centre is not None:
-        # Not (gate_feature, component): ArviZ labels the rows of its summary by the order in which
-        # dims first appear in the variables, which is that of the coefficients, then of the gate.
+        # Not (gate_feature, component): ArviZ labels the rows of its summary in the order in which
+        # dims first appear in the variables: first in the coefficients, then in the gate.
         slopes = [_of_sum_zero(gate).T for gate in gates]
         variables["gate"] = stacked(slopes, "component", "gate_feature")
         logits = [
@@ -180,7 +179,7 @@ def _posterior(
 
 
 def _of_sum_zero(logits: FloatArray) -> FloatArray:
-    """Logits relative to their mean over the components, which are on the last axis."""
+    """Centre logits over the components, which are on the last axis."""
     return np.asarray(logits - logits.mean(axis=-1, keepdims=True))
 
 
@@ -190,22 +189,22 @@ def _draw_log_likelihoods(
     parameters: list[MixtureParameters],
     gates: list[GaussianGate],
 ) -> FloatArray:
-    """Log-likelihood of every unit under every draw, (draws, n_units)."""
+    """Compute the log-likelihood of every unit under every draw, (draws, n_units)."""
     family = get_family(fit.family, fit.link)
     result = np.zeros((len(parameters), rows.n_units))
-    with np.errstate(over="ignore"):  # a wild draw has a density of zero
-        for index, there in enumerate(parameters):
+    with np.errstate(over="ignore"):  # an extreme draw has density zero
+        for index, draw in enumerate(parameters):
             if gates:
-                there = with_gaussian_gate(there, gates[index], fit.gate_centre)
-                result[index] = unit_gate_log_likelihood(rows, there)
-            result[index] += unit_log_likelihood(family, rows, there)
+                draw = with_gaussian_gate(draw, gates[index], fit.gate_centre)
+                result[index] = unit_gate_log_likelihood(rows, draw)
+            result[index] += unit_log_likelihood(family, rows, draw)
     return result
 
 
 def unit_coordinate(
     rows: LikelihoodRows, order: NDArray[np.intp] | None, groups: Any
 ) -> tuple[str, NDArray[Any]]:
-    """Dim of what every unit has, and its labels."""
+    """Return the name and labels of the dimension of units: rows or groups."""
     # order: (n_obs,), groups: (n_obs,) -> ..., (n_units,)
     if rows.group_starts is None or order is None:
         return "obs", np.arange(rows.n_obs)
@@ -240,13 +239,13 @@ def _own_group(fit: "EMFit") -> "xarray.Dataset":
 
 
 def _warning(fit: "EMFit") -> str:
-    """What is wrong with the draws; empty if nothing is."""
+    """Warn about parameters that are not determined; empty if all are."""
     n_flat = int(fit.laplace.undetermined.sum())
     if n_flat == 0:
         return ""
     return (
-        f"The information is singular: {n_flat} parameters are not determined, and the draws come "
-        "from its positive part."
+        f"The information is singular: {n_flat} parameters are not determined. The draws vary only "
+        "in directions with positive information."
     )
 
 

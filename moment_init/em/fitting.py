@@ -1,4 +1,4 @@
-"""The entry point `fit_em`: wires data, starts, climbs and the result together."""
+"""The entry point `fit_em`: check the data, run the starts of `init`, climb, return the fit."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -102,70 +102,71 @@ def fit_em(
     progressbar: bool = True,
     random_seed: RandomSeed = None,
 ) -> EMFit:
-    r"""Fit a mixture of generalized linear models by maximum likelihood.
+    r"""Fit a mixture of generalised linear models by maximum likelihood.
 
     .. math:: p(y \mid x) = \sum_j \pi_j\, f(y \mid \langle\beta_j, x\rangle + b_j),
 
-    by EM (Appendix C of [1]_) while it is fast, and damped Newton steps on the observed likelihood
-    when it is slow. The log-likelihood never falls.
+    EM (Appendix C of [1]_) is used while it is fast, and damped Newton steps on the observed
+    likelihood once it becomes slow. The log-likelihood never decreases.
 
     Parameters
     ----------
     X : array-like, DataFrame or Dask collection, shape (n_obs, n_features), or str
-        Inputs, without a column of ones; or a formula, such as ``"y ~ a + b | g"``.
+        Inputs, without a column of ones; or a formula such as ``"y ~ a + b | g"``.
     y : array-like or Dask collection, shape (n_obs,), or DataFrame
-        Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
-        Several responses that share their component: shape (n_obs, n_responses).
+        Response. With a formula, its data; `offset`, `groups`, ... may then name columns.
+        Several responses of the same component have shape (n_obs, n_responses).
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response, or one for each; "categorical" for labels of classes. With a formula
-        the default is the one that suits its values.
+        Family of the response, or one per response; "categorical" for class labels. With a
+        formula the default is chosen by the values of the response.
     link : str, optional
-        Link; the family's own by default.
+        Link; by default that of the family.
     offset : array-like, shape (n_obs,), optional
         Known part of the linear predictor.
     n_trials : int or array-like, shape (n_obs,), optional
-        Trials behind each binomial response.
+        Number of trials of each binomial response.
     sample_weight : array-like, shape (n_obs,), optional
-        A row of weight 2 counts as two rows (of the same group, if any).
+        Weight of each row. A row of weight 2 counts as two rows, in the same group if any.
     groups : array-like, shape (n_obs,), optional
-        Rows with one value share their component.
+        Group labels. Rows of one group share their component.
     gating : array-like or DataFrame, shape (n_obs,) or (n_obs, n_gate), optional
-        Covariates on which the weights of each row depend: a mixture of experts.
+        Covariates on which the component weights depend: a mixture of experts.
     gate : {"softmax", "gaussian"}, default "softmax"
-        How they do: by a multinomial logit, or as the posterior probabilities of Gaussian densities
-        of the gating covariates [2]_, whose joint likelihood with the response is maximised.
+        How the weights depend on `gating`: by a multinomial logit, or as posterior probabilities
+        under Gaussian densities of the gating covariates [2]_. With "gaussian" the joint
+        likelihood of gating covariates and response is maximised.
     init : {"tensor", "random"}, MomentEstimate, EMFit, tuple or array, default "tensor"
-        Where to start. "tensor" runs a portfolio: candidates of the moments, growth by
-        information-matrix splits, moves out of local maxima. "random" runs `n_starts` random starts
-        and nothing else. A MomentEstimate, an EMFit, a tuple (coefficients, biases, weights[,
-        dispersion]) or responsibilities of shape (n_obs, n_components) is climbed from as it is; a
-        gaussian gate that it lacks is that of its responsibilities. An EMFit to the same columns in
-        another order is matched by their names, and to `fixed_weights` by size.
+        Starting values. "tensor" searches from several kinds of starts: moment estimates, growth
+        by information-matrix splits, random starts, and moves out of local optima. "random" runs
+        `n_starts` random starts only. A MomentEstimate, an EMFit, a tuple (coefficients, biases,
+        weights[, dispersion]) or responsibilities of shape (n_obs, n_components) is used as the
+        start; a missing Gaussian gate is computed from its responsibilities. The columns of an
+        EMFit are matched by name, and its components to `fixed_weights` by size.
     n_starts : int, optional
-        Number of random starts, 10 by default; with init="tensor", random starts in each of up to
-        three rounds that are run while kinds of starts disagree, 2 by default.
+        Number of random starts, 10 by default. With init="tensor", the number in each of up to
+        three rounds, which run while kinds of starts disagree; 2 by default.
     random_start : {"assignment", "coefficients"}, default "assignment"
-        Whether random starts assign rows to components softly, as flexmix does, or draw
+        Whether random starts assign rows softly to components, as flexmix does, or draw
         coefficients.
     shared : str, int or sequence, optional
-        Columns (names or indices), "bias" or "dispersion", common to all components.
+        Columns (names or indices), "bias" or "dispersion" that all components have in common.
     fixed_weights : array-like, shape (n_components,), optional
-        Weights that are held.
+        Known weights, which are not fitted.
     fixed_directions : array-like, shape (n_features, n_components), optional
-        Directions that are held: only scales, biases and weights are fitted, in the projected data.
+        Known directions. Only scales, biases and weights are fitted, to the projected inputs.
     min_dispersion_ratio : float, default 0.05
-        Smallest ratio of two components' standard deviations (Hathaway), for families whose
-        likelihood is unbounded without it; and, in any direction, of a component's to the overall
-        standard deviation of the covariates of a gaussian gate.
+        Smallest allowed ratio of two components' standard deviations (Hathaway's constraint), for
+        families whose likelihood is otherwise unbounded. For a Gaussian gate, also the smallest
+        ratio of a component's standard deviation to the overall one, in any direction.
     max_iter : int, default 1000
-        Most iterations of the run to the maximum; 0 returns the start itself, evaluated. The search
-        of init="tensor" has limits of its own.
+        Maximum number of iterations of the final run; 0 evaluates the start and returns it. The
+        search of init="tensor" has separate limits.
     tolerance : float, default 1e-6
         A run has converged when a Newton step is predicted to gain less log-likelihood than this.
     n_jobs : int, optional
-        Random starts that run at once, through joblib; 1 by default.
+        Number of random starts to run in parallel, with joblib; 1 by default.
     progressbar : bool, default True
         Whether to show the progress of several random starts.
     random_seed : int, sequence of int, numpy.random.Generator, optional
@@ -174,29 +175,29 @@ def fit_em(
     Returns
     -------
     EMFit
-        The fit, with a record of every start; a JointFit for several responses or classes.
+        The fit, with a record of every start. A JointFit for several responses or classes.
 
     Raises
     ------
     TypeError
-        For data or starts of a wrong type.
+        For data or starts of the wrong type.
     ValueError
         For wrong shapes, missing or infinite values, responses outside the family's range, constant
-        or collinear columns, too few rows, and if every start breaks down.
+        or collinear columns, too few rows, or if every start breaks down.
 
     Warns
     -----
     ConvergenceWarning
-        If the run to the maximum did not converge.
+        If the final run did not converge.
 
     Notes
     -----
-    Ends at the edge of the parameters are kept there and reported in `warnings` and `bounds`: a
-    weight at a tenth of a row (an emptied component), a standard deviation at the smallest ratio
-    (a variance that collapses), coefficients at the largest predictor (separation).
+    Boundary solutions are kept on the boundary and reported in `warnings` and `bounds`: a weight at
+    a tenth of a row (an empty component), a standard deviation at the smallest ratio (a collapsing
+    variance), coefficients at the largest linear predictor (separation).
 
-    A gaussian gate has :math:`\pi_j(g) \propto \alpha_j N(g; m_j, S_j)`, and `log_likelihood` is
-    that of g and y together, which compares with that of other gaussian gates only.
+    A Gaussian gate has :math:`\pi_j(g) \propto \alpha_j N(g; m_j, S_j)`. Its `log_likelihood` is
+    the joint one of g and y, and is comparable with that of other Gaussian gates only.
 
     References
     ----------
@@ -212,7 +213,7 @@ def fit_em(
     >>> fit.converged
     True
     """
-    given = validate_data(
+    all_rows = validate_data(
         X,
         y,
         family=family,
@@ -222,12 +223,12 @@ def fit_em(
         sample_weight=sample_weight,
         groups=groups,
     )
-    given = searched_rows(given, validate_n_components(n_components, given.n_obs))
-    source = source_of(given.X)
-    covariates = validate_gating(gating, given.n_obs, given.groups, source=source)
+    all_rows = searched_rows(all_rows, validate_n_components(n_components, all_rows.n_obs))
+    source = source_of(all_rows.X)
+    covariates = validate_gating(gating, all_rows.n_obs, all_rows.groups, source=source)
     validate_gate_kind(gate, gating)
-    require_supported_fit(given, init=init, gate=gate)
-    data = given.drop_zero_weights()
+    require_supported_fit(all_rows, init=init, gate=gate)
+    data = all_rows.drop_zero_weights()
     number = validate_n_components(n_components, data.n_obs)
     _validate_word(init)
     options = validate_options(
@@ -248,7 +249,7 @@ def fit_em(
     )
     ratio = validate_dispersion_ratio(min_dispersion_ratio)
     rng = make_generator(random_seed)
-    has_weight = rows_with_weight(given)
+    has_weight = rows_with_weight(all_rows)
     with single_threaded_blas():
         problem = pose_em(
             data,
@@ -262,9 +263,9 @@ def fit_em(
         else:
             require_rows(problem)
             portfolio, end = _run_starts(problem, data, init, options, rng, has_weight)
-            fit = assemble_memory_or_dask(problem, given, data, end, tuple(portfolio.records))
-        if data is not given and source is None:
-            fit = with_zero_weight_rows(fit, given, covariates)
+            fit = assemble_memory_or_dask(problem, all_rows, data, end, tuple(portfolio.records))
+        if data is not all_rows and source is None:
+            fit = with_zero_weight_rows(fit, all_rows, covariates)
     if not fit.converged:
         notify(convergence_message(end), ConvergenceWarning)
     return fit
@@ -272,7 +273,7 @@ def fit_em(
 
 def _validate_word(init: Any) -> None:
     if isinstance(init, str) and init not in ("tensor", "random"):
-        raise ValueError(f"`init` must be 'tensor' or 'random' if it is a word; got {init!r}.")
+        raise ValueError(f"`init` must be 'tensor' or 'random' if it is a string; got {init!r}.")
 
 
 def _fit_gaussian_gate(
@@ -283,33 +284,35 @@ def _fit_gaussian_gate(
     rng: np.random.Generator,
     has_weight: NDArray[np.bool_],
 ) -> tuple[EMFit, MaximiseResult]:
-    """Run what `init` asks for with a Gaussian gate: the fit, and the end of its best start."""
+    """Fit with a Gaussian gate from the starts of `init`; return the fit and its best run."""
     gated = GatedProblem.of(problem)
     require_rows(gated.base, problem.n_components * gate_size(problem.rows.n_gate))
     if not isinstance(init, str):
-        found = run_gated_given(gated, init, options, has_weight, data.feature_names)
+        searched = run_gated_given(gated, init, options, has_weight, data.feature_names)
     elif init == "random":
-        found = run_gated_random(gated, options, rng)
+        searched = run_gated_random(gated, options, rng)
     else:
-        found = _search_gaussian_gate(gated, data, options, rng)
-    run = _require_run(found.best, found.records)
+        searched = _search_gaussian_gate(gated, data, options, rng)
+    run = _require_run(searched.best, searched.records)
     if isinstance(init, str) and init == "tensor" and options.max_iter > 0:
-        run, found.records = finish_gated(gated, found, options)
-    fit = assemble_gated_fit(gated, data, run, tuple(found.records))
+        run, searched.records = finish_gated(gated, searched, options)
+    fit = assemble_gated_fit(gated, data, run, tuple(searched.records))
     return fit, run.end
 
 
 def _search_gaussian_gate(
     gated: GatedProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
 ) -> GatedSearch:
-    """Search with a logit gate and without a gate; a Gaussian gate starts where these end."""
-    by = _by_search if options.max_iter > 0 else _by_bare_starts
+    """Search with a logit gate and without a gate, then start a Gaussian gate from the ends."""
+    run_search = _by_search if options.max_iter > 0 else _by_bare_starts
     posed = {"softmax": gated.logit, "ungated": gated.base}
-    ends = {origin: by(problem, data, options, rng).best for origin, problem in posed.items()}
-    found = [(origin, end.parameters) for origin, end in ends.items() if end is not None]
+    ends = {
+        origin: run_search(problem, data, options, rng).best for origin, problem in posed.items()
+    }
+    starts = [(origin, end.parameters) for origin, end in ends.items() if end is not None]
     sample = search_sample(gated.logit, rng)
-    seen = gated if sample is gated.logit else GatedProblem.of(sample)
-    return search_gated(seen, found, options, rng)
+    sampled = gated if sample is gated.logit else GatedProblem.of(sample)
+    return search_gated(sampled, starts, options, rng)
 
 
 def _run_starts(
@@ -320,7 +323,7 @@ def _run_starts(
     rng: np.random.Generator,
     has_weight: NDArray[np.bool_],
 ) -> tuple[Portfolio, MaximiseResult]:
-    """Run what `init` asks for: every start, and the end of the best."""
+    """Run the starts of `init`; return all of them and the end of the best one."""
     if not isinstance(init, str):
         portfolio = run_given(
             problem, given_starts(problem, init, has_weight, data.feature_names), options
@@ -338,7 +341,7 @@ def _run_starts(
 def _by_bare_starts(
     problem: EMProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
 ) -> Portfolio:
-    """The candidates of the moments as they are, or a mixture grown by splits without them."""
+    """Evaluate the moment candidates without a search, or a grown mixture if there are none."""
     sample = search_sample(problem, rng)
     starts = moment_starts(problem, data, rng)
     if not starts:
@@ -349,7 +352,7 @@ def _by_bare_starts(
 def _by_search(
     problem: EMProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
 ) -> Portfolio:
-    """Search on a sample if there are many rows; the caller climbs on all of them."""
+    """Search on a sample if there are many rows; the caller then climbs on all rows."""
     sample = search_sample(problem, rng)
     settings = PortfolioOptions()
     if options.n_starts is not None:
@@ -360,7 +363,7 @@ def _by_search(
     def from_moments() -> list[Start]:
         try:
             return moment_starts(problem, data, seeds[0])
-        except BREAKDOWNS as error:  # moments are one origin of several
+        except BREAKDOWNS as error:  # moments are only one of several origins
             failures.append(str(error))
             return []
 
@@ -373,7 +376,7 @@ def _by_search(
 
 
 def _best(portfolio: Portfolio) -> MaximiseResult:
-    """The best run, if any start led to one."""
+    """Return the best run; raise if every start broke down."""
     return _require_run(portfolio.best, portfolio.records)
 
 
@@ -382,14 +385,14 @@ def _require_run[R](best: R | None, records: list[StartRecord]) -> R:
         return best
     first = records[0]
     raise ValueError(
-        f"`init` must lead to a fit; got {len(records)} starts that all broke down, the "
-        f"first ({first.origin}) with: {first.message} Check `X` and `y` for extreme values, or "
+        f"`init` must lead to a fit; got {len(records)} starts that all broke down. The message of "
+        f"the first ({first.origin}) is: {first.message} Check `X` and `y` for extreme values, or "
         "try another `init`."
     )
 
 
 def _finished(problem: EMProblem, portfolio: Portfolio, options: FitOptions) -> MaximiseResult:
-    """The best run of a search, taken to the tolerance on all rows."""
+    """Climb on all rows from the best run of a search, to the tolerance."""
     best, searched = _best(portfolio), portfolio.problem
     if searched.rows.n_units != problem.rows.n_units:
         portfolio.records = [replace(record, is_sampled=True) for record in portfolio.records]
@@ -399,6 +402,6 @@ def _finished(problem: EMProblem, portfolio: Portfolio, options: FitOptions) -> 
     end = problem.climb(
         best.parameters, max_steps=options.max_iter, tolerance=options.tolerance, damping=0.0
     )
-    # the last point of the search is the first of this climb, evaluated again
+    # the climb starts by evaluating the last point of the search again
     history = (*best.history[:-1], *end.history)
     return replace(end, history=history, n_iter=best.n_iter + end.n_iter)

@@ -1,8 +1,9 @@
-"""Starts of a mixture of experts with a Gaussian gate, and which of them are run to the end.
+"""Search for the best fit of a mixture of experts with a Gaussian gate.
 
-The likelihood has two kinds of high maxima: those where the responses tell the components apart,
-which searches with a logit gate and without a gate find, and those where clusters of the gating
-covariates do, which starts from such clusters find. Random starts are for what lies between.
+The likelihood has two kinds of high maxima. In one the responses tell the components apart:
+searches with a logit gate and without a gate find these. In the other clusters of the gating
+covariates do: starts from such clusters find these. Random starts cover cases in between. All
+starts are raced by short runs, and the best ones are run to their maxima.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,25 +33,24 @@ from moment_init.results import BREAKDOWNS, SAME_OPTIMUM, StartRecord, StartStat
 Start = tuple[str, Callable[[], GatedMixture]]
 
 N_CLUSTERINGS = 6
-"""Starts from clusters: distant centres are drawn anew for each, and one in two is a good draw for
-clusters that stand apart."""
+"""Number of starts from clusters. Each draws new distant centres, and about every second draw is
+good if the clusters are well separated."""
 
 N_FINISHERS = 6
-"""Starts that are run to the end if they differ: after a race the order of close maxima is not yet
-settled, and there are rarely more of them."""
+"""Number of distinct starts that are run to their maxima: a race does not yet settle the order of
+close maxima, and there are rarely more of them."""
 
 
 @dataclass(slots=True)
 class GatedSearch:
-    """Runs so far and the best of them."""
+    """The runs so far and the best of them."""
 
-    gated: GatedProblem  # what is fitted
-    # every start, in the order in which they ended
-    records: list[StartRecord] = field(default_factory=list)
-    best: GatedRun | None = None  # the best run
+    gated: GatedProblem
+    records: list[StartRecord] = field(default_factory=list)  # all starts, in the order they ended
+    best: GatedRun | None = None
 
     def run(self, origin: str, start: Callable[[], GatedMixture], **options: Any) -> None:
-        """Climb from a start; one that breaks down is recorded."""
+        """Climb from a start, and record it even if it breaks down."""
         target = None if self.best is None else self.best.end.log_likelihood - SAME_OPTIMUM
         try:
             self.add(origin, self.gated.climb(start(), target=target, **options))
@@ -58,11 +58,11 @@ class GatedSearch:
             self.fail(origin, str(error))
 
     def finish(self, origin: str, start: GatedMixture) -> None:
-        """Run a start to its maximum, or until it cannot reach the best."""
+        """Run a start to its maximum, or until it cannot reach the best one."""
         self.run(origin, lambda: start, **FINISH)
 
     def add(self, origin: str, run: GatedRun, status: StartStatus | None = None) -> None:
-        """Keep the record of a run, and the run if it is the best."""
+        """Record a run, and keep it if it is the best."""
         end = run.end
         value = end.log_likelihood - self.gated.log_jacobian
         ending = status or StartStatus(str(end.ending))
@@ -72,7 +72,7 @@ class GatedSearch:
             self.best = run
 
     def fail(self, origin: str, message: str) -> None:
-        """Keep the record of a start that broke down."""
+        """Record a start that broke down."""
         failed = StartRecord(origin, float("nan"), 0, StartStatus.FAILED, message=message)
         self.records.append(failed)
 
@@ -84,7 +84,7 @@ def run_gated_given(
     has_weight: NDArray[np.bool_],
     feature_names: tuple[str, ...],
 ) -> GatedSearch:
-    """Climb from what a user gives."""
+    """Climb from the start that the user passed."""
     # has_weight: (n_obs,)
     search = GatedSearch(gated)
     if isinstance(init, EMFit) and init.gate_means is not None:
@@ -100,7 +100,7 @@ def run_gated_given(
 def run_gated_random(
     gated: GatedProblem, options: FitOptions, rng: np.random.Generator
 ) -> GatedSearch:
-    """Climb from random starts, each to its own maximum."""
+    """Climb from random starts, each to its maximum."""
     search = GatedSearch(gated)
     for origin, run in each_random_start(partial(_climb_at_random, gated, options), options, rng):
         if isinstance(run, str):
@@ -116,7 +116,7 @@ def search_gated(
     options: FitOptions,
     rng: np.random.Generator,
 ) -> GatedSearch:
-    """Race starts of several origins, and run the best to their ends."""
+    """Race starts of several origins, and run the best ones to their maxima."""
     starts: list[Start] = [(origin, _starter(gated, parameters)) for origin, parameters in found]
     search = GatedSearch(gated)
     if options.max_iter == 0:
@@ -124,10 +124,10 @@ def search_gated(
             search.run(origin, start, max_steps=0)
         return search
     n_random = DEFAULT_RANDOM_STARTS if options.n_starts is None else options.n_starts
-    for rank, own in enumerate(rng.spawn(N_CLUSTERINGS), start=1):
-        starts.append((f"clusters {rank}", _cluster_starter(gated, own)))
-    for rank, own in enumerate(rng.spawn(n_random), start=1):
-        starts.append((f"random {rank}", _random_starter(gated, options, own)))
+    for rank, stream in enumerate(rng.spawn(N_CLUSTERINGS), start=1):
+        starts.append((f"clusters {rank}", _cluster_starter(gated, stream)))
+    for rank, stream in enumerate(rng.spawn(n_random), start=1):
+        starts.append((f"random {rank}", _random_starter(gated, options, stream)))
     raced = sorted(_raced(search, starts), key=lambda run: -run[1].end.log_likelihood)
     last, n_finished = np.inf, 0
     for origin, run in raced:
@@ -143,7 +143,7 @@ def search_gated(
 def finish_gated(
     gated: GatedProblem, search: GatedSearch, options: FitOptions
 ) -> tuple[GatedRun, list[StartRecord]]:
-    """Take the best run of a search to the tolerance on all rows."""
+    """Climb on all rows from the best run of a search, to the tolerance."""
     if search.best is None:
         raise ValueError("`search` must have a best run; got none. Run a start first.")
     limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
@@ -157,7 +157,7 @@ def finish_gated(
 
 
 def _raced(search: GatedSearch, starts: Sequence[Start]) -> list[tuple[str, GatedRun]]:
-    """Short runs of all starts that do not break down."""
+    """Run every start for a few steps; return the runs that did not break down."""
     runs = []
     for origin, start in starts:
         try:
@@ -189,7 +189,7 @@ def _random_starter(
 
 
 def _cluster_shares(gated: GatedProblem, rng: np.random.Generator) -> FloatArray:
-    """Units softly assigned to the nearest of centres drawn far apart, as k-means++ draws them."""
+    """Assign units softly to the nearest of several distant centres, drawn as in k-means++."""
     covariates, weight = unit_values(gated.logit.rows)
     white = solve_triangular(gated.pooled_root, covariates.T, lower=True).T
     n_units, r = len(white), gated.base.n_components
@@ -199,7 +199,8 @@ def _cluster_shares(gated: GatedProblem, rng: np.random.Generator) -> FloatArray
         centre = white[rng.choice(n_units, p=chances / chances.sum())]
         distances[:, component] = np.square(white - centre).sum(axis=1)
         nearest = distances[:, : component + 1].min(axis=1)
-        chances = weight * nearest if nearest.any() else weight  # fewer values than components
+        # all distances are zero if there are fewer distinct values than components
+        chances = weight * nearest if nearest.any() else weight
     shares = np.full((n_units, r), OTHER_SHARE)
     shares[np.arange(n_units), distances.argmin(axis=1)] = ASSIGNED_SHARE
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
@@ -208,7 +209,7 @@ def _cluster_shares(gated: GatedProblem, rng: np.random.Generator) -> FloatArray
 def _from_gated_fit(
     gated: GatedProblem, fit: EMFit, has_weight: NDArray[np.bool_], feature_names: tuple[str, ...]
 ) -> GatedMixture:
-    """Experts, weights and gate of a fit; its gate is left out if it has other covariates."""
+    """Start from a fit; ignore its gate if it has other gating covariates."""
     gate = fit.gaussian_gate
     mixture = given_starts(gated.base, fit, has_weight, feature_names)[0][1]
     if gate is None or gate.n_gate != len(gated.pooled_root):

@@ -1,7 +1,7 @@
-r"""A mixture of experts with a Gaussian gate, posed from rows with gating covariates.
+r"""Pose and climb a mixture of experts with a Gaussian gate.
 
 The alternative model of Xu, Jordan and Hinton (1995; Appendix C of Sedghi, Janzamin and Anandkumar)
-has the joint likelihood of `moment_init.likelihood.gate`.
+has the joint likelihood of gating covariates and response of `moment_init.likelihood.gate`.
 """
 
 from dataclasses import dataclass, replace
@@ -33,27 +33,27 @@ from moment_init.likelihood.rows import LikelihoodRows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatedRun:
-    """Where a climb of the joint likelihood ended."""
+    """The end of a climb of the joint likelihood."""
 
-    at: GatedMixture  # the best parameters found
-    # the same without the gate, and how the run went; its sums are those of all parameters
+    at: GatedMixture  # the best parameters, with the gate
+    # the same without the gate, and how the run went; its sums are for all parameters
     end: MaximiseResult
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatedProblem:
-    """Rows to be fitted by a mixture of experts with a Gaussian gate."""
+    """Rows to fit by a mixture of experts with a Gaussian gate."""
 
     base: EMProblem  # the problem without a gate
-    logit: EMProblem  # the problem with a multinomial logit of the gating covariates
-    rows: LikelihoodRows  # its rows, with the statistics of the gating covariates
+    logit: EMProblem  # the problem with a multinomial logit gate
+    rows: LikelihoodRows  # the rows, with the statistics of the gating covariates
     # root of the covariance of the gating covariates over the units; (n_gate, n_gate)
     pooled_root: FloatArray
-    coordinates: GateCoordinates  # the gating covariates in the user's units
+    coordinates: GateCoordinates  # location and scale of the gating covariates
 
     @classmethod
     def of(cls, logit: EMProblem) -> "GatedProblem":
-        """Take the rows of a problem with gating covariates."""
+        """Pose the problem from one with a logit gate."""
         if logit.rows.gate is None or logit.gate_coordinates is None:
             raise ValueError("`logit` must have gating covariates; got none. Pose it with a gate.")
         prepared = logit.prepared()
@@ -66,29 +66,38 @@ class GatedProblem:
 
     @property
     def log_jacobian(self) -> float:
-        """Subtracted from a joint log-likelihood for covariates and response in user's units."""
+        """Constant to subtract from a joint log-likelihood to get it in the user's units."""
         log_scales = float(np.log(self.coordinates.scales).sum())
         return self.base.log_jacobian + self.rows.total_units * log_scales
 
     def likelihood(self, mixture: MixtureParameters) -> GatedLikelihood:
-        """The joint likelihood, with bounds and restrictions."""
-        base, held = self.base, self.base.constraint(mixture)
+        """Return the joint likelihood with its bounds and restrictions."""
+        base, constraint = self.base, self.base.constraint(mixture)
         n_gate_parameters = mixture.n_components * gate_size(len(self.pooled_root))
         bounds = bounds_of(
             base.family,
             min_weight=base.min_weight,
             min_dispersion_ratio=base.min_dispersion_ratio,
         )
-        whole = None
-        if held is not None:
-            whole = LinearConstraint(np.asarray(block_diag(held.basis, np.eye(n_gate_parameters))))
+        joint = None
+        if constraint is not None:
+            joint = LinearConstraint(
+                np.asarray(block_diag(constraint.basis, np.eye(n_gate_parameters)))
+            )
         floor = base.min_dispersion_ratio**2
         return GatedLikelihood(
-            base.family, self.rows, bounds, held, whole, base.constant, self.pooled_root, floor
+            base.family,
+            self.rows,
+            bounds,
+            constraint,
+            joint,
+            base.constant,
+            self.pooled_root,
+            floor,
         )
 
     def start_from(self, parameters: MixtureParameters) -> GatedMixture:
-        """Begin where a mixture with a logit gate, or without a gate, puts the units."""
+        """Start from the responsibilities of a mixture with a logit gate or without a gate."""
         rows = self.logit.rows
         shares = responsibilities(self.base.family, rows, parameters)
         if rows.group_starts is not None:
@@ -96,7 +105,7 @@ class GatedProblem:
         return self.with_shares(replace(parameters, gate=None), shares)
 
     def with_shares(self, mixture: MixtureParameters, shares: FloatArray) -> GatedMixture:
-        """Give experts the gate of given responsibilities."""
+        """Add the gate and weights that fit given responsibilities."""
         # shares: (n_units, n_components)
         statistics, weight = unit_values(self.rows)
         weighted = shares * weight[:, None]

@@ -1,14 +1,11 @@
-r"""How well a fit is determined: the observed information, its inverse and standard errors.
+r"""Observed information of a fit, its inverse and standard errors.
 
 The information is inverted in standardised coordinates, on the directions that restrictions and
-active bounds leave free, and mapped to the user's vector of parameters (in the order of
-`moment_init.likelihood.parameters`) as a root :math:`R` of the covariance, :math:`R R'`. Where the
-information is singular only its positive part is inverted, and what the rest touches is marked.
-
-How well a fit with a Gaussian gate is determined: its whole information and standard errors.
-
-The user's vector of parameters is that of the experts and weights, followed by the gate's in the
-order of `moment_init.likelihood.gate`.
+active bounds leave free. The result is mapped to the user's vector of parameters, in the order of
+`moment_init.likelihood.parameters`, as a root :math:`R` of the covariance :math:`R R'`. If the
+information is singular, only its positive part is inverted, and the parameters that depend on the
+rest are marked as undetermined. With a Gaussian gate the information is that of the joint
+likelihood, and the parameters of the gate follow in the order of `moment_init.likelihood.gate`.
 """
 
 from dataclasses import dataclass, replace
@@ -37,29 +34,29 @@ BoolArray = NDArray[np.bool_]
 IndexArray = NDArray[np.intp]
 
 _SMALLEST_INFORMATION = 1e-8
-"""Eigenvalues of the information below this share of the complete-data one are taken for zero. Both
-are sums with a relative rounding error of some 1e-13, and an estimate that lost all but this share
-has ten thousand times the standard error that known components would give."""
+"""Eigenvalues of the information below this share of the complete-data one count as zero. Both are
+sums with a relative rounding error of about 1e-13, and an estimate with only this share left has
+ten thousand times the standard error that known components would give."""
 
 _SMALLEST_LOADING = 1e-10
-"""A parameter is undetermined if more than this share of its squared length lies in directions
-without information; eigenvectors are exact to about 1e-16 over the gap of 1e-8, squared."""
+"""A parameter is undetermined if more than this share of its squared loadings lies in directions
+without information. Eigenvectors are exact to about 1e-16 over the gap of 1e-8, squared."""
 
 _SMALLEST_DIAGONAL = 1e-12
-"""Diagonal entries of the complete-data information are scaled as if at least this large."""
+"""Lower limit of the diagonal of the complete-data information, by which entries are scaled."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaplaceApproximation:
-    """Normal approximation of the likelihood about its maximum.
+    """Normal approximation of the likelihood at its maximum.
 
     Parameters
     ----------
     root : numpy.ndarray, shape (n_parameters, n_determined)
-        R with covariance R R' of the user's vector of parameters; columns are linearly independent.
-        Parameters that are held or lie on a bound have rows of zeros.
+        Root R of the covariance R R' of the user's vector of parameters. Its columns are linearly
+        independent; parameters that are fixed or lie on a bound have rows of zeros.
     undetermined : numpy.ndarray of bool, shape (n_parameters,)
-        Parameters about which the information is singular.
+        Parameters for which the information is singular.
     """
 
     root: FloatArray
@@ -67,7 +64,7 @@ class LaplaceApproximation:
 
     @property
     def covariance(self) -> FloatArray | None:
-        """Covariance (n_parameters, n_parameters), NaN where undetermined; None if all are."""
+        """Covariance (n_parameters, n_parameters); NaN where undetermined, None if all are."""
         if self.undetermined.all():
             return None
         result = self.root @ self.root.T
@@ -78,24 +75,24 @@ class LaplaceApproximation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StandardErrors:
-    """Standard errors, NaN where the information is singular and zero for what is held.
+    """Standard errors: NaN where the information is singular, zero for fixed parameters.
 
     Parameters
     ----------
     coefficients : numpy.ndarray, shape (n_features, n_components)
-        Of the coefficients.
+        Standard errors of the coefficients.
     biases, weights : numpy.ndarray, shape (n_components,)
-        Of biases and weights, the latter by the delta method from the logits.
+        Standard errors of biases and weights; of weights by the delta method from the logits.
     dispersion : numpy.ndarray, shape (n_components,), or None
-        Of the dispersion, by the delta method from its logarithm.
+        Standard errors of the dispersion, by the delta method from its logarithm.
     gate : numpy.ndarray, shape (n_gate, n_components), or None
-        Of the gate's slopes; zero for the last component, whose slopes are zero.
+        Standard errors of the slopes of the gate; zero for the last component, the reference.
     gate_biases : numpy.ndarray, shape (n_components,), or None
-        Of the gate's logits at covariates zero.
+        Standard errors of the logits of the gate at covariates zero.
     gate_means : numpy.ndarray, shape (n_gate, n_components), or None
-        Of the means of a gaussian gate.
+        Standard errors of the means of a Gaussian gate.
     gate_covariances : numpy.ndarray, shape (n_components, n_gate, n_gate), or None
-        Of its covariances, by the delta method from their roots.
+        Standard errors of the covariances of a Gaussian gate, by the delta method from their roots.
     """
 
     coefficients: FloatArray
@@ -111,7 +108,7 @@ class StandardErrors:
 def laplace_of(
     problem: EMProblem, end: MaximiseResult, order: IndexArray | None = None
 ) -> tuple[LaplaceApproximation, tuple[str, ...]]:
-    """Invert the observed information where it is positive, in the user's units."""
+    """Invert the observed information at the end of a run, in the user's units."""
     # order: (n_components,)
     at = end.parameters
     active = active_bounds_of(problem, at)
@@ -123,7 +120,7 @@ def laplace_of(
 def invert_information(
     sums: LikelihoodSums, basis: FloatArray, lift: FloatArray
 ) -> tuple[LaplaceApproximation, tuple[str, ...]]:
-    """Invert an observed information where it is positive."""
+    """Invert the positive part of an observed information; warn about the rest."""
     # basis: (n_parameters, n_free), lift: (n_user_parameters, n_free)
     information = basis.T @ sums.information() @ basis
     complete = np.diag(basis.T @ sums.complete_information @ basis)
@@ -141,7 +138,7 @@ def invert_information(
 
 
 def active_bounds_of(problem: EMProblem, parameters: MixtureParameters) -> list[ActiveBound]:
-    """Find the bounds of a problem on which parameters lie."""
+    """Return the bounds of a problem that are active at given parameters."""
     has_held_weights = problem.restrictions.weights is not None
     bounds = bounds_of(
         problem.family,
@@ -152,7 +149,7 @@ def active_bounds_of(problem: EMProblem, parameters: MixtureParameters) -> list[
 
 
 def centring_matrix(parameters: MixtureParameters, centre: FloatArray | None) -> FloatArray:
-    """Map to the vector of parameters whose logits are those at a centre of the gate."""
+    """Return the matrix that shifts logits from covariates zero to the centre of the gate."""
     # centre: (n_gate,) -> (n_parameters, n_parameters)
     result = np.eye(parameter_count(parameters))
     if centre is not None:
@@ -164,9 +161,9 @@ def centring_matrix(parameters: MixtureParameters, centre: FloatArray | None) ->
 def standard_errors_of(
     parameters: MixtureParameters, laplace: LaplaceApproximation, centre: FloatArray | None
 ) -> StandardErrors:
-    r"""Standard errors of parameters on their natural scale.
+    r"""Compute standard errors of the parameters on their natural scale.
 
-    The delta method gives :math:`\partial w_j / \partial l_k = w_j (\delta_{jk} - w_k)` for weights
+    The delta method uses :math:`\partial w_j / \partial l_k = w_j (\delta_{jk} - w_k)` for weights
     with logits l, and :math:`\phi` times the error of :math:`\log\phi` for a dispersion.
     """
     # centre: (n_gate,)
@@ -191,7 +188,7 @@ def standard_errors_of(
 def _weight_errors(
     parameters: MixtureParameters, laplace: LaplaceApproximation, centre: FloatArray | None
 ) -> FloatArray:
-    """Errors of the weights at the centre; NaN for all of them if a logit is not determined."""
+    """Compute the errors of the weights at the centre; all NaN if a logit is undetermined."""
     rows = _logit_rows(parameters)
     if laplace.undetermined[rows.start if rows else len(laplace.undetermined) :].any():
         return np.full(parameters.n_components, np.nan)
@@ -202,13 +199,13 @@ def _weight_errors(
 
 
 def _logit_rows(parameters: MixtureParameters) -> range:
-    """Where the logits of the weights stand in the vector; a gate's slopes follow each."""
+    """Return the positions of the logits in the vector; each is followed by its gate slopes."""
     first = parameters.n_components * component_size(parameters)
     return range(first, parameter_count(parameters), 1 + parameters.n_gate)
 
 
 def _curved_sums(problem: EMProblem, end: MaximiseResult) -> LikelihoodSums:
-    """The sums at the end, with the curvature that a climb by EM alone does not need."""
+    """Return the sums at the end of a run, with the curvature, which EM steps do not compute."""
     if end.sums.missing_information is not None:
         return end.sums
     return likelihood_sums(problem.family, problem.rows, end.parameters)
@@ -217,7 +214,7 @@ def _curved_sums(problem: EMProblem, end: MaximiseResult) -> LikelihoodSums:
 def free_basis(
     constraint: LinearConstraint | None, active: list[ActiveBound], n_parameters: int
 ) -> FloatArray:
-    """Orthonormal directions that neither restrictions nor active bounds hold."""
+    """Return orthonormal directions that restrictions and active bounds leave free."""
     # -> (n_parameters, n_free)
     basis = np.eye(n_parameters) if constraint is None else constraint.basis
     if not active:
@@ -229,7 +226,7 @@ def free_basis(
 def to_user_matrix(
     problem: EMProblem, parameters: MixtureParameters, order: IndexArray | None
 ) -> FloatArray:
-    """Linear part of the map from the standardised vector to the user's."""
+    """Return the linear part of the map from the standardised vector to the user's."""
     # order: (n_components,) -> (n_user_parameters, n_parameters)
     standardising = problem.standardising_matrix(parameters)
     to_user = np.linalg.solve(standardising, np.eye(len(standardising)))
@@ -243,20 +240,20 @@ def to_user_matrix(
 
 
 def _lifting_matrix(parameters: MixtureParameters, directions: FloatArray) -> FloatArray:
-    """From the coefficient of each component's own projection to those of all columns."""
+    """Return the matrix from one coefficient per fixed direction to those of all columns."""
     p = parameters.n_features
     rest = np.eye(component_size(parameters) - p)
     blocks = []
     for component, direction in enumerate(directions.T):
-        own = np.zeros((len(direction), p))
-        own[:, component] = direction
-        blocks.append(block_diag(own, rest))
+        lifted = np.zeros((len(direction), p))
+        lifted[:, component] = direction
+        blocks.append(block_diag(lifted, rest))
     n_logits = (parameters.n_components - 1) * (1 + parameters.n_gate)
     return np.asarray(block_diag(*blocks, np.eye(n_logits)))
 
 
 def _ordering_matrix(order: IndexArray, size: int, gate_size: int) -> FloatArray:
-    """Permutation of the components; logits are then those against the new last component."""
+    """Return the permutation of components, with logits relative to the new last one."""
     chosen = np.eye(len(order))[order]
     about_last = (chosen - chosen[-1])[:-1, :-1]  # the old last logit is zero
     return np.asarray(
@@ -270,17 +267,17 @@ def _warn_of_flat(values: FloatArray, undetermined: BoolArray) -> tuple[str, ...
         return ()
     reason = "is singular"
     if values.min() < -_SMALLEST_INFORMATION:
-        reason = "has negative eigenvalues, so that this is no maximum,"
+        reason = "is singular or negative (so this is not a maximum)"
     return (
-        f"The information {reason} in {n_flat} of {len(values)} directions: standard errors of "
+        f"The information {reason} in {n_flat} of {len(values)} directions. The standard errors of "
         f"{int(undetermined.sum())} parameters are NaN, and draws vary in the other directions "
         "only. Use fewer components or more rows, or run the search longer.",
     )
 
 
 _ROUNDING = 1e-10
-"""A standard error below this share of the variance is that of one that is held: it would take 1e20
-rows to estimate a variance so well."""
+"""Relative standard error below which a variance of the gate counts as fixed: only 1e20 rows could
+estimate a variance so well."""
 
 
 def gated_laplace_of(
@@ -301,10 +298,10 @@ def gated_laplace_of(
 def gated_standard_errors(
     parameters: MixtureParameters, gate: GaussianGate, laplace: LaplaceApproximation
 ) -> StandardErrors:
-    """Standard errors of parameters on their natural scale."""
+    """Compute standard errors with a Gaussian gate, on the natural scale of the parameters."""
     first, n_gate = parameter_count(parameters), gate.n_gate
-    own = LaplaceApproximation(laplace.root[:first], laplace.undetermined[:first])
-    errors = standard_errors_of(parameters, own, None)
+    of_mixture = LaplaceApproximation(laplace.root[:first], laplace.undetermined[:first])
+    errors = standard_errors_of(parameters, of_mixture, None)
     blocks = laplace.root[first:].reshape(gate.n_components, gate_size(n_gate), -1)
     is_flat = laplace.undetermined[first:].reshape(gate.n_components, -1)
     changes = np.einsum("jabs,jsk->jabk", gate_derivatives(gate).of_covariances, blocks)
@@ -319,6 +316,6 @@ def gated_standard_errors(
 
 
 def _user_factors(scales: FloatArray) -> FloatArray:
-    """What the entries of one density's vector are multiplied with: logarithms are only shifted."""
+    """Return the factors of the entries of one density's vector; logarithms are only shifted."""
     first, second = np.tril_indices(len(scales))
     return np.concatenate([scales, np.where(first == second, 1.0, scales[first])])

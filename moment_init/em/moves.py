@@ -1,4 +1,8 @@
-"""Moves out of a local maximum: what is proposed, and which rows it is tried on."""
+"""Moves out of a local optimum: new starts proposed from the current best parameters.
+
+Moves drop, split, replant or sharpen components, let them trade places where predictors cross, turn
+one into a component of zeros, soften the likelihood, or keep deviations nearly equal for a while.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -15,29 +19,29 @@ from moment_init.likelihood.posterior import responsibilities, unit_log_likeliho
 from moment_init.likelihood.splits import propose_drops_and_splits, split_statistics
 
 FEW_FEATURES = 4
-"""Up to so many columns curves cross often, and a start from p + 1 rows is likely enough to have
-them all from one component."""
+"""Up to this number of columns predictors often cross, and p + 1 random rows are likely enough to
+come from one component."""
 
 TEMPERED_STEPS = 15
-"""EM steps on a softened likelihood."""
+"""Number of EM steps on a softened likelihood."""
 
 COMMON_DISPERSION_RATIO = 0.9
-"""Smallest ratio of standard deviations while components are held to about the same one."""
+"""Smallest ratio of standard deviations while those of all components are kept nearly equal."""
 
 STRETCH = 3.0
-"""Factor by which a component's predictor is stretched: past the flat part of the likelihood
-between a component of typical scale and one that separates its rows."""
+"""Factor that stretches a component's predictor: it crosses the flat part of the likelihood between
+a component of typical scale and one that separates its rows."""
 
 LOWERED = 4.0
-"""By how much the predictor of a component that shall have zeros alone is below all others at the
-mean of the inputs: its mean is then a fiftieth of theirs."""
+"""Distance of the predictor of a component of zeros below all others, at the mean of the inputs.
+Its mean response is then a fiftieth of theirs."""
 
 _REFIT_STEPS = 5
-"""EM steps of a single component that is planted on given rows."""
+"""Number of EM steps when a single component is refitted to given rows."""
 
 
 def propose_moves(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
-    """Starts from which a better maximum may be reached."""
+    """Propose starts from which a better maximum may be reached."""
     if parameters.n_components == 1:
         return []
     moves = propose_drops_and_splits(problem.family, problem.rows, parameters)
@@ -50,14 +54,14 @@ def propose_moves(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
 
 
 def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
-    r"""Mixtures of counts in which one component has zeros alone, where there are too many zeros.
+    r"""Propose mixtures of counts with a component of zeros, if there are too many zeros.
 
-    Lindsay's gradient function [1]_ says whether a component that is always zero would raise the
+    Lindsay's gradient function [1]_ tells whether a component that is always zero would raise the
     likelihood:
 
     .. math:: \sum_{i: y_i = 0} v_i / f(y_i \mid x_i) - \sum_i v_i > 0.
 
-    Starts from the data lead to such a component hardly ever: its zeros lie among those of others.
+    Other starts hardly ever find such a component, because its zeros lie among those of others.
 
     References
     ----------
@@ -68,12 +72,12 @@ def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
     if parameters.n_components == 1 or not problem.family.has_unlimited_counts:
         return []
     is_zero, weight = rows.y == 0.0, rows.unit_weights
-    if rows.group_starts is not None:  # whose density has the weights of its rows
+    if rows.group_starts is not None:  # the weights of its rows are in the density of a group
         is_zero = np.logical_and.reduceat(is_zero, rows.group_starts)
     if not is_zero.any():
         return []
     density = unit_log_likelihood(problem.family, rows, parameters)
-    # in logarithms: a zero may be as unlikely as any number
+    # in logarithms: the density of a zero may be arbitrarily small
     if logsumexp(-density[is_zero], b=weight[is_zero]) <= np.log(weight.sum()):
         return []
     level = parameters.biases.min() - LOWERED
@@ -88,14 +92,14 @@ def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
 def tempered(
     problem: EMProblem, parameters: MixtureParameters, temperature: float
 ) -> MixtureParameters:
-    """A start from EM on a softened likelihood: it leaves maxima that few rows hold up."""
-    # a unit whose rows have weight 1/T has the density of its rows to the power 1/T
+    """Run EM on a softened likelihood; this leaves maxima that rest on a few rows only."""
+    # rows of weight 1/T raise the density of their unit to the power 1/T
     rows = problem.rows
     starts, weight = rows.group_starts, rows.sample_weight / temperature
-    if starts is None:  # the weight of a row counts units: only its ratio to others can be kept
+    if starts is None:  # without groups weights count units: only their ratios can be kept
         starts = np.arange(rows.n_obs, dtype=np.intp)
         weight = weight / rows.sample_weight.mean()
-    # the climb compares log-likelihoods with each other only: any constant will do
+    # the climb only compares log-likelihoods, so any constant will do
     softened = replace(
         problem, rows=replace(rows, sample_weight=weight, group_starts=starts), constant=0.0
     )
@@ -106,22 +110,22 @@ def tempered(
 def climb_with_common_dispersion(
     problem: EMProblem, parameters: MixtureParameters, **options: Any
 ) -> MixtureParameters:
-    """A start from a climb with deviations held together: narrow components let go of few rows.
+    """Climb with nearly equal deviations, so that narrow components release their few rows.
 
-    Hathaway's constraint keeps a narrow component from collapsing, not from being narrow: with few
-    rows a parameter there are maxima on it and near it whose components fit some rows closely.
+    Hathaway's constraint keeps a narrow component from collapsing, not from being narrow. With few
+    rows per parameter there are maxima on or near it whose components fit a few rows closely.
     """
     return with_common_dispersion(problem).climb(parameters, **options).parameters
 
 
 def with_common_dispersion(problem: EMProblem) -> EMProblem:
-    """The same problem, with the deviations of all components held together."""
+    """Return the same problem with nearly equal deviations of all components."""
     ratio = max(COMMON_DISPERSION_RATIO, problem.min_dispersion_ratio)
     return replace(problem, min_dispersion_ratio=ratio)
 
 
 def _replanted(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
-    """Move the component of least use to the units of lowest density, one r-th of them."""
+    """Move the least useful component to the 1/r of the units with the lowest density."""
     density = unit_log_likelihood(problem.family, problem.rows, parameters)
     worst = density <= np.quantile(density, 1 / parameters.n_components)
     statistics = split_statistics(problem.family, problem.rows, parameters)
@@ -131,7 +135,7 @@ def _replanted(problem: EMProblem, parameters: MixtureParameters) -> MixturePara
 
 
 def _stretched(parameters: MixtureParameters) -> list[MixtureParameters]:
-    """Make one component after the other a sharper classifier: maxima of binary data differ so."""
+    """Sharpen each component in turn as a classifier: maxima of binary data differ in this."""
     result = []
     for j in range(parameters.n_components):
         factors = np.ones(parameters.n_components)
@@ -147,17 +151,17 @@ def _stretched(parameters: MixtureParameters) -> list[MixtureParameters]:
 
 
 def _uncrossed(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
-    """Every pair of components, with places traded where one's predictor is the larger.
+    """Let every pair of components trade places where one predictor is the larger.
 
-    Predictors may cross more than once, rightly in one place and wrongly in another: the pair is
-    also made to trade places on one side alone of the middle of each standardised column.
+    Predictors may cross rightly in one place and wrongly in another. So the pair also trades places
+    on one side only of the median of each standardised column.
     """
     shares = responsibilities(problem.family, problem.rows, parameters)
     columns = np.asarray(problem.rows.Z)
     predictors = columns @ parameters.coefficients + parameters.biases
-    middle = np.median(columns, axis=0)
-    # Of a column whose most frequent value is its largest, no row is beyond the middle.
-    is_right = np.where(middle < columns.max(axis=0), columns > middle, columns >= middle)
+    medians = np.median(columns, axis=0)
+    # if the median of a column is its largest value, no row lies beyond it
+    is_right = np.where(medians < columns.max(axis=0), columns > medians, columns >= medians)
     sides = [*is_right.T, *~is_right.T]
     result = []
     for j in range(parameters.n_components):
@@ -165,7 +169,7 @@ def _uncrossed(problem: EMProblem, parameters: MixtureParameters) -> list[Mixtur
             above = predictors[:, j] > predictors[:, k]
             trades = [above, *(above & side for side in sides), *(~above & side for side in sides)]
             for trade in trades:
-                if not trade.any() or trade.all():  # predictors do not cross there
+                if not trade.any() or trade.all():  # the predictors do not cross there
                     continue
                 first = np.where(trade, shares[:, k], shares[:, j])
                 second = np.where(trade, shares[:, j], shares[:, k])
@@ -176,7 +180,7 @@ def _uncrossed(problem: EMProblem, parameters: MixtureParameters) -> list[Mixtur
 def _replace_components(
     problem: EMProblem, parameters: MixtureParameters, shares: dict[int, FloatArray]
 ) -> MixtureParameters:
-    """Refit some components to given shares of the rows; their weights follow."""
+    """Refit some components to given shares of the rows, and update their weights."""
     rows = problem.rows
     parts = [
         replace(parameters.reorder(np.array([j])), gate=None)

@@ -1,8 +1,8 @@
-"""What a fit says about rows: their mean response, their component, their likelihood.
+"""Predict with a fit: mean response, component membership and log-likelihood of rows.
 
-Rows are taken in the user's units and columns are matched by name where they have names. Gating
-covariates are centred as they were in the fit, so that logits at covariates zero, which may be far
-outside the data, are never turned into probabilities.
+Rows are in the user's units, and named columns are matched by name. Gating covariates are centred
+as in the fit. The logits at covariates zero, which may be far outside the data, are therefore never
+turned into probabilities.
 """
 
 from dataclasses import replace
@@ -49,7 +49,7 @@ def predicted_mean(
     gating: Any = None,
     kind: PredictionKind = "mean",
 ) -> FloatArray:
-    """Mean response of new rows."""
+    """Predict the mean response of new rows."""
     # X: (n_obs, n_features), offset, n_trials: (n_obs,), gating: (n_obs, n_gate) -> (n_obs,) or
     # (n_obs, n_components)
     if kind not in ("mean", "components"):
@@ -86,7 +86,7 @@ def membership(
     groups: Any = None,
     sample_weight: Any = None,
 ) -> FloatArray:
-    """Posterior probabilities of the components of new rows."""
+    """Compute the posterior probabilities of the components for new rows."""
     # X: (n_obs, n_features), y: (n_obs,) -> (n_obs, n_components)
     rows, order = rows_for(
         fit,
@@ -104,7 +104,7 @@ def membership(
 
 
 def unit_scores(fit: "EMFit", rows: LikelihoodRows) -> tuple[FloatArray, FloatArray]:
-    """Log-likelihood of every row, or group, and how many draws of a component it stands for."""
+    """Return the log-likelihood of every unit (row or group) and the weight of the unit."""
     # -> (n_units,), (n_units,)
     _require_finite(fit, rows.Z, rows.gate, rows.offset)
     family = get_family(fit.family, fit.link)
@@ -115,7 +115,7 @@ def unit_scores(fit: "EMFit", rows: LikelihoodRows) -> tuple[FloatArray, FloatAr
 
 
 def logit_parameters(fit: "EMFit") -> MixtureParameters:
-    """Parameters for the rows of `rows_for`: a Gaussian gate is a logit of its statistics."""
+    """Return parameters for the rows of `rows_for`; a Gaussian gate becomes a logit gate."""
     if fit.gaussian_gate is None:
         return fit.centred_parameters
     return with_gaussian_gate(fit.centred_parameters, fit.gaussian_gate, fit.gate_centre)
@@ -124,14 +124,14 @@ def logit_parameters(fit: "EMFit") -> MixtureParameters:
 def with_gaussian_gate(
     parameters: MixtureParameters, gate: GaussianGate, centre: FloatArray | None
 ) -> MixtureParameters:
-    """Parameters with the slopes of a Gaussian gate's log densities."""
+    """Write a Gaussian gate as a logit gate of the covariates and their products."""
     # centre: (n_gate,)
     shift = np.zeros(gate.n_gate) if centre is None else -centre
     return replace(parameters, gate=gate.rescale(shift, np.ones(gate.n_gate)).slopes)
 
 
 def unit_gate_log_likelihood(rows: LikelihoodRows, parameters: MixtureParameters) -> FloatArray:
-    """Log density of the gating covariates of every row, or group, under a Gaussian gate."""
+    """Compute the log density of the gating covariates of every unit under a Gaussian gate."""
     # -> (n_units,)
     return log_gate_density(parameters, unit_values(rows)[0])
 
@@ -147,7 +147,7 @@ def rows_for(
     groups: Any = None,
     sample_weight: Any = None,
 ) -> tuple[LikelihoodRows, IndexArray | None]:
-    """Check rows against a fit."""
+    """Check rows against a fit; return them by group, with the order of the user's rows."""
     # X: (n_obs, n_features), y: (n_obs,) -> ..., (n_obs,)
     family = get_family(fit.family, fit.link)
     features = match_columns(X, fit.feature_names, "X")
@@ -176,7 +176,7 @@ def rows_for(
 
 
 def in_users_order(values: FloatArray, order: IndexArray | None) -> FloatArray:
-    """Put rows back where the user had them."""
+    """Put rows back into the user's order."""
     # values: (n_obs, ...), order: (n_obs,) -> (n_obs, ...)
     if order is None:
         return values
@@ -188,7 +188,7 @@ def in_users_order(values: FloatArray, order: IndexArray | None) -> FloatArray:
 def _centred_gate(
     fit: "EMFit", gating: Any, n_obs: int, groups: NDArray[np.generic] | None
 ) -> FloatArray | None:
-    """Gating covariates about the centre of the fit's; None without a gate."""
+    """Check gating covariates and centre them as in the fit; None without a gate."""
     if fit.gate_centre is None:
         if gating is not None:
             raise ValueError(
@@ -209,7 +209,7 @@ def _centred_gate(
             "Select the same rows."
         )
     require_constant_in_groups(covariates, fit.gate_names, groups)
-    with np.errstate(over="ignore"):  # `_require_finite` looks for it
+    with np.errstate(over="ignore"):  # `_require_finite` checks for it
         centred = covariates - fit.gate_centre
         return centred if fit.gate_means is None else gate_statistics(centred)
 
@@ -217,7 +217,7 @@ def _centred_gate(
 def _require_finite(
     fit: "EMFit", features: Any, covariates: FloatArray | None, offset: FloatArray | None
 ) -> None:
-    """Raise for rows whose predictors or logits would overflow."""
+    """Raise if predictors or logits of rows would overflow."""
     require_finite_offset(offset)
     require_finite_predictors(features, fit.coefficients, "X")
     slopes = logit_parameters(fit).gate
@@ -226,6 +226,6 @@ def _require_finite(
 
 
 def _with_ones(covariates: FloatArray | None, n_obs: int) -> FloatArray:
-    """A one and the gating covariates of each row."""
+    """Prepend a column of ones to the gating covariates."""
     ones = np.ones((n_obs, 1))
     return ones if covariates is None else np.concatenate([ones, covariates], axis=1)

@@ -1,10 +1,9 @@
-"""One fit by EM: checked rows in standardised coordinates, what is held, and the way back.
+"""Pose a fit by EM: standardised rows, restrictions, and the maps to the user's units and back.
 
-Everything is fitted in standardised coordinates (inputs whitened, a real response scaled, gating
-covariates scaled), so that nothing depends on units; `EMProblem` maps parameters and their vector
-to the user's units and back.
-
-From checked rows to an EM problem: standardised coordinates, groups together, restrictions.
+`pose_em` standardises checked rows (inputs whitened, a real response and gating covariates scaled),
+so that nothing depends on units, and puts the rows of a group together. `EMProblem` climbs from a
+start under the restrictions, and maps parameters and their vector to the user's units and back.
+`validate_restrictions` checks which parameters are shared between components or fixed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,76 +41,76 @@ from moment_init.row_sources.posing import standardised_response
 IndexArray = NDArray[np.intp]
 
 _SMALLEST_LENGTH = 1e-300
-"""Keeps the direction of a component without slopes finite."""
+"""Lower limit of a length, so that the direction of a component without slopes stays finite."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GateCoordinates:
     """Location and scale of the gating covariates."""
 
-    mean: FloatArray  # their means and standard deviations; (n_gate,)
-    scales: FloatArray  # their means and standard deviations; (n_gate,)
-    names: tuple[str, ...]  # their names
+    mean: FloatArray  # (n_gate,)
+    scales: FloatArray  # standard deviations; (n_gate,)
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restrictions:
-    """What components share, and what is held."""
+    """Which parameters the components share, and which are fixed."""
 
     shared_features: tuple[int, ...] = ()  # columns whose coefficients are common to all components
-    has_shared_bias: bool = False  # whether the intercept and the dispersion are common too
-    has_shared_dispersion: bool = False  # whether the intercept and the dispersion are common too
-    weights: FloatArray | None = None  # weights that are held; (n_components,)
-    # directions that are held, in the user's units; the rows then hold the projected inputs;
-    # (n_features, n_components)
+    has_shared_bias: bool = False
+    has_shared_dispersion: bool = False
+    weights: FloatArray | None = None  # fixed weights; (n_components,)
+    # fixed directions in the user's units, (n_features, n_components); the rows then contain the
+    # projected inputs
     directions: FloatArray | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is shared or held."""
+        """Whether nothing is shared or fixed."""
         shared = self.shared_features or self.has_shared_bias or self.has_shared_dispersion
         return not shared and self.weights is None and self.directions is None
 
     @property
     def is_labelled(self) -> bool:
-        """Whether components are told apart by what is held, so that their order matters."""
+        """Whether the order of components matters, because weights or directions are fixed."""
         return self.weights is not None or self.directions is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EMProblem:
-    """Rows to be fitted by a mixture of a given number of components."""
+    """Rows to fit by a mixture with a given number of components."""
 
-    family: Family  # the response family
-    n_components: int  # number of components
-    rows: LikelihoodRows  # standardised rows; those of a group follow one another
-    coordinates: Coordinates  # the way to the user's units
-    gate_coordinates: GateCoordinates | None = None  # the same for gating covariates
-    # which of the user's rows stands where; None if they stand in the user's order; (n_obs,)
+    family: Family
+    n_components: int
+    rows: LikelihoodRows  # standardised rows; the rows of a group are contiguous
+    coordinates: Coordinates  # of inputs and response in the user's units
+    gate_coordinates: GateCoordinates | None = None  # of the gating covariates
+    # indices of the user's rows in the order of `rows`, (n_obs,); None if the order is the same
     order: IndexArray | None = None
-    restrictions: Restrictions = Restrictions()  # what is shared and held
-    min_dispersion_ratio: float = MIN_DISPERSION_RATIO  # hathaway's constraint
-    # part of the rows' log-likelihood that no parameter enters, once `prepared`
+    restrictions: Restrictions = Restrictions()
+    min_dispersion_ratio: float = MIN_DISPERSION_RATIO  # Hathaway's constraint
+    # part of the log-likelihood that does not depend on parameters, once `prepared`
     constant: float | None = None
 
     @property
     def log_jacobian(self) -> float:
-        """Subtracted from a log-likelihood for the response in the user's units."""
+        """Constant to subtract from a log-likelihood to get it in the user's units."""
         return self.rows.total_weight * float(np.log(self.coordinates.response_scale))
 
     def with_rows(self, rows: LikelihoodRows) -> "EMProblem":
-        """The same problem for other rows, a sample of these for instance."""
+        """Return the same problem with other rows, for instance a sample."""
         return replace(self, rows=rows, constant=None)
 
     def prepared(self) -> "EMProblem":
-        """The same problem with what many climbs would compute again and again."""
+        """Return the same problem with quantities precomputed that every climb needs."""
         if self.constant is not None:
             return self
         constant = parameter_free_log_likelihood(self.family, self.rows)
         return replace(self, rows=self.rows.with_products(), constant=constant)
 
     def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
-        """Climb from a start with any number of components, under the restrictions."""
+        """Climb under the restrictions from a start with any number of components."""
         admissible = self.admit(start)
         return maximise(
             self.family,
@@ -126,7 +125,7 @@ class EMProblem:
 
     @property
     def min_weight(self) -> float:
-        """Smallest weight of a component: a tenth of a unit, and never more than 1e-4."""
+        """Smallest weight of a component: a tenth of a unit, and at most 1e-4."""
         return min(MIN_WEIGHT, 0.1 / self.rows.total_units)
 
     def to_user(self, parameters: MixtureParameters) -> MixtureParameters:
@@ -168,26 +167,26 @@ class EMProblem:
         )
 
     def admit(self, parameters: MixtureParameters) -> MixtureParameters:
-        """Make parameters satisfy the restrictions: shared ones are averaged, held ones are set."""
+        """Apply the restrictions: average shared parameters and set fixed ones."""
         if self.rows.gate is not None and parameters.gate is None:
             slopes = np.zeros((self.rows.n_gate, parameters.n_components))
             parameters = replace(parameters, gate=slopes)
-        held = self.restrictions
-        if held.is_empty:
+        restrictions = self.restrictions
+        if restrictions.is_empty:
             return parameters
         parameters = self._labelled(parameters)
         user = self.to_user(parameters)
         shares = parameters.weights
-        shared = list(held.shared_features)
+        shared = list(restrictions.shared_features)
         coefficients, biases, dispersion = user.coefficients.copy(), user.biases, user.dispersion
         coefficients[shared] = (coefficients[shared] @ shares)[:, None]
-        if self._holds_directions(parameters):  # component j reads the j-th projection only
+        if self._holds_directions(parameters):  # component j uses the j-th projection only
             coefficients = np.diag(np.diag(coefficients))
-        if held.has_shared_bias:
+        if restrictions.has_shared_bias:
             biases = np.full_like(biases, biases @ shares)
-        if dispersion is not None and held.has_shared_dispersion:
+        if dispersion is not None and restrictions.has_shared_dispersion:
             dispersion = np.full_like(dispersion, np.exp(np.log(dispersion) @ shares))
-        weights = held.weights if self._holds_weights(parameters) else user.weights
+        weights = restrictions.weights if self._holds_weights(parameters) else user.weights
         return self.to_standardised(
             replace(
                 user,
@@ -199,14 +198,14 @@ class EMProblem:
         )
 
     def constraint(self, parameters: MixtureParameters) -> LinearConstraint | None:
-        """The restrictions as a constraint on the vector of standardised parameters."""
+        """Return the restrictions as a constraint on the vector of standardised parameters."""
         if self.restrictions.is_empty:
             return None
         allowed = self._allowed_moves(parameters)
         return LinearConstraint.spanned_by(self.standardising_matrix(parameters) @ allowed)
 
     def standardising_matrix(self, parameters: MixtureParameters) -> FloatArray:
-        """Linear part of the map from the user's vector of parameters to the standardised one."""
+        """Return the linear part of the map from the user's vector to the standardised one."""
         # -> (n_parameters, n_parameters)
         p, scale = parameters.n_features, self.coordinates.response_scale
         component = np.zeros((p + 1, p + 1))
@@ -223,20 +222,20 @@ class EMProblem:
         return np.asarray(block_diag(*[component] * r, *[logit] * (r - 1)))
 
     def _holds_weights(self, parameters: MixtureParameters) -> bool:
-        """Weights are held once all components are there."""
+        """Whether weights are fixed: not before all components exist."""
         return (
             self.restrictions.weights is not None and parameters.n_components == self.n_components
         )
 
     def _holds_directions(self, parameters: MixtureParameters) -> bool:
-        """Directions are held once all components are there; a component then has its own."""
+        """Whether directions are fixed: not before all components exist."""
         return (
             self.restrictions.directions is not None
             and parameters.n_components == self.n_components
         )
 
     def _labelled(self, parameters: MixtureParameters) -> MixtureParameters:
-        """Give components that were found the held directions they point along, or held weights."""
+        """Match components to the closest fixed directions, or to fixed weights by size."""
         if self._holds_directions(parameters):
             coefficients = parameters.coefficients
             lengths = np.maximum(np.linalg.norm(coefficients, axis=0), _SMALLEST_LENGTH)
@@ -244,24 +243,26 @@ class EMProblem:
             if np.all(shares == np.diag(np.diag(shares))):
                 return parameters
             return parameters.reorder(linear_sum_assignment(shares, maximize=True)[1])
-        held = self.restrictions.weights
+        fixed_weights = self.restrictions.weights
         is_partial = parameters.n_components != self.n_components
-        if held is None or is_partial or np.allclose(parameters.weights, held):
+        if fixed_weights is None or is_partial or np.allclose(parameters.weights, fixed_weights):
             return parameters
         order = np.empty(self.n_components, dtype=np.intp)
-        order[np.argsort(held, kind="stable")] = np.argsort(parameters.weights, kind="stable")
+        order[np.argsort(fixed_weights, kind="stable")] = np.argsort(
+            parameters.weights, kind="stable"
+        )
         return parameters.reorder(order)
 
     def _allowed_moves(self, parameters: MixtureParameters) -> FloatArray:
-        """Directions, in the user's vector of parameters, that the restrictions leave."""
-        held, p, r = self.restrictions, parameters.n_features, parameters.n_components
-        shared = set(held.shared_features)
-        if held.has_shared_bias:
+        """Return the directions in the user's vector that the restrictions leave free."""
+        restrictions, p, r = self.restrictions, parameters.n_features, parameters.n_components
+        shared = set(restrictions.shared_features)
+        if restrictions.has_shared_bias:
             shared.add(p)
         size = p + 1
         if parameters.dispersion is not None:
             size = p + 2
-            if held.has_shared_dispersion:
+            if restrictions.has_shared_dispersion:
                 shared.add(p + 1)
         moves = []
         for entry in range(size):
@@ -281,7 +282,7 @@ class EMProblem:
 
 
 def _shift_logits(weights: FloatArray, shift: FloatArray) -> FloatArray:
-    """Weights whose logits are moved."""
+    """Add a shift to the logits of weights."""
     logits = np.log(weights) + shift
     odds = np.exp(logits - logits.max())
     return np.asarray(odds / odds.sum())
@@ -290,13 +291,13 @@ def _shift_logits(weights: FloatArray, shift: FloatArray) -> FloatArray:
 GateKind = Literal["softmax", "gaussian"]
 
 BIAS, DISPERSION = "bias", "dispersion"
-"""Names that `shared` takes beside those of the columns."""
+"""Names that `shared` accepts besides those of columns."""
 
 _WEIGHT_TOLERANCE = 1e-8
-"""How far the sum of held weights may be from one: rounding of decimal fractions."""
+"""Largest distance of the sum of fixed weights from one, for rounding of decimal fractions."""
 
 _SMALLEST_SPREAD = 1e-12
-"""Spread of a projection over its mean below which it is rounding."""
+"""Ratio of the spread of a projection to its mean below which the spread is rounding error."""
 
 
 def pose_em(
@@ -307,7 +308,7 @@ def pose_em(
     restrictions: Restrictions | None = None,
     min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
 ) -> EMProblem:
-    """Standardise rows, put groups together and settle the coordinates."""
+    """Standardise rows, sort them by group and set up the problem."""
     restrictions = restrictions or Restrictions()
     order, starts = group_order(data.groups)
     inputs, coordinates = _standardised_inputs(data, restrictions.directions, order)
@@ -341,7 +342,7 @@ def pose_em(
 
 
 def validate_gate_kind(gate: Any, gating: Any) -> None:
-    """Check the kind of a gate."""
+    """Check `gate`, and that a Gaussian gate has gating covariates."""
     if not isinstance(gate, str) or gate not in get_args(GateKind):
         raise ValueError(f"`gate` must be 'softmax' or 'gaussian'; got {gate!r}. Choose one.")
     if gate == "gaussian" and gating is None:
@@ -360,7 +361,7 @@ def validate_restrictions(
     fixed_directions: ArrayLike | None = None,
     has_gate: bool = False,
 ) -> Restrictions:
-    """Check what is to be shared and held."""
+    """Check which parameters are shared and fixed."""
     # fixed_weights: (n_components,), fixed_directions: (n_features, n_components)
     columns, has_bias, has_dispersion = _shared_entries(shared, data)
     weights = None
@@ -375,7 +376,7 @@ def validate_restrictions(
     if fixed_directions is not None:
         if columns:
             raise ValueError(
-                "`shared` columns and `fixed_directions` cannot be combined: a direction holds the "
+                "`shared` columns and `fixed_directions` cannot be combined: a direction fixes the "
                 "ratios of all coefficients. Drop one of them."
             )
         directions = _checked_directions(fixed_directions, data.n_features, n_components)
@@ -383,7 +384,7 @@ def validate_restrictions(
 
 
 def validate_dispersion_ratio(min_dispersion_ratio: Any) -> float:
-    """Check Hathaway's ratio."""
+    """Check the ratio of Hathaway's constraint."""
     is_real = isinstance(min_dispersion_ratio, int | float | np.integer | np.floating)
     if not is_real or not 0.0 < min_dispersion_ratio <= 1.0:
         raise ValueError(
@@ -395,7 +396,7 @@ def validate_dispersion_ratio(min_dispersion_ratio: Any) -> float:
 def _standardised_inputs(
     data: RegressionData, directions: FloatArray | None, order: IndexArray | None
 ) -> tuple[FloatArray, Coordinates]:
-    """Whitened inputs, or scaled projections onto held directions."""
+    """Whiten the inputs, or scale their projections onto fixed directions."""
     if directions is not None:
         inputs, coordinates = _projected_inputs(data, directions)
     else:
@@ -404,7 +405,7 @@ def _standardised_inputs(
 
 
 def _whitened_inputs(data: RegressionData) -> tuple[FloatArray, Coordinates]:
-    """Inputs with mean zero and covariance one; one copy of them, and blocks."""
+    """Whiten the inputs block by block, so that only one copy is made."""
     fitted = fit_correlation(data.X, data.sample_weight, data.feature_names)
     factor = fitted.scales[:, None] * cholesky(fitted.correlation, lower=True)
     if source_of(data.X) is not None:
@@ -419,7 +420,7 @@ def _whitened_inputs(data: RegressionData) -> tuple[FloatArray, Coordinates]:
 def _projected_inputs(
     data: RegressionData, directions: FloatArray
 ) -> tuple[FloatArray, Coordinates]:
-    """Projections with mean zero and variance one: no matrix of all columns is formed."""
+    """Project and scale the inputs without forming a matrix of all columns."""
     if source_of(data.X) is not None:
         result, mean, spread = project_dask(data, directions)
     else:
@@ -434,13 +435,13 @@ def _projected_inputs(
     if is_flat.any():
         raise ValueError(
             "`fixed_directions` must point where `X` varies; got one for component "
-            f"{int(np.argmax(is_flat))} along which all rows are the same. Check the columns."
+            f"{int(np.argmax(is_flat))} along which all rows are equal. Check the columns."
         )
     return result / spread, Coordinates(mean, np.diag(spread))
 
 
 def _standardised_response(data: RegressionData) -> tuple[FloatArray, float, float]:
-    """Response of mean zero and variance one for the identity link, else as it is."""
+    """Standardise the response for the identity link; return others unchanged."""
     if not data.family.response_power:
         return data.y, 0.0, 1.0
     if source_of(data.X) is not None:
@@ -466,7 +467,7 @@ def _standardised_gate(
 
 
 def _shared_entries(shared: Any, data: RegressionData) -> tuple[tuple[int, ...], bool, bool]:
-    """Indices of shared columns, and whether intercept and dispersion are shared."""
+    """Return the indices of shared columns, and whether bias and dispersion are shared."""
     if shared is None:
         return (), False, False
     is_single = isinstance(shared, str) or not isinstance(shared, Iterable)
@@ -485,12 +486,12 @@ def _shared_entries(shared: Any, data: RegressionData) -> tuple[tuple[int, ...],
                 f"`shared` must hold names or indices of columns, {BIAS!r} or {DISPERSION!r}; "
                 f"got {entry!r}. The columns are {', '.join(map(repr, data.feature_names))}."
             )
-    # a column of that name is meant where there is one
+    # a column called "bias" or "dispersion" takes precedence
     names = {entry for entry in entries if isinstance(entry, str)} - set(data.feature_names)
     if DISPERSION in names and not data.family.has_dispersion:
         raise ValueError(
             f"`shared` must not hold {DISPERSION!r} for family {data.family.name!r}, which has "
-            "none. Drop it."
+            "no dispersion. Drop it."
         )
     return tuple(sorted(columns)), BIAS in names, DISPERSION in names
 

@@ -1,8 +1,9 @@
-"""A search sees a sample of the units; what it finds is refined on all of them.
+"""Search on a sample of the units, then refine the result on all of them.
 
-The maximum of a sample is near that of all units, and so is its curvature. A pass over the units
-that sums the score alone costs a twentieth of one that sums the information too: quasi-Newton steps
-from the sample's information, each with one such pass, replace most of Newton's.
+The maximum of a sample is close to that of all units, and so is its curvature. A pass over the
+units that sums only the score costs a twentieth of a pass that also sums the information. So most
+Newton steps are replaced by quasi-Newton steps, which start from the information of the sample and
+need one such pass each.
 """
 
 from collections.abc import Callable
@@ -30,32 +31,32 @@ from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
 SEARCH_UNITS = 20_000
 SEARCH_UNITS_PER_PARAMETER = 200
 BINARY_UNITS_PER_PARAMETER = 600
-"""A search sees up to so many units: wrong maxima are hundreds of units of log-likelihood apart
-there, and the last climb uses all rows. A binary response says less about lengths: of three
-logistic components in twenty dimensions one runs to infinite length on 300 units a parameter, even
-from the truth, and none on 600."""
+"""Size of the sample for a search: there wrong maxima have a log-likelihood lower by hundreds, and
+the last climb uses all rows. A binary response says less about lengths: of three logistic
+components in twenty dimensions, one diverges to infinite length with 300 units per parameter, even
+from the truth, and none with 600."""
 
 ENLARGEMENT = 4
-"""By how much a sample grows whose maximum lies on a bound."""
+"""Factor by which a sample is enlarged if its maximum lies on a bound."""
 
 MOST_PASSES = 60
-"""Most passes of a refinement: twice what maxima of samples took, at the cost of three Newton
-steps; the climb that follows goes on from wherever they end."""
+"""Maximum number of passes of a refinement: twice what maxima of samples needed, at the cost of
+three Newton steps. The climb that follows continues from wherever they end."""
 
 CLOSE_GAIN = 1e-3
 """The refinement ends when a step is predicted to gain less than this share of the tolerance, so
-that the climb that follows finds nothing left to gain."""
+that nothing is left to gain for the climb that follows."""
 
 SMALLEST_CURVATURE = 0.2
-"""Powell's damping: the curvature along a step is taken for at least this share of what it was, so
-that the information stays positive definite where the likelihood is not concave."""
+"""Powell's damping: the curvature along a step is kept at this share of its previous value or more,
+so that the information stays positive definite where the likelihood is not concave."""
 
 SMALLEST_SHARE = 1e-3
-"""A step cut to less than this without a gain ends the refinement."""
+"""The refinement ends when steps are cut below this share without a gain."""
 
 
 def search_sample(problem: EMProblem, rng: np.random.Generator, enlargement: int = 1) -> EMProblem:
-    """The problem on as many units as a search needs."""
+    """Return the problem on a sample of units that is large enough for a search."""
     most = enlargement * search_units(problem.family, problem.rows.n_features, problem.n_components)
     n_units = problem.rows.n_units
     if n_units <= 2 * most:
@@ -67,12 +68,12 @@ def search_sample(problem: EMProblem, rng: np.random.Generator, enlargement: int
 
 
 def search_units(family: Family, n_features: int, n_components: int) -> int:
-    """How many units a search sees where there are more than twice as many."""
+    """Return the size of the sample for a search, used if there are over twice as many units."""
     n_parameters = n_components * (n_features + 2 + family.has_dispersion)
-    each = SEARCH_UNITS_PER_PARAMETER
+    per_parameter = SEARCH_UNITS_PER_PARAMETER
     if family.has_binary_rows:
-        each = max(each, BINARY_UNITS_PER_PARAMETER)
-    return max(SEARCH_UNITS, each * n_parameters)
+        per_parameter = max(per_parameter, BINARY_UNITS_PER_PARAMETER)
+    return max(SEARCH_UNITS, per_parameter * n_parameters)
 
 
 def enlarged(
@@ -81,10 +82,10 @@ def enlarged(
     from_moments: Callable[[], list[Start]],
     rng: np.random.Generator,
 ) -> Portfolio:
-    """Climb on ever larger samples while the best maximum lies on a bound.
+    """Climb on larger and larger samples while the best maximum lies on a bound.
 
-    A sample that says too little about a component has its maximum on a bound, far from that of all
-    units; moments, which are those of all units, are then the better start.
+    If a sample says too little about a component, its maximum lies on a bound, far from that of all
+    units. The moments, which use all units, are then the better start.
     """
     times = 1
     while portfolio.best is not None and portfolio.best.bounds:
@@ -104,49 +105,47 @@ def enlarged(
 def refine(
     problem: EMProblem,
     searched: EMProblem,
-    found: MaximiseResult,
+    sample_end: MaximiseResult,
     *,
     max_steps: int,
     tolerance: float,
 ) -> MaximiseResult:
-    """Climb on all units from the maximum of a sample, with the sample's curvature at first."""
-    near = _Approach.begin(problem, searched, found)
+    """Climb on all units from the maximum of a sample, at first with the sample's curvature."""
+    near = _Approach.begin(problem, searched, sample_end)
     while near.n_iter < min(max_steps, MOST_PASSES) and near.advance(tolerance):
         pass
     left = max_steps - near.n_iter
     end = problem.climb(near.parameters, max_steps=left, tolerance=tolerance, damping=0.0)
-    # the last point of the approach is the first of this climb, evaluated again
+    # the climb starts by evaluating the last point of the approach again
     history = (*near.history[:-1], *end.history)
     return replace(end, history=history, n_iter=near.n_iter + end.n_iter)
 
 
 @dataclass(slots=True)
 class _Approach:
-    """State of quasi-Newton steps: `sums` belong to `parameters`.
-
-    The information, which steps correct (BFGS), is that of the directions that the
-    constraint leaves free.
-    """
+    """State of the quasi-Newton steps (BFGS)."""
 
     problem: EMProblem
     constraint: LinearConstraint | None
     parameters: MixtureParameters
-    sums: LikelihoodSums
-    information: FloatArray
+    sums: LikelihoodSums  # at `parameters`
+    information: FloatArray  # in the directions that the constraint leaves free
     history: list[float]
-    share: float = 1.0
+    share: float = 1.0  # of the full step that is tried next
     n_iter: int = 0
 
     @classmethod
-    def begin(cls, problem: EMProblem, searched: EMProblem, found: MaximiseResult) -> "_Approach":
-        """At the maximum of a sample, with its information for as many units as there are."""
-        start = problem.admit(found.parameters)
+    def begin(
+        cls, problem: EMProblem, searched: EMProblem, sample_end: MaximiseResult
+    ) -> "_Approach":
+        """Begin at the maximum of a sample, with its information scaled to all units."""
+        start = problem.admit(sample_end.parameters)
         constraint = problem.constraint(start)
-        seen = found.sums
-        if seen.missing_information is None:
-            seen = likelihood_sums(searched.family, searched.rows, found.parameters)
+        sample_sums = sample_end.sums
+        if sample_sums.missing_information is None:
+            sample_sums = likelihood_sums(searched.family, searched.rows, sample_end.parameters)
         basis = None if constraint is None else constraint.basis
-        information = seen.information(free_step(seen, basis, 0.0)[1])
+        information = sample_sums.information(free_step(sample_sums, basis, 0.0)[1])
         if basis is not None:
             information = basis.T @ information @ basis
         information *= problem.rows.total_weight / searched.rows.total_weight
@@ -154,7 +153,7 @@ class _Approach:
         return cls(problem, constraint, start, sums, information, [sums.log_likelihood])
 
     def advance(self, tolerance: float) -> bool:
-        """Try one step; whether another is worth while."""
+        """Try one step; return whether another is worth trying."""
         score = self._free(self.sums.score)
         step = solve_information(self.information, score)
         if step is None:
@@ -163,34 +162,36 @@ class _Approach:
         if gain < CLOSE_GAIN * tolerance:
             return False
         candidate = self._moved(self.share * self._lifted(step))
-        there = _sums_without_curvature(self.problem, candidate)
+        sums = _sums_without_curvature(self.problem, candidate)
         self.n_iter += 1
         taken = self._free(pack(candidate) - pack(self.parameters))
-        self._correct(taken, score - self._free(there.score))
-        if there.log_likelihood < self.sums.log_likelihood:
+        self._correct(taken, score - self._free(sums.score))
+        if sums.log_likelihood < self.sums.log_likelihood:
             self.share /= 3
             return gain > rounding_of(self.sums) and self.share >= SMALLEST_SHARE
-        self.parameters, self.sums = candidate, there
-        self.history.append(there.log_likelihood)
+        self.parameters, self.sums = candidate, sums
+        self.history.append(sums.log_likelihood)
         self.share = min(1.0, 2 * self.share)
         return True
 
     def _correct(self, taken: FloatArray, fall: FloatArray) -> None:
-        """BFGS, with Powell's damping: the information along a step that was tried is now known."""
-        seen = self.information @ taken
-        before, along = float(taken @ seen), float(taken @ fall)
-        if not (before > 0.0 and np.isfinite(along)):
+        """Update the information along the step that was tried, by BFGS with Powell's damping."""
+        predicted = self.information @ taken
+        old_curvature, new_curvature = float(taken @ predicted), float(taken @ fall)
+        if not (old_curvature > 0.0 and np.isfinite(new_curvature)):
             return
-        if along < SMALLEST_CURVATURE * before:
-            part = (1 - SMALLEST_CURVATURE) * before / (before - along)
-            fall = part * fall + (1 - part) * seen
-            along = SMALLEST_CURVATURE * before
+        if new_curvature < SMALLEST_CURVATURE * old_curvature:
+            mix = (1 - SMALLEST_CURVATURE) * old_curvature / (old_curvature - new_curvature)
+            fall = mix * fall + (1 - mix) * predicted
+            new_curvature = SMALLEST_CURVATURE * old_curvature
         self.information = (
-            self.information - np.outer(seen, seen) / before + np.outer(fall, fall) / along
+            self.information
+            - np.outer(predicted, predicted) / old_curvature
+            + np.outer(fall, fall) / new_curvature
         )
 
     def _moved(self, step: FloatArray) -> MixtureParameters:
-        """Where a step ends, inside the bounds and on the constraint."""
+        """Return the end of a step, inside the bounds and on the constraint."""
         problem = self.problem
         bounds = bounds_of(
             problem.family,

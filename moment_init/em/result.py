@@ -1,6 +1,7 @@
-"""How a fit is printed: a column a component, standard errors in brackets.
+"""The result of `fit_em`, and the table that it prints.
 
-What `fit_em` returns.
+The table has one column per component, with standard errors in brackets, followed by the criteria,
+the number of starts that reached the best log-likelihood, and the warnings.
 """
 
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ Rows = list[tuple[str, list[str]]]
 
 
 def fit_table(fit: "EMFit") -> ComponentTable:
-    """Arrange what is printed of a fit."""
+    """Build the printed table of a fit."""
     return ComponentTable(_title(fit), _rows(fit), [_criteria(fit), _agreement(fit)], fit.warnings)
 
 
@@ -66,7 +67,7 @@ def _criteria(fit: "EMFit") -> str:
 
 
 def _agreement(fit: "EMFit") -> str:
-    """How many starts reached the best: how sure one may be that it is the global optimum."""
+    """Say how many starts reached the best optimum: many make a global optimum likely."""
     reached, converged = fit.reached_best
     return (
         f"best log-likelihood reached by {reached} of {converged} converged starts "
@@ -75,7 +76,7 @@ def _agreement(fit: "EMFit") -> str:
 
 
 def _rows(fit: "EMFit") -> Rows:
-    """Rows of the table: a name, then a cell a component."""
+    """Return the rows of the table: a name, then one cell per component."""
     errors = fit.standard_errors
     rows = _block(fit.feature_names, fit.coefficients, errors.coefficients)
     rows += _block(("bias",), fit.biases[None], errors.biases[None])
@@ -94,7 +95,7 @@ def _rows(fit: "EMFit") -> Rows:
 
 
 def _spread_rows(fit: "EMFit", errors: StandardErrors) -> Rows:
-    """Variances of a Gaussian gate; its covariances are on the result."""
+    """Return rows with the variances of a Gaussian gate; covariances are not printed."""
     if fit.gate_covariances is None or errors.gate_covariances is None:
         return []
     names = tuple(f"gate: variance of {name}" for name in fit.gate_names)
@@ -114,74 +115,75 @@ def _number_of(number: int, noun: str) -> str:
 
 
 _SMALLEST_WEIGHT = 1e-300
-"""Weights at gating covariates zero, which may be far outside the data, are held above this, so
-that their logarithms exist."""
+"""Lower limit of weights at gating covariates zero, which may be far outside the data, so that
+their logarithms exist."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EMFit:
     """Maximum-likelihood fit of a mixture of generalised linear models, in the user's units.
 
-    Components come by decreasing weight, or as given where weights or directions are held.
+    Components are sorted by decreasing weight. With fixed weights or directions they keep the
+    order of these.
 
     Parameters
     ----------
     coefficients : numpy.ndarray, shape (n_features, n_components)
         Coefficients of the user's columns.
     biases : numpy.ndarray, shape (n_components,)
-        Intercepts.
+        Biases of the linear predictors.
     weights : numpy.ndarray, shape (n_components,)
-        Probabilities of the components; with a softmax gate those at the mean of its covariates.
+        Probabilities of the components; with a softmax gate, at the mean of its covariates.
     dispersion : numpy.ndarray, shape (n_components,), or None
         Dispersion, for families that have one.
     gate : numpy.ndarray, shape (n_gate, n_components), or None
-        Slopes of a softmax gate's logits; zero for the last component. None without one.
+        Slopes of the logits of a softmax gate; zero for the last component.
     gate_biases : numpy.ndarray, shape (n_components,), or None
-        The gate's logits at covariates zero; zero for the last component.
+        Logits of the gate at covariates zero; zero for the last component.
     gate_centre : numpy.ndarray, shape (n_gate,), or None
         Mean of the gating covariates.
     log_likelihood : float
-        Log-likelihood of the response in the user's units, with all constants; with a gaussian gate
-        the joint one of gating covariates and response.
+        Log-likelihood of the response in the user's units, with all constants; with a Gaussian
+        gate, the joint one of gating covariates and response.
     history : tuple of float
-        Log-likelihood at the start of the winning run and after every step that was taken; it falls
-        by rounding at most.
+        Log-likelihood at the start of the best run and after every accepted step. It decreases
+        by rounding errors at most.
     n_iter : int
-        Steps that the winning run tried; those that would have lowered it were not taken.
+        Number of steps of the best run, including rejected ones.
     converged : bool
-        Whether the winning run converged.
+        Whether the best run converged.
     starts : tuple of StartRecord
-        Every start.
+        Records of all starts.
     responsibilities : numpy.ndarray, shape (n_obs, n_components)
-        Posterior probabilities of the components for the user's rows.
+        Posterior probabilities of the components for each row.
     laplace : LaplaceApproximation
-        Normal approximation about the maximum, see `covariance`.
+        Normal approximation at the maximum; see `covariance`.
     n_parameters : int
         Number of free parameters.
     n_obs : int
         Number of rows.
     n_units : float
-        Number of draws of a component: groups, or the total weight of the rows.
+        Number of groups or, without groups, the total weight of the rows.
     entropy : float
-        Entropy of the responsibilities, summed over the units.
+        Entropy of the responsibilities, summed over groups or rows.
     family, link : str
         Family of the response and its link.
     feature_names, gate_names : tuple of str
         Names of the columns and of the gating covariates.
     status : Status
-        How far the fit can be trusted: OK, NOT_CONVERGED, or NOT_IDENTIFIED for parameters on a
-        bound or without information.
+        OK, NOT_CONVERGED, or NOT_IDENTIFIED if parameters lie on a bound or the information about
+        them is singular.
     warnings : tuple of str
         What the status means and what to do.
     bounds : tuple of str
-        Bounds on which the parameters lie.
+        Bounds on which parameters lie.
     gate_means : numpy.ndarray, shape (n_gate, n_components), or None
-        Means of the gating covariates in each component, for a gaussian gate.
+        Means of the gating covariates in each component, for a Gaussian gate.
     gate_covariances : numpy.ndarray, shape (n_components, n_gate, n_gate), or None
-        Their covariances.
+        Covariances of the gating covariates in each component, for a Gaussian gate.
     design : FormulaDesign or None
-        How the formula encodes rows, for a fit by formula: predictions then take a DataFrame with
-        its variables, from which they read all that they are not given.
+        Encoding of rows by the formula, for a fit by formula. Predictions then take a DataFrame
+        with its variables, and read from it whatever is not passed separately.
     """
 
     coefficients: FloatArray
@@ -225,12 +227,12 @@ class EMFit:
 
     @property
     def directions(self) -> FloatArray:
-        """Unit directions u_j, shape (n_features, n_components); zero where the scale is zero."""
+        """Unit directions u_j, shape (n_features, n_components); zero if the scale is zero."""
         return self.centred_parameters.directions
 
     @property
     def parameters(self) -> MixtureParameters:
-        """Parameters of the user's columns; with a gate the weights at gating covariates zero."""
+        """Parameters in the user's units; with a gate, weights are at gating covariates zero."""
         weights = self.weights
         if self.gate_biases is not None:
             odds = np.exp(self.gate_biases - self.gate_biases.max())
@@ -241,14 +243,14 @@ class EMFit:
 
     @property
     def centred_parameters(self) -> MixtureParameters:
-        """The same for gating covariates from which `gate_centre` was subtracted."""
+        """Parameters for gating covariates from which `gate_centre` is subtracted."""
         return MixtureParameters(
             self.coefficients, self.biases, self.weights, self.dispersion, self.gate
         )
 
     @property
     def gaussian_gate(self) -> GaussianGate | None:
-        """Densities of the gating covariates, for a gaussian gate."""
+        """Densities of the gating covariates, for a Gaussian gate."""
         if self.gate_means is None or self.gate_covariances is None:
             return None
         return GaussianGate(self.gate_means, np.linalg.cholesky(self.gate_covariances))
@@ -272,11 +274,11 @@ class EMFit:
     def covariance(self) -> FloatArray | None:
         """Covariance of the vector of parameters, (N, N), from the observed information.
 
-        The order is that of `moment_init.likelihood.parameters`: component by component
-        coefficients, bias, log dispersion; then for each component but the last its logit (at
-        gating covariates zero) and gate slopes; a gaussian gate's parameters follow, in the order
-        of `moment_init.likelihood.gate`. NaN where the information is singular, zero for
-        what is held or lies on a bound; None if nothing is determined.
+        The order is that of `moment_init.likelihood.parameters`: coefficients, bias and log
+        dispersion, component by component; then, for each component but the last, its logit (at
+        gating covariates zero) and gate slopes. The parameters of a Gaussian gate follow in the
+        order of `moment_init.likelihood.gate`. Entries are NaN where the information is singular,
+        and zero for fixed parameters and those on a bound; None if nothing is determined.
         """
         return self.laplace.covariance
 
@@ -292,19 +294,19 @@ class EMFit:
     def share_of_best(self) -> float | None:
         """Share of the converged starts that reached the best log-likelihood within .01.
 
-        A high share makes it likely that the optimum is global. None if fewer than two converged.
+        A high share suggests that the optimum is global. None if fewer than two starts converged.
         """
         reached, converged = self.reached_best
         return reached / converged if converged > 1 else None
 
     @property
     def reached_best(self) -> tuple[int, int]:
-        """How many starts converged to the best log-likelihood within .01, and how many at all."""
+        """Number of starts that converged to the best log-likelihood within .01, and to any."""
         return count_best(self.starts, self.log_likelihood)
 
     @property
     def starts_table(self) -> "pandas.DataFrame":
-        """A row a start: origin, log_likelihood, n_iter, status, bounds, message."""
+        """One row per start: origin, log_likelihood, n_iter, status, bounds, message."""
         return tabulate_starts(self.starts)
 
     @reads_design
@@ -317,7 +319,7 @@ class EMFit:
         gating: Any = None,
         kind: PredictionKind = "mean",
     ) -> FloatArray:
-        """Mean response of rows.
+        """Predict the mean response of rows.
 
         Parameters
         ----------
@@ -330,12 +332,12 @@ class EMFit:
         gating : array-like or DataFrame, shape (n_obs, n_gate), optional
             Gating covariates, for a fit with a gate.
         kind : {"mean", "components"}, default "mean"
-            Mean of the mixture, or of every component.
+            Mean of the mixture, or of each component.
 
         Returns
         -------
         numpy.ndarray, shape (n_obs,) or (n_obs, n_components)
-            Mean responses without noise; for the binomial family the probability times the trials.
+            Mean responses; for the binomial family, probabilities times the number of trials.
 
         Raises
         ------
@@ -356,7 +358,7 @@ class EMFit:
         groups: Any = None,
         sample_weight: Any = None,
     ) -> FloatArray:
-        """Posterior probabilities of the components given rows and their responses.
+        """Compute posterior probabilities of the components for rows with responses.
 
         Parameters
         ----------
@@ -367,14 +369,14 @@ class EMFit:
         offset, n_trials, gating : array-like, optional
             As in the fit.
         groups : array-like, shape (n_obs,), optional
-            Rows with one value share their component.
+            Group labels. Rows of one group share their component.
         sample_weight : array-like, shape (n_obs,), optional
-            Weight of each row within its group; without groups it changes nothing.
+            Weight of each row within its group; it has no effect without groups.
 
         Returns
         -------
         numpy.ndarray, shape (n_obs, n_components)
-            Probabilities; every row sums to one.
+            Probabilities that sum to one in each row.
 
         Raises
         ------
@@ -396,7 +398,7 @@ class EMFit:
         groups: Any = None,
         sample_weight: Any = None,
     ) -> float:
-        """Mean log-likelihood of rows, or of groups; higher is better, as in scikit-learn.
+        """Compute the mean log-likelihood of rows or groups; higher is better, as in scikit-learn.
 
         Parameters
         ----------
@@ -410,8 +412,8 @@ class EMFit:
         Returns
         -------
         float
-            Log-likelihood (the joint one with a gaussian gate) over the number of groups, or over
-            the total weight of the rows.
+            Log-likelihood (joint with a Gaussian gate), divided by the number of groups or by the
+            total weight of the rows.
 
         Raises
         ------
@@ -437,12 +439,12 @@ class EMFit:
         groups: Any = None,
         sample_weight: Any = None,
     ) -> "xarray.DataTree":
-        """Convert to a DataTree that ArviZ reads, with draws of the Laplace approximation.
+        """Convert to a DataTree for ArviZ, with draws from the Laplace approximation.
 
         Parameters
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features), optional
-            Inputs, for the log-likelihood of every draw.
+            Inputs; with them the log-likelihood of every draw is computed.
         y : array-like, shape (n_obs,), optional
             Response.
         draws : int, default 1000
@@ -467,7 +469,7 @@ class EMFit:
         return fit_to_datatree(self, X, y, draws=draws, random_seed=random_seed, data=data)
 
     def __repr__(self) -> str:
-        """Table of parameters with standard errors, a column a component."""
+        """Table of parameters with standard errors, one column per component."""
         return fit_table(self).to_text()
 
     def _repr_html_(self) -> str:

@@ -1,10 +1,9 @@
-"""The book of a search: runs so far, the best of them, and the maxima that they have reached.
+"""Runs of EM: their options, their records, and starts that are run without a search.
 
-How long a fit may run, how often it starts, and how that is checked.
-
-Progress of long runs.
-
-Starts that are climbed from as they are: those that a user gives, and random ones.
+A `Portfolio` records the runs of a search, keeps the best one, and remembers the maxima that runs
+have reached. `FitOptions` says how long runs may be and how many there are. `run_given` and
+`run_random` climb from the user's starts and from random ones, the latter in parallel and with a
+progress bar.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
 Start = tuple[str, MixtureParameters]
 
 RACE = {"max_steps": 10, "em_steps": 3, "max_em_steps": 10}
-"""A short run after which starts of one origin are compared."""
+"""Options of a short run, after which starts of one origin are compared."""
 
 FINISH_TOLERANCE = 1e-4
 MIN_GAIN = 2 * SAME_OPTIMUM
-"""Predicted gain at which a run ends, far below what tells maxima apart; and what a move must gain
-to be taken."""
+"""Predicted gain below which a run ends, far below the difference between maxima; and the gain that
+a move needs to be accepted."""
 
 FINISH: dict[str, Any] = {
     "max_steps": 300,
@@ -43,42 +42,41 @@ FINISH: dict[str, Any] = {
     "tolerance": FINISH_TOLERANCE,
     "damping": 0.1,
 }
-"""A run to its maximum: EM while it is fast, then Newton."""
+"""Options of a run to its maximum: EM while it is fast, then Newton."""
 
 MAX_TEMPERINGS = 5
-"""Most times that a maximum is left by tempering in one round; two are rare."""
+"""Maximum number of times that tempering leaves a maximum in one round; two are rare."""
 
 SAME_COMPONENT = 1e-2
-"""Components whose parameters differ by less, relative to their size, are one: far below what any
-number of rows tells apart where a mixture is worth fitting."""
+"""Relative difference in parameters below which two components count as one: any mixture that is
+worth fitting has components much further apart."""
 
 
 @dataclass(slots=True)
 class Portfolio:
-    """Runs so far and the best of them."""
+    """The runs so far and the best of them."""
 
-    problem: EMProblem  # what is fitted
-    # every start, in the order in which they ran
-    records: list[StartRecord] = field(default_factory=list)
-    best: MaximiseResult | None = None  # the best run
-    # kinds of starts that reached the best maximum on their own
+    problem: EMProblem
+    records: list[StartRecord] = field(default_factory=list)  # all starts, in the order they ran
+    best: MaximiseResult | None = None
+    # kinds of starts that reached the best maximum independently
     agreeing_origins: set[str] = field(default_factory=set)
-    # maxima inside all bounds that runs have reached; runs that lead to one of them end early
+    # maxima inside all bounds that runs have reached; a run that leads to one of them ends early
     maxima: list[KnownMaximum] = field(default_factory=list)
-    # ways out of the best maximum that were tried: they would end as they did
+    # ways out of the best maximum that were tried; trying them again would give the same result
     tried: set[str] = field(default_factory=set)
 
     def finish(self, origin: str, start: MixtureParameters) -> None:
-        """Run a start to its maximum, or until it cannot reach the best."""
+        """Run a start to its maximum, or until it cannot reach the best one."""
         target = None if self.best is None else self.best.log_likelihood - SAME_OPTIMUM
         self.add(origin, self.climb(start, target=target, **FINISH))
 
     def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
-        """Climb from a start, as far as a maximum that is known."""
+        """Climb from a start; stop early if it leads to a known maximum."""
         return self.problem.climb(start, known=self.maxima, **options)
 
     def race(self, starts: list[Start], n_finishers: int = 1) -> None:
-        """Short runs of several starts, the best of them to their ends."""
+        """Race starts by short runs, and run the best ones to their maxima."""
         if len(starts) <= n_finishers:  # nothing to choose from
             for origin, start in starts:
                 self.finish(origin, start)
@@ -91,7 +89,7 @@ class Portfolio:
             self._record(origin, run, StartStatus.RACED)
 
     def add(self, origin: str, run: MaximiseResult) -> None:
-        """Keep the record of a finished run, and the run if it is the best."""
+        """Record a finished run, and keep it if it is the best."""
         self._record(origin, run, StartStatus(str(run.ending)))
         if run.recognised is not None:
             if self._is_best(run.recognised.log_likelihood):
@@ -100,7 +98,7 @@ class Portfolio:
         is_degenerate = _is_degenerate(run)
         if run.converged and not is_degenerate:
             self._keep_maximum(run)
-        # a run that has stalled may have done so short of the maximum
+        # a run that stalled may have done so before the maximum
         agreeing = {origin.split()[0]} if run.converged and not is_degenerate else set()
         if self.best is None or run.log_likelihood > self.best.log_likelihood + SAME_OPTIMUM:
             self.best, self.agreeing_origins, self.tried = run, agreeing, set()
@@ -110,20 +108,20 @@ class Portfolio:
                 self.best = run
 
     def fail(self, origin: str, message: str) -> None:
-        """Keep the record of a start that broke down."""
+        """Record a start that broke down."""
         self.records.append(
             StartRecord(origin, float("nan"), 0, StartStatus.FAILED, message=message)
         )
 
     def attempt(self, origin: str, route: Callable[["Portfolio"], object]) -> None:
-        """Take a route; one that breaks down is put on record, and others go on."""
+        """Run a route; record it if it breaks down, so that other routes can go on."""
         try:
             route(self)
         except BREAKDOWNS as error:
             self.fail(origin, str(error))
 
     def temper(self, temperatures: Sequence[float], *, has_common_dispersion: bool = False) -> None:
-        """Cool the best maximum from softened likelihoods while that finds a better one."""
+        """Restart the best maximum from softened likelihoods while this finds a better one."""
         ways: dict[str, Callable[[MixtureParameters], MixtureParameters]] = {
             f"temperature {temperature:g}": partial(tempered, self.problem, temperature=temperature)
             for temperature in temperatures
@@ -149,10 +147,10 @@ class Portfolio:
     def move(
         self, origin: str, propose: Callable[[MixtureParameters], list[MixtureParameters]]
     ) -> bool:
-        """Try to leave the best maximum for a better one."""
+        """Try moves from the best maximum; return whether one found a better maximum."""
         if self.best is None or origin in self.tried:
             return False
-        self.tried.add(origin)  # should it break down
+        self.tried.add(origin)  # in case it breaks down
         end, n_moves = improve(
             self.climb, propose, self.best, tolerance=FINISH_TOLERANCE, min_gain=MIN_GAIN
         )
@@ -166,7 +164,7 @@ class Portfolio:
         return best is not None and log_likelihood > best.log_likelihood - SAME_OPTIMUM
 
     def _keep_maximum(self, run: MaximiseResult) -> None:
-        """Keep a maximum that nothing holds, for its curvature to be recognised by."""
+        """Remember a maximum without active bounds or restrictions, so that runs recognise it."""
         if run.bounds or not self.problem.restrictions.is_empty:
             return
         maximum = KnownMaximum.of(run.parameters, run.sums)
@@ -181,7 +179,7 @@ class Portfolio:
 
 
 def _is_degenerate(run: MaximiseResult) -> bool:
-    """Whether a component is empty or a copy of another: such a maximum vouches for nothing."""
+    """Whether a component is empty or a copy of another; such runs do not count as agreeing."""
     if any(bound.startswith("weight") for bound in run.bounds):
         return True
     at = run.parameters
@@ -196,18 +194,18 @@ def _is_degenerate(run: MaximiseResult) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """How long runs may be, how many there are, and how they are run."""
+    """How long runs may be, how many there are, and how they run."""
 
-    max_iter: int = 1000  # most iterations of a run
+    max_iter: int = 1000  # maximum number of iterations of a run
     tolerance: float = 1e-6  # predicted gain below which a run has converged
     n_starts: int | None = None  # number of random starts; None for the default
-    random_start: RandomStart = "assignment"  # kind of random starts
-    n_jobs: int | None = None  # runs at once
-    progressbar: bool = False  # whether to show progress
+    random_start: RandomStart = "assignment"
+    n_jobs: int | None = None  # number of parallel runs
+    progressbar: bool = False
 
     @property
     def run(self) -> dict[str, Any]:
-        """Arguments of a climb from a start to its maximum."""
+        """Options of a climb from a start to its maximum."""
         return {**FINISH, "max_steps": self.max_iter, "tolerance": self.tolerance}
 
 
@@ -247,7 +245,7 @@ def validate_options(
 
 
 def require_rows(problem: EMProblem, n_more: int = 0) -> None:
-    """Raise where there are more parameters than rows."""
+    """Raise if there are more free parameters than rows."""
     p, r = problem.rows.n_features, problem.n_components
     any_parameters = MixtureParameters(
         np.zeros((p, r)),
@@ -278,10 +276,9 @@ def _is_real(value: Any) -> bool:
 def track[Item](
     items: Iterable[Item], total: int, description: str, *, is_shown: bool
 ) -> Iterator[Item]:
-    """Pass items on, and show how many came.
+    """Yield items and show a progress bar.
 
-    A display that cannot be shown, inside another one for instance, is left out: it never stops a
-    run.
+    If the bar cannot be shown, for instance inside another one, it is left out without an error.
     """
     display = _started(description, total) if is_shown and total > 1 else None
     try:
@@ -295,7 +292,7 @@ def track[Item](
 
 
 def _started(description: str, total: int) -> "Progress | None":
-    """A display on the screen, or None where there cannot be one."""
+    """Start a progress bar; None if it cannot be shown."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -305,22 +302,22 @@ def _started(description: str, total: int) -> "Progress | None":
 
 
 def _quietly(act: Callable[[], object]) -> bool:
-    """Do something to a display; whether it could be done."""
+    """Call a method of a progress bar; return whether it succeeded."""
     try:
         act()
-    except Exception:  # whatever a terminal does, the fit goes on
+    except Exception:  # a broken terminal must not stop the fit
         return False
     return True
 
 
 DEFAULT_RANDOM_STARTS = 10
-"""Enough to see whether random starts agree."""
+"""Default number of random starts: enough to see whether they agree."""
 
 
 def run_given(
     problem: EMProblem, starts: Sequence[tuple[str, MixtureParameters]], options: FitOptions
 ) -> Portfolio:
-    """Climb from each of several starts, until it cannot reach the best one's end."""
+    """Climb from several starts; stop each once it cannot reach the best one."""
     portfolio = Portfolio(problem)
     for origin, start in starts:
         best = portfolio.best
@@ -335,7 +332,7 @@ def run_given(
 
 
 def run_random(problem: EMProblem, options: FitOptions, rng: np.random.Generator) -> Portfolio:
-    """Climb from random starts, each to its own maximum."""
+    """Climb from random starts, each to its maximum."""
     portfolio = Portfolio(problem)
     climb = partial(_climb_at_random, problem, options)
     for origin, run in each_random_start(climb, options, rng):
@@ -349,11 +346,11 @@ def run_random(problem: EMProblem, options: FitOptions, rng: np.random.Generator
 def each_random_start[Run](
     climb: Callable[[np.random.Generator], Run], options: FitOptions, rng: np.random.Generator
 ) -> Iterator[tuple[str, Run | str]]:
-    """Run random starts, several at once through joblib, and show how many are done."""
-    from joblib import Parallel, delayed  # imported where starts are run in parallel
+    """Run random starts in parallel with joblib, and show the progress."""
+    from joblib import Parallel, delayed  # imported only when starts run in parallel
 
     n_starts = DEFAULT_RANDOM_STARTS if options.n_starts is None else options.n_starts
-    tasks = (delayed(_guarded)(climb, own) for own in rng.spawn(n_starts))
+    tasks = (delayed(_guarded)(climb, stream) for stream in rng.spawn(n_starts))
     runs: Iterable[Run | str] = Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks)
     shown = track(runs, n_starts, "random starts", is_shown=options.progressbar)
     for rank, run in enumerate(shown, start=1):
@@ -363,7 +360,7 @@ def each_random_start[Run](
 def _guarded[Run](
     climb: Callable[[np.random.Generator], Run], rng: np.random.Generator
 ) -> Run | str:
-    """One start; one that breaks down returns what it said."""
+    """Climb from one random start; return the error message if it breaks down."""
     with single_threaded_blas():
         try:
             return climb(rng)

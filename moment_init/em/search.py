@@ -1,8 +1,8 @@
-"""The portfolio: starts of several origins, ranked by short runs, and moves between them.
+"""Search for the highest maximum: starts of several kinds, ranked by short runs, and moves.
 
-Cheap and likely routes come first. A search ends when starts of two kinds have reached the best
-maximum and no move leaves it, when a round of routes and moves finds nothing better than a maximum
-inside all bounds, or when the routes are used up.
+Cheap and likely routes come first. The search ends when two kinds of starts have reached the best
+maximum and no move leaves it, when a round of routes and moves does not improve on a maximum inside
+all bounds, or when no routes are left.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,63 +34,45 @@ Route = tuple[str, Callable[[Portfolio], None]]
 MoveProposals = Callable[[EMProblem, MixtureParameters], list[MixtureParameters]]
 
 EARLY_MOMENT_UNITS = 10_000
-"""With so many units moments cost less than a run of EM, and come early; with fewer they come when
-cheaper starts disagree."""
+"""Number of units from which moments cost less than a run of EM and come early. With fewer units
+they come only if cheaper starts disagree."""
 
 MOMENT_UNITS_PER_PARAMETER = 100
-"""With so many units a parameter third moments are more than noise, and are asked before moves."""
+"""Units per parameter from which third moments are more than noise and come before moves."""
 
 LARGE_WEIGHT = 0.5
-"""Robust regression finds a component that has at least half of the rows."""
+"""Robust regression finds a component only if it has at least this share of the rows."""
 
 TEMPERATURES = (2.0, 3.5)
-"""Inverse powers of the likelihood from which a maximum is cooled again."""
+"""Temperatures T of tempering: the likelihood is softened to the power 1/T."""
 
 FEW_UNITS_PER_PARAMETER = 10
-"""With fewer, maxima that differ by the components of single units lie close together."""
+"""With fewer units per parameter, close maxima differ only in the components of single units."""
 
 MANY_UNITS_PER_PARAMETER = 500
-"""Tempering leaves maxima that few units hold up; with so many units a parameter there are none on
-which starts of two kinds agree, and a climb back from a softened likelihood costs as much as a
-start."""
+"""Units per parameter from which tempering is skipped if two kinds of starts agree. Tempering
+leaves maxima that rest on a few units, but starts do not agree on those with so much data, and a
+climb from a softened likelihood costs as much as a start."""
 
 ORIGINS_TO_AGREE = 2
-"""A maximum is believed to be the highest once starts of so many kinds have reached it."""
+"""Number of kinds of starts that must reach a maximum before it is taken as the highest."""
 
 LEAN_GROWTH = GrowthOptions(beam=1, n_splits=4, n_directions=2, race_steps=8, settle_steps=8)
 WIDE_GROWTH = GrowthOptions(beam=3, n_splits=4, n_directions=2, race_steps=8, settle_steps=12)
-"""Growth that comes first, and growth for data on which starts do not agree."""
+"""Growth that comes first, and wider growth for data on which starts disagree."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortfolioOptions:
-    """Which parts of the portfolio run; all of them unless a part is to be measured."""
+    """Which parts of the search run; all of them, except in benchmarks of single parts."""
 
-    # starts from moments, from growth by splits (with deviations held together too), from small
-    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
-    # zeros; runs that are tempered, or released from equal deviations
-    use_tensor: bool = True
-    # starts from moments, from growth by splits (with deviations held together too), from small
-    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
-    # zeros; runs that are tempered, or released from equal deviations
-    use_splits: bool = True
-    # starts from moments, from growth by splits (with deviations held together too), from small
-    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
-    # zeros; runs that are tempered, or released from equal deviations
-    use_subsets: bool = True
-    # starts from moments, from growth by splits (with deviations held together too), from small
-    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
-    # zeros; runs that are tempered, or released from equal deviations
-    use_peeling: bool = True
-    # starts from moments, from growth by splits (with deviations held together too), from small
-    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
-    # zeros; runs that are tempered, or released from equal deviations
-    use_moves: bool = True
-    # starts from moments, from growth by splits (with deviations held together too), from small
-    # subsets of rows, by peeling; moves that drop, split and replant, and one to a component of
-    # zeros; runs that are tempered, or released from equal deviations
-    use_tempering: bool = True
-    # random starts before the wide growth, and again after it, while kinds disagree
+    use_tensor: bool = True  # starts from moments
+    use_splits: bool = True  # growth by splits, also with nearly equal deviations
+    use_subsets: bool = True  # starts from small subsets of rows
+    use_peeling: bool = True  # starts by peeling off components
+    use_moves: bool = True  # drops, splits, replanting, components of zeros
+    use_tempering: bool = True  # softened likelihoods, nearly equal deviations
+    # number of random starts in each round, while kinds of starts disagree
     n_random: int = 2
 
 
@@ -100,7 +82,7 @@ def search(
     rng: np.random.Generator,
     options: PortfolioOptions | None = None,
 ) -> Portfolio:
-    """Search for the highest maximum of the likelihood."""
+    """Search for the highest maximum of the likelihood, round by round."""
     options = options or PortfolioOptions()
     problem = problem.prepared()
     portfolio = Portfolio(problem)
@@ -111,16 +93,16 @@ def search(
             portfolio.attempt(origin, route)
             if is_simple or _is_agreed(portfolio, options):
                 return portfolio
-        found = portfolio.best
+        reached = portfolio.best
         _move(portfolio, options)
-        is_held = found is None or bool(found.bounds)
-        if portfolio.best is found and found is before and not is_held:
-            break  # neither new starts nor moves found anything better than a maximum of its own
+        is_held = reached is None or bool(reached.bounds)
+        if portfolio.best is reached and reached is before and not is_held:
+            break  # neither new starts nor moves improved on this maximum
     return portfolio
 
 
 def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
-    """Whether two kinds of starts reached the best maximum and no cheap way leads out of it."""
+    """Whether two kinds of starts reached the best maximum and no cheap move leaves it."""
     if len(portfolio.agreeing_origins) < ORIGINS_TO_AGREE:
         return False
     agreed = portfolio.best
@@ -130,10 +112,10 @@ def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
         _temper(portfolio, has_common_dispersion=is_held)
     if options.use_moves and portfolio.best is agreed:
         _try_moves(portfolio, "zeros", propose_zeros)
-    # a binary response says so little that all starts may end a few units below the best
+    # with binary responses all starts may end slightly below the best log-likelihood
     if options.use_moves and portfolio.best is agreed and portfolio.problem.family.has_binary_rows:
         _try_moves(portfolio, "moves", propose_moves)
-    # curves in few dimensions cross, few units tell maxima hardly apart: there starts err alike
+    # with few columns predictors cross, with few units maxima are close: starts fail together
     are_alike = (
         portfolio.problem.rows.n_features <= FEW_FEATURES or n_units < FEW_UNITS_PER_PARAMETER
     )
@@ -174,7 +156,7 @@ def _rounds(
     rng: np.random.Generator,
     options: PortfolioOptions,
 ) -> Iterator[list[Route]]:
-    """Rounds of routes, the cheap and likely ones first; moves follow each round."""
+    """Yield rounds of routes, cheap and likely ones first; moves follow each round."""
     tensor: list[Route] = []
     if options.use_tensor:
         tensor = [("tensor", partial(_by_tensor, starts=tensor_starts))]
@@ -218,7 +200,7 @@ def _by_splits(portfolio: Portfolio, growth: GrowthOptions) -> None:
 
 
 def _by_ungated_splits(portfolio: Portfolio) -> None:
-    """Grow and fit without a gate: a gated mixture contains it, and shall not end below."""
+    """Grow and fit without a gate, so that the gated mixture does not end below this fit."""
     gated = portfolio.problem
     base = replace(gated, rows=replace(gated.rows, gate=None), gate_coordinates=None)
     (grown,) = grow(base, LEAN_GROWTH)
@@ -226,7 +208,7 @@ def _by_ungated_splits(portfolio: Portfolio) -> None:
 
 
 def _by_splits_with_common_dispersion(portfolio: Portfolio) -> None:
-    """Grow with deviations held together, for data on which narrow components mislead."""
+    """Grow with nearly equal deviations, for data on which narrow components mislead."""
     (grown,) = grow(with_common_dispersion(portfolio.problem), LEAN_GROWTH)
     portfolio.finish(
         "splits", climb_with_common_dispersion(portfolio.problem, grown.parameters, **FINISH)
@@ -246,7 +228,7 @@ def _by_subsets(portfolio: Portfolio, rng: np.random.Generator) -> None:
 
 
 def _by_peeling(portfolio: Portfolio) -> None:
-    """Peel where the best fit so far has a component that stands out by its size."""
+    """Peel off components, if the best fit so far has a dominant one."""
     best = portfolio.best
     if best is not None and best.parameters.weights.max() < LARGE_WEIGHT:
         return

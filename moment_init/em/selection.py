@@ -1,4 +1,4 @@
-"""How many components: one fit for each number, compared by a criterion or by held-out rows."""
+"""Choose the number of components by an information criterion or by cross-validation."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,22 +26,23 @@ Criterion = Literal["bic", "icl", "aic", "cv"]
 CRITERIA: tuple[str, ...] = ("bic", "icl", "aic", "cv")
 
 _DECIMALS = {"cv_score": 4, "cv_error": 4}
-"""Log-likelihoods per unit need more decimals than sums over units, which are printed with one."""
+"""Log-likelihoods per unit are printed with more decimals than sums over units, which have one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ComponentChoice:
     """Fits with several numbers of components, and the number that was chosen."""
 
-    # A row a number: n_components, log_likelihood, n_parameters, aic, bic, icl, cross-validated
-    # log-likelihood per unit and its standard error (cv_score, cv_error) if asked for, status
+    # one row per number: n_components, log_likelihood, n_parameters, aic, bic, icl, status; with
+    # criterion "cv" also the held-out log-likelihood per unit and its standard error (cv_score,
+    # cv_error)
     table: "pandas.DataFrame"
-    chosen: int  # the chosen number
-    fit: EMFit | JointFit  # its fit to all rows; the latter of several responses, or classes
-    criterion: str  # by which it was chosen
+    chosen: int  # the chosen number of components
+    fit: EMFit | JointFit  # fit to all rows; a JointFit for several responses or classes
+    criterion: str  # the criterion of the choice
 
     def __repr__(self) -> str:
-        """Table, the chosen number marked."""
+        """Table with the chosen number marked."""
         cells = self._cells()
         widths = [2 + max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
         lines = [
@@ -66,7 +67,7 @@ class ComponentChoice:
         return f"ComponentChoice: {self.chosen} {noun} by {self.criterion}"
 
     def _cells(self) -> list[list[str]]:
-        """Printed table: names, then a row a number with a mark at the chosen one."""
+        """Return the printed cells: names, then one row per number, with the chosen one marked."""
         rows = [[*map(str, self.table.columns), ""]]
         for record in self.table.to_dict("records"):
             is_chosen = record["n_components"] == self.chosen
@@ -103,29 +104,29 @@ def select_components(
     Parameters
     ----------
     X : array-like or DataFrame, shape (n_obs, n_features), or str
-        Inputs; or a formula, such as ``"y ~ a + b | g"``.
+        Inputs; or a formula such as ``"y ~ a + b | g"``.
     y : array-like, shape (n_obs,), or DataFrame
-        Response; or the formula's data. Several responses that share their component: shape
+        Response. With a formula, its data. Several responses of the same component have shape
         (n_obs, n_responses).
     candidates : iterable of int
-        The numbers to compare.
+        Numbers of components to compare.
     family : str or Family, default "bernoulli"
-        Family of the response, or one for each; "categorical" for labels of classes. With a
-        formula, by default the one that suits its values.
+        Family of the response, or one per response; "categorical" for class labels. With a
+        formula the default is chosen by the values of the response.
     link : str, optional
-        Link; the family's own by default.
+        Link; by default that of the family.
     offset, n_trials, sample_weight, groups : array-like, shape (n_obs,), optional
         As in `fit_em`.
     random_seed : int, sequence of int, numpy.random.Generator or None
-        Seed of the folds, which are the same for all numbers, and of every fit.
+        Seed of every fit and of the folds, which are the same for all numbers of components.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
         Gating covariates.
     criterion : {"bic", "icl", "aic", "cv"}, default "bic"
-        What is compared; "cv" is the log-likelihood per unit of held-out rows.
+        Criterion to compare; "cv" is the held-out log-likelihood per row or group.
     n_folds : int, default 5
-        Number of folds of "cv"; the rows of a group stay together.
+        Number of folds of "cv". The rows of a group stay together.
     **options
-        Passed on to `fit_em`.
+        Further arguments of `fit_em`.
 
     Returns
     -------
@@ -135,14 +136,14 @@ def select_components(
     Raises
     ------
     TypeError
-        For data or numbers of a wrong type.
+        For data or candidates of the wrong type.
     ValueError
         For an unknown criterion, no candidates, or folds without rows.
 
     Notes
     -----
-    "cv" costs `n_folds` fits more for each number. Differences in its score below its standard
-    error tell little; the table has both.
+    "cv" needs `n_folds` additional fits per candidate. Differences in its score that are smaller
+    than its standard error mean little; the table has both.
     """
     if criterion not in CRITERIA:
         raise ValueError(
@@ -159,7 +160,7 @@ def select_components(
     if criterion == "cv":
         folds = _draw_folds(n_obs, units, n_folds, make_generator(random_seed))
     fits, scores = {}, {}
-    for number in reversed(numbers):  # the largest first: that rows are too few is said at once
+    for number in reversed(numbers):  # the largest first, to fail early if there are too few rows
         seeds = _seeds(random_seed, 1 + len(folds))
         fits[number] = _fit(rows, number, {**settings, "random_seed": seeds[0]})
         if folds:
@@ -173,7 +174,7 @@ def select_components(
 def _checked_rows(
     X: Any, y: Any, gating: Any, rows: dict[str, Any], settings: dict[str, Any]
 ) -> tuple[int, NDArray[np.generic] | None]:
-    """Number of rows, and their groups."""
+    """Check the data; return the number of rows and their groups."""
     if has_several_responses(y, settings["family"]):
         refuse_arguments("select_components", gating=gating)
         data = validate_responses(X, y, **rows, **settings, function="select_components")
@@ -184,23 +185,23 @@ def _checked_rows(
 
 def _checked_candidates(candidates: Iterable[int], n_obs: int) -> list[int]:
     try:
-        given = list(candidates)
+        proposed = list(candidates)
     except TypeError:
         raise TypeError(
             "`candidates` must be a sequence of numbers of components; got "
-            f"{candidates!r}. Pass range(1, 6), for instance."
+            f"{candidates!r}. Pass for instance range(1, 6)."
         ) from None
-    numbers = sorted({validate_n_components(number, n_obs) for number in given})
+    numbers = sorted({validate_n_components(number, n_obs) for number in proposed})
     if not numbers:
         raise ValueError(
-            "`candidates` must hold at least one number of components; got none. Pass range(1, 6), "
-            "for instance."
+            "`candidates` must hold at least one number of components; got none. Pass for "
+            "instance range(1, 6)."
         )
     return numbers
 
 
 def _seeds(random_seed: RandomSeed, count: int) -> list[RandomSeed]:
-    """The seed itself for every fit, so that each can be had again from `fit_em`."""
+    """Return the same seed for every fit, so that `fit_em` can reproduce each of them."""
     if isinstance(random_seed, np.random.Generator):
         return list(random_seed.spawn(count))
     return [random_seed] * count
@@ -209,10 +210,10 @@ def _seeds(random_seed: RandomSeed, count: int) -> list[RandomSeed]:
 def _draw_folds(
     n_obs: int, groups: NDArray[np.generic] | None, n_folds: int, rng: np.random.Generator
 ) -> list[IndexArray]:
-    """Rows that each fold holds out; the rows of a group are held out together."""
+    """Draw the rows that each fold holds out; the rows of a group stay together."""
     codes = np.arange(n_obs)
     if groups is not None:
-        from pandas import factorize  # labels of any kind; imported where there are groups only
+        from pandas import factorize  # for labels of any type; imported only with groups
 
         codes = np.asarray(factorize(groups)[0], dtype=np.intp)
     n_units = int(codes.max()) + 1
@@ -239,23 +240,23 @@ def _cross_validate(
     settings: dict[str, Any],
     seeds: list[RandomSeed],
 ) -> tuple[float, float]:
-    """Log-likelihood per unit of held-out rows, and its standard error."""
+    """Compute the held-out log-likelihood per unit and its standard error."""
     values, weights = [], []
     for fold, (held_out, seed) in enumerate(zip(folds, seeds, strict=True)):
         kept = np.setdiff1d(np.concatenate(folds), held_out)
         try:
             fit = _fit(_take(rows, kept), number, {**settings, "random_seed": seed})
-            there = _unit_scores(fit, _take(rows, held_out))
+            scores = _unit_scores(fit, _take(rows, held_out))
         except ValueError as error:
-            error.add_note(f"This was fold {fold} of {len(folds)}, {number} components.")
+            error.add_note(f"This was fold {fold} of {len(folds)} with {number} components.")
             raise
-        values.append(there[0])
-        weights.append(there[1])
+        values.append(scores[0])
+        weights.append(scores[1])
     return _weighted_mean(np.concatenate(values), np.concatenate(weights))
 
 
 def _unit_scores(fit: EMFit | JointFit, rows: dict[str, Any]) -> tuple[FloatArray, FloatArray]:
-    """Log-likelihoods of held-out rows or groups, and their weights."""
+    """Compute the log-likelihoods of held-out units, and their weights."""
     if isinstance(fit, EMFit):
         return unit_scores(fit, rows_for(fit, **rows)[0])
     data = {name: rows[name] for name in ("X", "y", "offset", "n_trials")}
@@ -264,7 +265,7 @@ def _unit_scores(fit: EMFit | JointFit, rows: dict[str, Any]) -> tuple[FloatArra
 
 
 def _weighted_mean(values: FloatArray, weights: FloatArray) -> tuple[float, float]:
-    """Mean and its standard error, for weights that count rows."""
+    """Compute a mean and its standard error, for weights that count rows."""
     total = float(weights.sum())
     mean = float(weights @ values) / total
     variance = float(weights @ np.square(values - mean)) / total
@@ -272,7 +273,7 @@ def _weighted_mean(values: FloatArray, weights: FloatArray) -> tuple[float, floa
 
 
 def _take(rows: dict[str, Any], index: IndexArray) -> dict[str, Any]:
-    """Some rows of everything that has rows; a single number of trials is kept."""
+    """Select rows of all data; keep scalars, such as a single number of trials."""
     return {name: _take_one(values, index) for name, values in rows.items()}
 
 

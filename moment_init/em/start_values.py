@@ -1,8 +1,9 @@
-r"""Values of all parameters to start a sampler from: an estimate itself, and draws about it.
+r"""Starting values of all parameters for a sampler: an estimate, and draws around it.
 
-An `EMFit` is spread by its normal approximation about the maximum, in which biases, coefficients
-and weights vary together: independent draws with the same standard errors would leave the mode
-wherever the columns are not centred. A `MomentEstimate` knows the errors of its directions only.
+Draws around an `EMFit` come from its normal approximation at the maximum, in which biases,
+coefficients and weights vary together. Independent draws with the same standard errors would leave
+the mode if the columns are not centred. A `MomentEstimate` has standard errors of its directions
+only, so its draws turn the directions.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -31,7 +32,7 @@ DIMS = {
     "gate_mean": ("component", "gate_feature"),
     "gate_covariance": ("component", "gate_feature", "gate_feature_2"),
 }
-"""Variables of the data model with their dims."""
+"""Variables of the data model and their dims."""
 
 _ATTRIBUTES = {
     "coefficient": "coefficients",
@@ -50,30 +51,28 @@ _TRANSPOSED = frozenset({"gate", "gate_mean"})
 """Results hold these as (gate_feature, component)."""
 
 _LARGEST_ANGLE = 45.0
-"""Twice a direction's standard error is cut here, in degrees: a start that is turned further is
-nearer to other directions than to the estimate."""
+"""Upper limit of twice the standard error of a direction, in degrees: a start that is turned
+further is closer to other directions than to the estimate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartValues:
-    """One value of every parameter, with the names and shapes of an estimate; None if unknown."""
+    """One value of every parameter, named and shaped as in an estimate; None if unknown."""
 
     directions: FloatArray  # unit directions; (n_features, n_components)
-    coefficients: FloatArray | None = None  # coefficients; (n_features, n_components)
-    # lengths of the coefficients, intercepts, probabilities of the components; (n_components,)
-    scales: FloatArray | None = None
-    # lengths of the coefficients, intercepts, probabilities of the components; (n_components,)
-    biases: FloatArray | None = None
-    # lengths of the coefficients, intercepts, probabilities of the components; (n_components,)
-    weights: FloatArray | None = None
-    dispersion: FloatArray | None = None  # dispersion; (n_components,)
-    # slopes of a softmax gate's logits; they sum to zero over the components; (n_gate,
-    # n_components)
+    coefficients: FloatArray | None = None  # (n_features, n_components)
+    scales: FloatArray | None = None  # lengths of the coefficients; (n_components,)
+    biases: FloatArray | None = None  # (n_components,)
+    weights: FloatArray | None = None  # probabilities of the components; (n_components,)
+    dispersion: FloatArray | None = None  # (n_components,)
+    # slopes of the logits of a softmax gate, of sum zero over the components;
+    # (n_gate, n_components)
     gate: FloatArray | None = None
-    # its logits at covariates zero; they sum to zero; (n_components,)
+    # logits of a softmax gate at covariates zero, of sum zero; (n_components,)
     gate_biases: FloatArray | None = None
-    gate_means: FloatArray | None = None  # means of a gaussian gate; (n_gate, n_components)
-    gate_covariances: FloatArray | None = None  # its covariances; (n_components, n_gate, n_gate)
+    gate_means: FloatArray | None = None  # means of a Gaussian gate; (n_gate, n_components)
+    # covariances of a Gaussian gate; (n_components, n_gate, n_gate)
+    gate_covariances: FloatArray | None = None
 
     @property
     def n_components(self) -> int:
@@ -81,7 +80,7 @@ class StartValues:
         return int(self.directions.shape[1])
 
     def variables(self) -> dict[str, FloatArray]:
-        """Known parameters by the data model's names, with the dims of `DIMS`."""
+        """Return the known parameters by their names in the data model, with the dims of `DIMS`."""
         result = {}
         for name, attribute in _ATTRIBUTES.items():
             value = getattr(self, attribute)
@@ -90,7 +89,7 @@ class StartValues:
         return result
 
     def reorder(self, order: IndexArray) -> "StartValues":
-        """Take the components in another order."""
+        """Reorder the components."""
         # order: (n_components,)
         changed = {}
         for name, value in self.variables().items():
@@ -104,7 +103,7 @@ def start_values_of(estimate: MomentEstimate | EMFit) -> StartValues:
     values: dict[str, Any] = {
         field.name: getattr(estimate, field.name, None) for field in fields(StartValues)
     }
-    for name in ("gate", "gate_biases"):  # a fit's are relative to its last component
+    for name in ("gate", "gate_biases"):  # a fit has them relative to its last component
         if values[name] is not None:
             values[name] = values[name] - values[name].mean(axis=-1, keepdims=True)
     return StartValues(**values)
@@ -113,7 +112,7 @@ def start_values_of(estimate: MomentEstimate | EMFit) -> StartValues:
 def draw_start_values(
     estimate: MomentEstimate | EMFit, draws: int, rng: np.random.Generator, *, spread: float
 ) -> list[StartValues]:
-    """Draw parameters about an estimate, by its own standard errors."""
+    """Draw parameters around an estimate, with `spread` times its standard errors."""
     if isinstance(estimate, EMFit):
         return _draw_fit(estimate, draws, rng, spread)
     return _draw_directions(estimate, draws, rng, spread)
@@ -136,7 +135,7 @@ def _draw_fit(fit: EMFit, draws: int, rng: np.random.Generator, spread: float) -
 def _draw_directions(
     estimate: MomentEstimate, draws: int, rng: np.random.Generator, spread: float
 ) -> list[StartValues]:
-    """Directions turned by normal steps in their tangent spaces, 95 % within two errors."""
+    """Turn directions by normal steps in their tangent spaces, 95 % within two errors."""
     if estimate.standard_errors is None:
         raise ValueError(
             f"`spread` must be 0 for an estimate without standard errors; got {spread} with "
@@ -145,7 +144,7 @@ def _draw_directions(
     start, directions = start_values_of(estimate), estimate.directions
     angles = np.minimum(2.0 * estimate.standard_errors, _LARGEST_ANGLE)
     steps = spread * np.tan(np.radians(angles))
-    if len(directions) > 1:  # one column has no other direction, and an error of zero
+    if len(directions) > 1:  # a single column has one direction only, with error zero
         steps /= np.sqrt(chi2.ppf(COVERAGE, len(directions) - 1))
     result = []
     for noise in rng.standard_normal((draws, *directions.shape)):

@@ -1,27 +1,19 @@
-"""Parameters from nothing: a single model, and models fitted to given responsibilities.
+"""Starting values of a mixture, from several origins.
 
-Starts from moments: the candidates of the stacked estimator, where it applies.
-
-Growth: one component, then two, then three, each split off where the fit is worst.
-
-The splits are moments that need no score function of the input: at a single component and a
-Gaussian input they are the paper's second moment with the best function of the response.
-
-Starts from small subsets of rows, for few columns.
-
-With p columns, p + 1 rows determine a line; all of them come from one component with probability
-w^(p+1), which is worth trying for small p.
-
-Peeling: one component at a time by robust regression, its rows removed, and on.
-
-Mix-IRLS of Zilber and Nadler (2023) finds the largest component of a linear mixture by regression
-with Cauchy weights on the residuals, removes the rows that it explains, and goes on with the rest.
-Here residuals are those of the deviance, so that counts and positive responses can be peeled too:
-excellent under imbalance, lost where components are alike in size.
-
-Random starts: the honest baseline.
-
-Starts that a user gives: an estimate, a fit, arrays, or responsibilities.
+- Single: one generalised linear model for all rows, or one per component for given
+  responsibilities; other starts build on these.
+- Moments: the candidates of the stacked estimator, if it applies.
+- Growth: components are split off one at a time where the fit is worst. The splits are moments that
+  need no score function of the input: for a single component and a Gaussian input they are the
+  paper's second moment with the best function of the response.
+- Subsets: each component is fitted to p + 1 random rows. They all come from one component with
+  probability w^(p+1), which is worth trying for small p.
+- Peeling: Mix-IRLS of Zilber and Nadler (2023) finds the largest component of a linear mixture by
+  regression with Cauchy weights on the residuals, removes the rows that it explains, and repeats.
+  With deviance residuals, counts and positive responses can be peeled too. It works very well for
+  unequal weights and fails for equal ones.
+- Random: the baseline.
+- Given: the user's estimate, fit, arrays or responsibilities.
 """
 
 from dataclasses import dataclass, replace
@@ -46,10 +38,10 @@ from moment_init.scores.choosing import pose_problem
 from moment_init.scores.gaussian import Gaussian
 
 SINGLE_STEPS = 50
-"""Newton steps of a single generalised linear model: it converges in ten, or is separated."""
+"""Maximum number of Newton steps of a single model: it converges in ten, or is separated."""
 
 _EDGE = 0.05
-"""A mean response is moved this share of a row away from zero and one, where links are infinite."""
+"""Share of a row that moves a mean response away from zero and one, where links are infinite."""
 
 
 def fit_single(problem: EMProblem) -> MaximiseResult:
@@ -58,7 +50,7 @@ def fit_single(problem: EMProblem) -> MaximiseResult:
 
 
 def fit_responsibilities(problem: EMProblem, responsibilities: FloatArray) -> MixtureParameters:
-    """The M-step from given responsibilities, each component run to its maximum."""
+    """Fit each component to given responsibilities, to its maximum."""
     # responsibilities: (n_units, n_components)
     r = problem.n_components
     flat = replace(_flat_start(problem), gate=None)
@@ -69,7 +61,7 @@ def fit_responsibilities(problem: EMProblem, responsibilities: FloatArray) -> Mi
 
 
 def joined(parts: list[MixtureParameters], weights: FloatArray) -> MixtureParameters:
-    """Put single models together as a mixture without a gate."""
+    """Join single models into a mixture without a gate."""
     # weights: (n_components,)
     dispersions = [part.dispersion for part in parts if part.dispersion is not None]
     return MixtureParameters(
@@ -81,7 +73,7 @@ def joined(parts: list[MixtureParameters], weights: FloatArray) -> MixtureParame
 
 
 def _flat_start(problem: EMProblem) -> MixtureParameters:
-    """One component without slopes, at the mean response."""
+    """Return one component without slopes, at the mean response."""
     rows, family = problem.rows, problem.family
     total = rows.total_weight
     exposure = rows.sample_weight if rows.n_trials is None else rows.sample_weight * rows.n_trials
@@ -98,11 +90,11 @@ def _flat_start(problem: EMProblem) -> MixtureParameters:
 
 
 MIN_ROWS_PER_FEATURE = 20
-"""With fewer rows the second moments of the input alone take up what the data say."""
+"""With fewer rows per column the second moments of the input use up the information in the data."""
 
 
 def has_moments(data: RegressionData, n_components: int) -> bool:
-    """Whether moments can say something about these data."""
+    """Whether moments are informative: enough rows and columns, and no discrete columns."""
     n_obs, n_features = data.X.shape
     if n_components > n_features or n_obs < MIN_ROWS_PER_FEATURE * n_features:
         return False
@@ -112,7 +104,7 @@ def has_moments(data: RegressionData, n_components: int) -> bool:
 def tensor_starts(
     problem: EMProblem, data: RegressionData, rng: np.random.Generator
 ) -> list[tuple[str, MixtureParameters]]:
-    """Candidates of the moments, best first."""
+    """Return the moment candidates, best first; empty if moments do not apply."""
     if problem.restrictions.directions is not None or not has_moments(data, problem.n_components):
         return []
     model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
@@ -125,18 +117,18 @@ def tensor_starts(
 
 @dataclass(frozen=True, slots=True)
 class GrowthOptions:
-    """How growth searches."""
+    """Options of the growth of mixtures by splits."""
 
-    beam: int = 2  # how many mixtures of each size are kept
-    n_splits: int = 3  # how many splits of each are tried
-    n_directions: int = 2  # how many directions of each component are candidates for a split
+    beam: int = 2  # number of mixtures of each size that are kept
+    n_splits: int = 3  # number of splits of each mixture that are tried
+    n_directions: int = 2  # number of directions per component along which it may be split
     heat_steps: int = 3  # EM steps after which the worse half of the splits is dropped
     race_steps: int = 8  # EM steps before the beam is chosen
-    settle_steps: int = 12  # EM steps after it
+    settle_steps: int = 12  # EM steps of the beam after it is chosen
 
 
 def grow(problem: EMProblem, options: GrowthOptions | None = None) -> list[MaximiseResult]:
-    """Grow mixtures from a single model to all components."""
+    """Grow mixtures from one component to all, by splits; the best mixture first."""
     options = options or GrowthOptions()
     beam = [fit_single(problem)]
     for _ in range(1, problem.n_components):
@@ -159,7 +151,7 @@ def _continued(
 def _ranked(
     problem: EMProblem, starts: list[MixtureParameters], n_steps: int
 ) -> list[MaximiseResult]:
-    """Some steps of EM from each of several starts, the best end first."""
+    """Run some EM steps from each start; return the runs, best first."""
     runs = [problem.climb(start, max_steps=n_steps, em_steps=n_steps) for start in starts]
     return sorted(runs, key=_by_log_likelihood, reverse=True)
 
@@ -167,7 +159,7 @@ def _ranked(
 def _children(
     problem: EMProblem, parent: MixtureParameters, options: GrowthOptions
 ) -> list[MixtureParameters]:
-    """The most promising splits of a mixture."""
+    """Return the most promising splits of a mixture."""
     n_directions = min(options.n_directions, parent.n_features + 1)
     statistics = split_statistics(problem.family, problem.rows, parent, n_directions=n_directions)
     ratios = statistics.eigenvalues / statistics.noise_edges[:, None]
@@ -192,18 +184,18 @@ SUBSET_ROWS = 600
 HEAT_STEPS = 6
 SUBSET_STEPS = 20
 N_KEPT = 6
-"""Starts, rows that they are raced on, EM steps of the race and after how many of them the worse
-half is dropped, and how many go on."""
+"""Number of starts, number of units of the race, EM steps after which the worse half is dropped, EM
+steps of the race, and number of starts that are kept."""
 
 FIT_STEPS = 3
-"""Newton steps of a component towards its few rows: the fit is exact in one for a real response,
-and would run away for a binary one."""
+"""Newton steps of a component towards its few rows: one step fits a real response exactly, and with
+a binary response more steps would diverge."""
 
 
 def race_subsets(
     problem: EMProblem, single: MixtureParameters, rng: np.random.Generator
 ) -> list[MaximiseResult]:
-    """Fit every component to a few rows, and race such starts on a sample of the rows."""
+    """Fit every component to a few rows, and race such starts on a sample of units."""
     units = np.arange(problem.rows.n_units)
     if len(units) > SUBSET_ROWS:
         units = np.sort(rng.choice(len(units), SUBSET_ROWS, replace=False))
@@ -217,7 +209,7 @@ def race_subsets(
 def _ranked_subsets(
     problem: EMProblem, starts: list[MixtureParameters], n_steps: int
 ) -> list[MaximiseResult]:
-    """Some steps of EM from each of several starts, the best end first."""
+    """Run some EM steps from each start; return the runs, best first."""
     runs = [problem.climb(start, max_steps=n_steps, em_steps=n_steps) for start in starts]
     return sorted(runs, key=lambda run: run.log_likelihood, reverse=True)
 
@@ -225,16 +217,20 @@ def _ranked_subsets(
 def _subset_start(
     problem: EMProblem, single: MixtureParameters, rng: np.random.Generator
 ) -> MixtureParameters:
-    """Every component a few steps from the single model towards its own few units."""
+    """Move each component a few steps from the single model towards a few random units."""
     rows, r = problem.rows, problem.n_components
     per_unit = rows.n_obs / rows.n_units
     n_units = min(rows.n_units, max(1, int(np.ceil((rows.n_features + 1) / per_unit))))
     parts = []
     for _ in range(r):
-        own = rows.take(np.sort(rng.choice(rows.n_units, n_units, replace=False)))
-        own = replace(own, group_starts=None, gate=None)
+        subset = rows.take(np.sort(rng.choice(rows.n_units, n_units, replace=False)))
+        subset = replace(subset, group_starts=None, gate=None)
         end = maximise(
-            problem.family, own, replace(single, gate=None), max_steps=FIT_STEPS, em_steps=FIT_STEPS
+            problem.family,
+            subset,
+            replace(single, gate=None),
+            max_steps=FIT_STEPS,
+            em_steps=FIT_STEPS,
         )
         # an exact fit says nothing about the dispersion
         parts.append(replace(end.parameters, dispersion=single.dispersion))
@@ -242,19 +238,19 @@ def _subset_start(
 
 
 ROBUST_STEPS = 12
-"""Rounds of reweighting; the weights settle within a few."""
+"""Number of rounds of reweighting; the weights settle within a few."""
 
 _EXPLAINED = 13.2
-"""A row is explained whose squared deviance residual is below so many times a typical one's: six
-variances, 98.6 % of a normal component's own rows, whose typical one is the median, .455 variances.
-With fewer, rows of a large component are left that outnumber those of a small one."""
+"""A row is explained if its deviance is below this multiple of the median deviance. For a normal
+component the median is .455 variances, so the limit is six variances and covers 98.6 % of its rows.
+A lower limit would leave more rows of a large component than a small component has."""
 
 _SMALLEST = 1e-10
-"""A mean response is held this far from the edge of its range, and a typical residual from zero."""
+"""Smallest distance of a mean response from the ends of its range, and of a deviance from zero."""
 
 
 def peel(problem: EMProblem, single: MixtureParameters) -> MixtureParameters:
-    """Fit components one after the other to the rows that are left."""
+    """Fit components one at a time to the rows that the previous ones do not explain."""
     rows = replace(problem.rows, group_starts=None, gate=None)
     start = replace(single, gate=None)
     saturated = _saturated(problem, rows)
@@ -265,7 +261,7 @@ def peel(problem: EMProblem, single: MixtureParameters) -> MixtureParameters:
         parts.append(part)
         counts.append(float(rows.sample_weight @ (left * is_explained)) + 1.0)
         rest = left * ~is_explained
-        # nothing left to explain: the next component starts from what this one had
+        # too few rows remain: the next component uses the rows of this one again
         left = rest if np.count_nonzero(rest) > 2 * (rows.n_features + 1) else left
     weights = np.array(counts)
     return problem.admit(joined(parts, weights / weights.sum()))
@@ -278,7 +274,7 @@ def _robust_fit(
     left: FloatArray,
     saturated: FloatArray,
 ) -> tuple[MixtureParameters, NDArray[np.bool_]]:
-    """Regression with Cauchy weights on the rows that are left, and which rows it explains."""
+    """Fit the remaining rows with Cauchy weights; return the fit and the rows it explains."""
     parameters, shares = start, left
     is_left = left > 0.0
     for _ in range(ROBUST_STEPS):
@@ -289,13 +285,13 @@ def _robust_fit(
         deviance = saturated - _log_density(problem, rows, parameters)
         typical = max(float(np.median(deviance[is_left])), _SMALLEST)
         shares = left / (1.0 + deviance / typical)
-    own = deviance[is_left & (deviance < 2.0 * typical)]
-    typical = max(float(np.median(own)) if len(own) else typical, _SMALLEST)
+    close = deviance[is_left & (deviance < 2.0 * typical)]
+    typical = max(float(np.median(close)) if len(close) else typical, _SMALLEST)
     return parameters, deviance < _EXPLAINED * typical
 
 
 def _saturated(problem: EMProblem, rows: LikelihoodRows) -> FloatArray:
-    """Log density of each row at its own response, up to the dispersion's part."""
+    """Compute the log density of each row with its mean at the response, with dispersion one."""
     family = problem.family
     trials = np.ones(rows.n_obs) if rows.n_trials is None else rows.n_trials
     mean = rows.y / trials
@@ -319,7 +315,7 @@ def _log_density(
 def _kernel(
     problem: EMProblem, rows: LikelihoodRows, eta: FloatArray, dispersion: FloatArray | None
 ) -> FloatArray:
-    """Log density of every row with dispersion one: deviances need no dispersion of their own."""
+    """Compute the log density of every row with dispersion one, as deviances require."""
     derivatives = problem.family.kernel_derivatives(
         rows.y, eta, dispersion=dispersion, n_trials=rows.n_trials
     )
@@ -330,21 +326,21 @@ RandomStart = Literal["assignment", "coefficients"]
 
 ASSIGNED_SHARE = 0.9
 OTHER_SHARE = 0.1
-"""Shares before they are normalised of the component that a unit is assigned to, and of each other:
-flexmix's soft assignment."""
+"""Shares, before normalising, of the component that a unit is assigned to and of each other one, as
+in the soft assignment of flexmix."""
 
 
 def random_parameters(
     problem: EMProblem, kind: RandomStart, rng: np.random.Generator
 ) -> MixtureParameters:
-    """Draw a start."""
+    """Draw a random start of the given kind."""
     if kind == "assignment":
         return random_assignment(problem, rng)
     return random_coefficients(problem, rng)
 
 
 def random_assignment(problem: EMProblem, rng: np.random.Generator) -> MixtureParameters:
-    """Fit components to units assigned at random, softly."""
+    """Fit components to units that are softly assigned at random."""
     n_units, r = problem.rows.n_units, problem.n_components
     shares = np.full((n_units, r), OTHER_SHARE)
     shares[np.arange(n_units), rng.integers(r, size=n_units)] = ASSIGNED_SHARE
@@ -352,7 +348,7 @@ def random_assignment(problem: EMProblem, rng: np.random.Generator) -> MixturePa
 
 
 def random_coefficients(problem: EMProblem, rng: np.random.Generator) -> MixtureParameters:
-    """Draw coefficients of the size that is typical of the family about a single model's bias."""
+    """Draw coefficients of the family's typical size, and biases around that of a single model."""
     single = fit_single(problem).parameters
     r, p = problem.n_components, single.n_features
     spread = problem.family.typical_scale / np.sqrt(p)
@@ -380,13 +376,13 @@ def given_starts(
     has_weight: NDArray[np.bool_] | None = None,
     feature_names: tuple[str, ...] | None = None,
 ) -> list[Start]:
-    """Turn what was given into starts."""
+    """Convert the user's `init` to starts in standardised coordinates."""
     # has_weight: (n_obs,)
     if isinstance(init, MomentEstimate):
         return _from_estimate(problem, init)
     if isinstance(init, EMFit):
-        own = _from_fit(problem, init, feature_names)
-        return [("given", _standardised(problem, own, has_labels=False))]
+        parameters = _from_fit(problem, init, feature_names)
+        return [("given", _standardised(problem, parameters, has_labels=False))]
     if isinstance(init, tuple | list) and len(init) in (3, 4):
         return [("given", _standardised(problem, _from_arrays(init)))]
     if hasattr(init, "__array__"):
@@ -396,12 +392,12 @@ def given_starts(
 
 
 def _from_estimate(problem: EMProblem, estimate: MomentEstimate) -> list[Start]:
-    """The estimate and its candidates."""
+    """Return starts from an estimate and its candidates."""
     starts = []
     coefficients, biases, weights = estimate.coefficients, estimate.biases, estimate.weights
     if coefficients is not None and biases is not None and weights is not None:
-        own = MixtureParameters(coefficients, biases, weights, estimate.dispersion)
-        starts.append(("estimate", _standardised(problem, own)))
+        parameters = MixtureParameters(coefficients, biases, weights, estimate.dispersion)
+        starts.append(("estimate", _standardised(problem, parameters)))
     starts += [
         (f"tensor {rank}", _standardised(problem, candidate))
         for rank, candidate in enumerate(estimate.candidates, start=1)
@@ -409,7 +405,7 @@ def _from_estimate(problem: EMProblem, estimate: MomentEstimate) -> list[Start]:
     if not starts:
         raise ValueError(
             "`init` must be an estimate with scales, biases and weights; got one with directions "
-            "only. Use method='stacked', or give its directions as `fixed_directions`."
+            "only. Use method='stacked', or pass its directions as `fixed_directions`."
         )
     return starts
 
@@ -417,13 +413,13 @@ def _from_estimate(problem: EMProblem, estimate: MomentEstimate) -> list[Start]:
 def _from_fit(
     problem: EMProblem, fit: EMFit, feature_names: tuple[str, ...] | None
 ) -> MixtureParameters:
-    """Parameters of a fit for these columns; without its gate where the problem has none."""
+    """Return the parameters of a fit for these columns; drop its gate if the problem has none."""
     parameters = fit.parameters
     if problem.rows.gate is None:
         parameters = replace(fit.centred_parameters, gate=None)
-    own = fit.feature_names
-    if feature_names is not None and sorted(own) == sorted(feature_names):
-        order = [own.index(name) for name in feature_names]
+    names = fit.feature_names
+    if feature_names is not None and sorted(names) == sorted(feature_names):
+        order = [names.index(name) for name in feature_names]
         parameters = replace(parameters, coefficients=parameters.coefficients[order])
     return parameters
 
@@ -432,10 +428,12 @@ def _from_arrays(arrays: tuple[Any, ...] | list[Any]) -> MixtureParameters:
     try:
         parts = [None if part is None else as_float_array(part, "init") for part in arrays]
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{_EXPECTED}; got a tuple of what are no arrays ({error}).") from error
+        raise TypeError(
+            f"{_EXPECTED}; got a tuple with entries that are not arrays ({error})."
+        ) from error
     coefficients, biases, weights = parts[:3]
     if coefficients is None or biases is None or weights is None:
-        raise TypeError(f"{_EXPECTED}; got None for one of the first three.")
+        raise TypeError(f"{_EXPECTED}; got None for one of the first three entries.")
     if weights.size and np.all(weights > 0):
         weights = weights / weights.sum()
     return MixtureParameters(coefficients, biases, weights, parts[3] if len(parts) == 4 else None)
@@ -447,10 +445,10 @@ def _from_responsibilities(
     shares = _checked_shares(problem, shares, has_weight)
     ordered = shares[slice(None) if problem.order is None else problem.order]
     starts = problem.rows.group_starts
-    if starts is not None:  # a group has one component: the mean over its rows
+    if starts is not None:  # a group has one component: use the mean over its rows
         sizes = np.diff(np.append(starts, len(ordered)))
         ordered = np.add.reduceat(ordered, starts, axis=0) / sizes[:, None]
-    # components have the labels that were given: restrictions come after
+    # components keep the order of the columns, so restrictions are applied afterwards
     free = fit_responsibilities(replace(problem, restrictions=Restrictions()), ordered)
     if problem.restrictions.directions is not None:
         free = replace(free, coefficients=np.diag(np.diag(free.coefficients)))
@@ -460,37 +458,37 @@ def _from_responsibilities(
 def _checked_shares(
     problem: EMProblem, shares: NDArray[np.generic], has_weight: NDArray[np.bool_] | None
 ) -> FloatArray:
-    """Responsibilities of the rows that count, each row's sum one."""
+    """Check responsibilities; return those of rows with positive weight, with sum one."""
     n_obs, r = problem.rows.n_obs if has_weight is None else len(has_weight), problem.n_components
     is_numeric = shares.dtype.kind in "biuf"
     if shares.shape != (n_obs, r) or not is_numeric or not np.all(np.isfinite(shares)):
         raise ValueError(
-            f"{_EXPECTED}; got an array of shape {shares.shape} and type {shares.dtype} where "
-            f"({n_obs}, {r}) with finite entries is needed."
+            f"{_EXPECTED}; got an array of shape {shares.shape} and type {shares.dtype}, but "
+            f"shape ({n_obs}, {r}) with finite entries is needed."
         )
     values = shares.astype(np.float64)[slice(None) if has_weight is None else has_weight]
     totals = values.sum(axis=1, keepdims=True)
     if values.min() < 0.0 or totals.min() <= 0.0 or values.sum(axis=0).min() <= 0.0:
         raise ValueError(
-            "`init` as responsibilities must not be negative, and must give every row a component "
-            "and every component a row; got negative entries, or a row or column of zeros."
+            "`init` as responsibilities must not have negative entries, nor rows or columns of "
+            "zeros; got at least one. Give every row a component, and every component a row."
         )
     return np.asarray(values / totals)
 
 
 def _with_held_weights(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
-    """The weights that are held, if any: given components keep their labels."""
-    held = problem.restrictions.weights
-    return parameters if held is None else replace(parameters, weights=held)
+    """Set the fixed weights, if any, without reordering the components."""
+    fixed_weights = problem.restrictions.weights
+    return parameters if fixed_weights is None else replace(parameters, weights=fixed_weights)
 
 
 def _standardised(
     problem: EMProblem, parameters: MixtureParameters, *, has_labels: bool = True
 ) -> MixtureParameters:
-    """Check the sizes and map from the user's units; a dispersion that is missing is filled in.
+    """Check the shapes, standardise the parameters, and fill in a missing dispersion.
 
-    Components that have no labels, as those of a fit, which are in order of weight, are matched to
-    what is held.
+    Components without labels, such as those of a fit, which are sorted by weight, are matched to
+    fixed weights or directions.
     """
     parameters = _checked(problem, parameters)
     standardised = problem.to_standardised(_projected(problem, parameters))
@@ -502,7 +500,7 @@ def _standardised(
 
 
 def _projected(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
-    """With held directions, coefficients of the projected columns: lengths along the directions."""
+    """With fixed directions, replace coefficients by their lengths along these directions."""
     directions = problem.restrictions.directions
     if directions is None:
         return parameters

@@ -46,7 +46,9 @@ def test_separated_gate_is_reported(seed: int) -> None:
     assert fit.converged
     assert fit.bounds == ("gate slope of component 0",)
     assert fit.status is Status.NOT_IDENTIFIED
-    assert any("separated from others by the gating covariates" in text for text in fit.warnings)
+    assert any(
+        "separated from the others by the gating covariates" in text for text in fit.warnings
+    )
 
 
 def test_large_counts_converge(seed: int) -> None:

@@ -186,7 +186,7 @@ def test_the_lower_end_of_a_dispersion_is_a_failure(rng: np.random.Generator) ->
     fit = fit_em(x[:, None], 1.0 + 2.0 * x, 1, family="gaussian")
     assert fit.bounds == ("dispersion of component 0",)
     assert fit.status is Status.NOT_IDENTIFIED
-    assert "reproduces its rows without error" in fit.warnings[0]
+    assert "fits its rows without error" in fit.warnings[0]
 
 
 def test_a_gate_that_separates_ends_in_a_status(rng: np.random.Generator) -> None:

@@ -186,7 +186,7 @@ def test_a_fold_that_fails_is_named(fits: Fits, rng: np.random.Generator) -> Non
     X = X.assign(rare=(np.arange(len(X)) == 0).astype(float))
     with pytest.raises(ValueError, match="rare") as caught:
         select_components(X, y, [1], family="gaussian", criterion="cv", random_seed=1)
-    assert any("of 5, 1 components" in note for note in caught.value.__notes__)
+    assert any("of 5 with 1 components" in note for note in caught.value.__notes__)
 
 
 @pytest.mark.parametrize(

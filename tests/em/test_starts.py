@@ -158,7 +158,7 @@ def test_only_all_starts_failing_raises(
 
     monkeypatch.setattr(independent_runs, "random_parameters", never)
     problem = make_problem("poisson", "log", rng, n_obs=100, with_extras=False)
-    with pytest.raises(ValueError, match=r"got 2 starts that all .*\(random 1\) with: overflow"):
+    with pytest.raises(ValueError, match=r"got 2 starts that all .*\(random 1\) is: overflow"):
         fit_random(problem, n_starts=2)
 
 

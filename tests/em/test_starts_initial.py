@@ -209,14 +209,14 @@ SHAPES = np.zeros((3, 2))
         ((SHAPES, BIASES, WEIGHTS, [1.0, 1.0]), ValueError, "must not have a dispersion for"),
         ((SHAPES, BIASES), TypeError, "`init` must be 'tensor', .*got tuple"),
         ((SHAPES, None, WEIGHTS), TypeError, "got None for one of the first three"),
-        ((SHAPES, "two", WEIGHTS), TypeError, "got a tuple of what are no arrays"),
+        ((SHAPES, "two", WEIGHTS), TypeError, "got a tuple with entries that are not arrays"),
         (None, TypeError, "`init` must be .*; got NoneType"),
         (np.ones((200, 3)), ValueError, r"got an array of shape \(200, 3\).*\(200, 2\)"),
         (np.ones((199, 2)), ValueError, r"got an array of shape \(199, 2\)"),
         (np.full((200, 2), np.nan), ValueError, "finite entries is needed"),
         (np.full((200, 2), "a"), ValueError, "type <U1"),
         (np.array([[1.0, 0.0]] * 200), ValueError, "every component a row"),
-        (np.array([[2.0, -1.0]] * 200), ValueError, "must not be negative"),
+        (np.array([[2.0, -1.0]] * 200), ValueError, "must not have negative entries"),
     ],
 )
 def test_what_is_wrong_with_a_start_is_named(
