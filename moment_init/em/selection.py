@@ -31,15 +31,26 @@ _DECIMALS = {"cv_score": 4, "cv_error": 4}
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ComponentChoice:
-    """Fits with several numbers of components, and the number that was chosen."""
+    """Fits with several numbers of components, and the number that was chosen.
 
-    # one row per number: n_components, log_likelihood, n_parameters, aic, bic, icl, status; with
-    # criterion "cv" also the held-out log-likelihood per unit and its standard error (cv_score,
-    # cv_error)
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        One row per number: n_components, log_likelihood, n_parameters, aic, bic, icl, status; with
+        criterion "cv" also the held-out log-likelihood per unit and its standard error (cv_score,
+        cv_error).
+    chosen : int
+        The chosen number of components.
+    fit : EMFit or JointFit
+        Fit to all rows; a `JointFit` for several responses or classes.
+    criterion : str
+        The criterion of the choice.
+    """
+
     table: "pandas.DataFrame"
-    chosen: int  # the chosen number of components
-    fit: EMFit | JointFit  # fit to all rows; a JointFit for several responses or classes
-    criterion: str  # the criterion of the choice
+    chosen: int
+    fit: EMFit | JointFit
+    criterion: str
 
     def __repr__(self) -> str:
         """Table with the chosen number marked."""

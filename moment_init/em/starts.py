@@ -201,17 +201,9 @@ def race_subsets(
         units = np.sort(rng.choice(len(units), SUBSET_ROWS, replace=False))
     sample = problem.with_rows(problem.rows.take(units)).prepared()
     starts = [_subset_start(sample, single, rng) for _ in range(N_SUBSETS)]
-    heats = _ranked_subsets(sample, starts, HEAT_STEPS)[: N_SUBSETS // 2]
+    heats = _ranked(sample, starts, HEAT_STEPS)[: N_SUBSETS // 2]
     left = SUBSET_STEPS - HEAT_STEPS
-    return _ranked_subsets(sample, [run.parameters for run in heats], left)[:N_KEPT]
-
-
-def _ranked_subsets(
-    problem: EMProblem, starts: list[MixtureParameters], n_steps: int
-) -> list[MaximiseResult]:
-    """Run some EM steps from each start; return the runs, best first."""
-    runs = [problem.climb(start, max_steps=n_steps, em_steps=n_steps) for start in starts]
-    return sorted(runs, key=lambda run: run.log_likelihood, reverse=True)
+    return _ranked(sample, [run.parameters for run in heats], left)[:N_KEPT]
 
 
 def _subset_start(
