@@ -1,6 +1,7 @@
-"""From what the methods found to the comparison: trees, figures, table, verdict.
+"""The entry point `compare`: check the arguments, run the methods, score them, judge.
 
-The entry point `compare`: checks arguments, runs the methods, holds no mathematics.
+`assemble` turns the runs into trees of draws, figures, table, landscape and verdict. This module
+has no mathematics of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,17 +68,17 @@ _PACKAGES = ("moment-init", "arviz", "numpy", "nutpie", "pandas", "pymc", "scipy
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What the methods were run on."""
+    """The data and options of a comparison."""
 
-    training: ComparedRows  # rows that were fitted
-    held_out: ComparedRows | None  # rows that were not
-    truth: Truth | None  # true parameters
-    options: CompareOptions  # what was run
-    random_seed: Any  # the seed that was given
+    training: ComparedRows  # fitted rows
+    held_out: ComparedRows | None  # held-out rows, if any
+    truth: Truth | None  # true parameters, if known
+    options: CompareOptions  # checked options
+    random_seed: Any  # seed as passed by the user
 
     @property
     def scored_draws(self) -> int:
-        """Laplace draws of a fit that is scored."""
+        """Number of Laplace draws of a fit that is scored."""
         return max(SCORED_DRAWS, self.options.nuts.draws)
 
     def figures(
@@ -87,7 +88,7 @@ class Setting:
         seconds: float,
         convergence: Convergence,
     ) -> MethodFigures:
-        """Score draws of one method and one optimum."""
+        """Compute the figures of a method from its draws and its runs."""
         return MethodFigures(
             runs,
             seconds,
@@ -99,12 +100,12 @@ class Setting:
 
 
 def assemble(setting: Setting, methods: MethodRuns, rng: np.random.Generator) -> Comparison:
-    """Score the methods and put the comparison together."""
-    trees = {name: own.tree for name, own in methods.nuts.items()}
+    """Score the methods and assemble the comparison."""
+    trees = {name: run.tree for name, run in methods.nuts.items()}
     trees[TENSOR_EM] = laplace_tree(methods.tensor, setting.training, setting.scored_draws)
     figures = {
-        name: setting.figures(own.tree, own.climbs, own.seconds, assess_convergence(own.tree))
-        for name, own in methods.nuts.items()
+        name: setting.figures(run.tree, run.climbs, run.seconds, assess_convergence(run.tree))
+        for name, run in methods.nuts.items()
     }
     figures[TENSOR_EM] = setting.figures(
         trees[TENSOR_EM], (methods.tensor,), methods.tensor.seconds, Convergence()
@@ -118,7 +119,7 @@ def assemble(setting: Setting, methods: MethodRuns, rng: np.random.Generator) ->
         table=table,
         trees=trees,
         landscape=tabulate_landscape(methods.runs, typical),
-        loo=compare_loo({name: own.loo for name, own in figures.items()}),
+        loo=compare_loo({name: scores.loo for name, scores in figures.items()}),
         verdict=judge(_evidence(methods, figures[RANDOM_EM], figures[TENSOR_EM])),
         truth=_labelled_truth(setting, methods),
         warnings=caveats,
@@ -132,10 +133,10 @@ def _score_random(
     trees: dict[str, "xarray.DataTree"],
     figures: dict[str, MethodFigures],
 ) -> "xarray.DataTree | None":
-    """Add the random starts; returns the draws of the typical one, None if none converged.
+    """Add the random starts and return the draws of the typical one, None if none converged.
 
-    All starts are chains of one tree, but only single ones are scored: a posterior that is pooled
-    over optima is nobody's.
+    All starts are chains of one tree, but only single starts are scored: draws that are pooled over
+    several optima approximate no posterior.
     """
     rows, nuts = setting.training, setting.options.nuts
     seconds = sum(run.seconds for run in methods.random)
@@ -147,7 +148,7 @@ def _score_random(
     order_of = {run.start: order for run, order in zip(ended, orders, strict=True)}
     trees[RANDOM_EM] = random_tree(ended, orders, rows, nuts.draws * nuts.chains)
     typical, best = typical_run(ended), best_run(ended)
-    # From the noise of the tensor start's draws: fits at one optimum then have one score.
+    # With the seed of the tensor start's draws, fits at the same optimum have the same score.
     drawn = {
         run.start: relabel(
             laplace_tree(replace(run, seed=methods.tensor.seed), rows, setting.scored_draws),
@@ -168,7 +169,7 @@ def _completed(
     setting: Setting,
     rng: np.random.Generator,
 ) -> dict[str, "xarray.DataTree"]:
-    """Trees with data, replicated responses and membership."""
+    """Add data, replicated responses and membership to the trees."""
     constant = trees[TENSOR_NUTS]["constant_data"].to_dataset()
     return {
         name: complete_tree(
@@ -183,8 +184,8 @@ def _completed(
 
 
 def _evidence(methods: MethodRuns, random: MethodFigures, tensor: MethodFigures) -> StartEvidence:
-    """What the verdict rests on."""
-    scored = [own.loo for own in (random, tensor) if own.loo.elpd is not None]
+    """Collect the evidence for the verdict."""
+    scored = [method.loo for method in (random, tensor) if method.loo.elpd is not None]
     return StartEvidence(
         methods.runs,
         methods.moment_status,
@@ -195,7 +196,7 @@ def _evidence(methods: MethodRuns, random: MethodFigures, tensor: MethodFigures)
 
 
 def _labelled_truth(setting: Setting, methods: MethodRuns) -> "xarray.Dataset | None":
-    """The truth with its components in the order of the tensor start."""
+    """Label the truth, with its components in the order of the tensor start."""
     if setting.truth is None:
         return None
     fit, rows = methods.fit, setting.training
@@ -204,7 +205,7 @@ def _labelled_truth(setting: Setting, methods: MethodRuns) -> "xarray.Dataset | 
 
 
 def _dropped_priors(setting: Setting) -> list[str]:
-    """Priors that default NUTS has no use for, if it was run."""
+    """List the priors that default NUTS does not use, if it was run."""
     nuts = setting.options.nuts
     if not setting.options.include_default_nuts or nuts.priors is None:
         return []
@@ -212,7 +213,7 @@ def _dropped_priors(setting: Setting) -> list[str]:
 
 
 def _settings(setting: Setting, methods: MethodRuns) -> dict[str, Any]:
-    """Sizes, family, seeds and versions."""
+    """Record sizes, family, options, seed and versions."""
     rows, options, data = setting.training, setting.options, setting.training.checked
     seed = setting.random_seed
     versions = {
@@ -271,57 +272,57 @@ def compare(
     progressbar: bool = True,
     **pm_sample_kwargs: Any,
 ) -> Comparison:
-    r"""Compare the tensor start with random starts, by EM and by NUTS, on the same rows.
+    r"""Compare the tensor start with random starts, by EM and NUTS, on the same rows.
 
     Parameters
     ----------
     X : array-like or DataFrame, shape (n_obs, n_features), or str
-        Inputs; names of a DataFrame's columns become the `feature` coordinate. Or a formula, such
+        Inputs; the column names of a DataFrame become the `feature` coordinate. Or a formula, such
         as ``"y ~ a + b | g"``.
     y : array-like, shape (n_obs,), or DataFrame
-        Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
+        Response; or the data of a formula. `offset`, `groups`, ... may then be column names.
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response; with a formula, by default the one that suits its values.
+        Family of the response; with a formula, by default chosen from the values of the response.
     link : str, optional
-        Its link; the family's own by default.
+        Link of the family; its default link if left out.
     offset : array-like, shape (n_obs,), optional
         Known part of the linear predictor.
     n_trials : int or array-like, shape (n_obs,), optional
-        Trials behind binomial responses.
+        Number of trials of binomial responses.
     sample_weight : array-like, shape (n_obs,), optional
-        How often each row counts; rows of weight zero are left out.
+        How often each row counts; rows with weight zero are left out.
     groups : array-like, shape (n_obs,), optional
-        Labels of groups whose rows share their component. A group is held out, and left out, as a
-        whole.
+        Group labels; all rows of a group share one component. Whole groups are held out, and left
+        out by leave-one-out.
     random_seed : int, sequence of int, numpy.random.Generator, optional
-        Seed of the split, the starts and the samplers. All but seconds is the same for one seed.
+        Seed of the split, the starts and the samplers. It fixes all results except times.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
-        Covariates on which the weights depend: a mixture of experts.
+        Covariates of the weights, for a mixture of experts.
     n_starts : int, default 20
         Number of random starts of EM.
     truth : MixtureData or mapping of str to array-like, optional
-        What is behind simulated data: what `simulate_mixture` returned, or `coefficients`,
-        `biases`, `weights` and perhaps `dispersion`, with shapes as there.
+        True parameters of simulated data: the result of `simulate_mixture`, or a mapping with
+        `coefficients`, `biases`, `weights` and optionally `dispersion`, with the same shapes.
     held_out : float, default 0.2
-        Share of the rows, or groups, that is held out to be predicted; 0 for none.
+        Share of the rows, or groups, to hold out for prediction; 0 for none.
     include_default_nuts : bool, default False
-        Whether to sample the same mixture from PyMC's own start as well, with free coefficients and
-        its jitter. It is slow.
+        Whether to also sample the same mixture with free coefficients from PyMC's own start, with
+        jitter. This is slow.
     directions : {"anchored", "fixed", "free"}, default "anchored"
-        What is done about directions in NUTS from the tensor start, see `sample`.
+        How NUTS from the tensor start treats directions, see `sample`.
     priors : mapping of str to prior, optional
         Priors of NUTS, see `moment_init.models.mixture_glm`.
     draws : int, default 1000
-        Draws of each chain that are kept, and Laplace draws of each fit by EM that is scored; of
-        these there are 400 at least.
+        Draws per chain after tuning. Also the number of Laplace draws of each fit by EM that is
+        scored, which is at least 400.
     tune : int, optional
-        Draws of each chain that tune the sampler; the sampler's default if left out.
+        Tuning draws per chain; the sampler's default if left out.
     chains : int, default 4
         Number of chains of NUTS.
     n_jobs : int, optional
-        Random starts that run at once, through joblib; 1 by default.
+        Number of random starts that run in parallel, with joblib; 1 by default.
     progressbar : bool, default True
         Whether to show progress.
     **pm_sample_kwargs
@@ -335,29 +336,29 @@ def compare(
     Raises
     ------
     TypeError
-        For arguments of a wrong type.
+        If an argument has a wrong type.
     ValueError
-        For wrong values, as `fit_em` and `sample`, and if the search from the tensor start ends in
-        no fit. A random start that breaks down is recorded in `landscape`.
+        If an argument has a wrong value, as in `fit_em` and `sample`, or if the tensor start leads
+        to no fit. A random start that breaks down is recorded in `landscape`.
 
     Notes
     -----
-    Fits by EM are compared as draws of their Laplace approximation, whose leave-one-out weights
-    correct for it (`arviz.loo_approximate_posterior`). Random starts are chains of one tree, their
-    components matched by one permutation a start, so that R-hat shows whether starts disagree. Only
-    single starts are scored: ``"random EM"`` has the figures of the typical start, that of the
-    median log-likelihood, and ``"best random EM"`` those of the best of `n_starts`. ``seconds``
-    of both are those of all starts.
+    Fits by EM are compared through draws of their Laplace approximation; the leave-one-out score
+    corrects for the approximation (`arviz.loo_approximate_posterior`). Random starts are chains of
+    one tree. Their components are matched by one permutation per start, so R-hat shows whether the
+    starts disagree. Only single starts are scored: ``"random EM"`` has the figures of the typical
+    start, which has the median log-likelihood, and ``"best random EM"`` those of the best of
+    `n_starts`. For both, ``seconds`` is the time of all starts.
 
-    Every chain of NUTS is climbed from its best draw, to the optimum it belongs to. An optimum is
-    the "best found" if it is within .01 of the highest log-likelihood of any start or chain; that
-    there is none better is never known.
+    From its best draw, every chain of NUTS is climbed to the optimum it belongs to. An optimum is
+    the "best found" if it is within .01 of the highest log-likelihood of any start or chain. This
+    does not prove that no better optimum exists.
 
-    A leave-one-out score with more than one in a hundred Pareto k too large is not relied on: `loo`
-    ranks it below the others (``is_reliable``), and the verdict cites rows held out instead.
+    A leave-one-out score is not reliable if more than 1 % of its Pareto k values are too large.
+    `loo` ranks it below the others (``is_reliable``), and the verdict cites held-out rows instead.
 
-    The group ``posterior_predictive`` has about a thousand draws of every method. Row labels
-    ``obs`` are places in `X`.
+    The group ``posterior_predictive`` has about a thousand draws per method. The row labels ``obs``
+    are positions in `X`.
 
     Examples
     --------
@@ -366,7 +367,7 @@ def compare(
         data = simulate_mixture(2000, 5, 3, weights=[0.7, 0.2, 0.1], random_seed=1)
         comparison = compare(data.X, data.y, 3, truth=data, random_seed=1)
         comparison.verdict.headline
-        comparison.figure()  # a notebook shows it
+        comparison.figure()  # displayed by a notebook
         comparison.to_html("comparison.html")
     """
     options = validate_options(
@@ -394,8 +395,8 @@ def compare(
     require_one_response("compare", y, family)
     rows = check_rows(X, y, block)
     number = validate_n_components(n_components, rows.checked.n_obs)
-    true = read_truth(truth, rows.checked.n_features, number)
+    known = read_truth(truth, rows.checked.n_features, number)
     split, run, finish = make_generator(random_seed).spawn(3)
     training, rest = split_rows(rows, options.held_out, split)
     methods = run_all(training, number, options, run)
-    return assemble(Setting(training, rest, true, options, random_seed), methods, finish)
+    return assemble(Setting(training, rest, known, options, random_seed), methods, finish)

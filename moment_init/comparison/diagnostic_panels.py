@@ -1,7 +1,4 @@
-"""The panel of optima: how far below the best each start and each chain ended.
-
-Panels of R-hat and of leave-one-out scores.
-"""
+"""The diagnostic panels: optima of starts and chains, R-hat, and leave-one-out scores."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,23 +16,23 @@ if TYPE_CHECKING:
     from moment_init.comparison.result import Comparison
 
 _LINEAR_GAP = 1.0
-"""Gaps below one are drawn on a linear scale: they are less than what sampling error moves."""
+"""Gaps below one are drawn on a linear scale: they are smaller than sampling error."""
 
 _LARGE_DOTS = 12
-"""Dots of full size that fit above each other in a row."""
+"""Number of dots of full size that fit above each other in a row."""
 
 _LARGEST_TICKS = 4
-"""Powers of ten beside zero that have room on the axis."""
+"""Number of powers of ten, beside zero, that fit on the axis."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Optima:
-    """Where the starts or chains of one method ended."""
+    """The optima that the starts or chains of one method reached."""
 
-    # how far the log-likelihoods are below the best found by any method, ascending; (n_ended,)
+    # differences of the log-likelihoods from the best found by any method, ascending; (n_ended,)
     gaps: FloatArray
-    n_best: int  # how many count as the best
-    n_failed: int  # starts that ended nowhere
+    n_best: int  # number of starts or chains at the best optimum
+    n_failed: int  # number of starts without a result
 
 
 def optima_by_method(comparison: "Comparison") -> dict[str, Optima]:
@@ -44,29 +41,29 @@ def optima_by_method(comparison: "Comparison") -> dict[str, Optima]:
     best = landscape["log_likelihood"].max()
     result = {}
     for method in dict.fromkeys(landscape["method"]):
-        own = landscape[landscape["method"] == method]
-        values = own["log_likelihood"].to_numpy(dtype=np.float64)
+        rows = landscape[landscape["method"] == method]
+        values = rows["log_likelihood"].to_numpy(dtype=np.float64)
         gaps = np.sort(best - values[np.isfinite(values)])
-        n_best = int(own["is_best"].astype(bool).sum())
+        n_best = int(rows["is_best"].astype(bool).sum())
         result[method] = Optima(gaps, n_best, len(values) - len(gaps))
     return result
 
 
 def landscape_height(comparison: "Comparison") -> float:
-    """Height that the panel needs."""
+    """Return the height of the panel in inches."""
     return 1.1 + 0.62 * len(optima_by_method(comparison))
 
 
 def draw_landscape(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw a dot a start, the further left the worse it is."""
+    """Draw one dot per start or chain; dots further left are worse."""
     optima = optima_by_method(comparison)
     axes.axvline(0.0, color=GREY, linewidth=1.0, zorder=1)
-    for row, (method, found) in enumerate(optima.items()):
+    for row, (method, ends) in enumerate(optima.items()):
         style = method_style(method)
         axes.scatter(
-            -found.gaps,
-            row + _stacked(len(found.gaps)),
-            s=34 if len(found.gaps) <= _LARGE_DOTS else 16,
+            -ends.gaps,
+            row + _stacked(len(ends.gaps)),
+            s=34 if len(ends.gaps) <= _LARGE_DOTS else 16,
             color=style.colour,
             marker=style.marker,
             edgecolor="white",
@@ -77,23 +74,23 @@ def draw_landscape(comparison: "Comparison", axes: "Axes") -> None:
     axes.set_ylim(len(optima) - 0.5, -0.5)
     for row in range(1, len(optima)):
         axes.axhline(row - 0.5, color=GREY, linewidth=0.4, alpha=0.6)
-    _scale_gaps(axes, max(float(found.gaps.max(initial=0.0)) for found in optima.values()))
-    finish(axes, "Optima that starts lead to", xlabel="log-likelihood below the best found")
+    _scale_gaps(axes, max(float(ends.gaps.max(initial=0.0)) for ends in optima.values()))
+    finish(axes, "Optima reached by each method", xlabel="log-likelihood minus the best found")
 
 
 def _stacked(count: int) -> FloatArray:
-    """Heights of dots that are ordered within a row, the best on top."""
+    """Compute the heights of the dots in a row, the best on top."""
     return np.zeros(1) if count == 1 else np.linspace(-0.33, 0.33, count)
 
 
-def _label(method: str, found: Optima) -> str:
-    total = len(found.gaps) + found.n_failed
-    failed = f"\n{found.n_failed} failed" if found.n_failed else ""
-    return f"{method}\n{found.n_best} of {total} at the best{failed}"
+def _label(method: str, ends: Optima) -> str:
+    total = len(ends.gaps) + ends.n_failed
+    failed = f"\n{ends.n_failed} failed" if ends.n_failed else ""
+    return f"{method}\n{ends.n_best} of {total} at the best{failed}"
 
 
 def _scale_gaps(axes: "Axes", largest: float) -> None:
-    """A scale that is linear near the best and logarithmic far from it."""
+    """Set a scale that is linear near the best and logarithmic far from it."""
     right = 0.12 * max(np.log10(max(largest, 1.0)) + 1.0, 1.0)
     axes.set_xscale("symlog", linthresh=_LINEAR_GAP, linscale=1.0, subs=[])
     axes.set_xlim(-max(1.5 * largest, _LINEAR_GAP), right)
@@ -107,13 +104,13 @@ def _scale_gaps(axes: "Axes", largest: float) -> None:
 
 
 _LEAST_EXCESS = 1e-4
-"""R-hat less one is drawn from here on; what is below cannot be told from one."""
+"""Smallest value of R-hat minus one that is drawn: smaller values are noise."""
 
 _RHAT_TICKS = (1.0001, 1.001, 1.01, 1.1, 2.0, 11.0, 101.0, 1001.0)
 
 
 def compute_rhat(comparison: "Comparison") -> dict[str, FloatArray]:
-    """Compute the R-hat of every parameter."""
+    """Compute the sorted R-hat of all parameters, by method."""
     # -> (n_parameters,)
     result = {}
     for method, tree in comparison.trees.items():
@@ -124,26 +121,28 @@ def compute_rhat(comparison: "Comparison") -> dict[str, FloatArray]:
 
 
 def rhat_height(comparison: "Comparison") -> float:
-    """Height that the panel of R-hat needs."""
+    """Return the height of the panel of R-hat in inches."""
     return 1.2 + 0.6 * len(comparison.trees)
 
 
 def draw_rhat(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw a dot a parameter by method, with the limit of 1.01."""
-    found = compute_rhat(comparison)
-    if not any(values.size for values in found.values()):
+    """Draw one dot per parameter and method, with the limit of 1.01."""
+    rhat_by_method = compute_rhat(comparison)
+    if not any(values.size for values in rhat_by_method.values()):
         say(axes, "No method has more than one chain")
         finish(axes, "R-hat of the parameters")
         return
     axes.axvline(LARGEST_RHAT - 1, color=INK, linewidth=1.0, linestyle="--")
-    for row, (method, values) in enumerate(found.items()):
+    for row, (method, values) in enumerate(rhat_by_method.items()):
         style = method_style(method)
         at = row + np.linspace(-0.3, 0.3, values.size) if values.size > 1 else np.full(1, row)
         excess = np.maximum(values - 1, _LEAST_EXCESS)
         axes.scatter(excess, at, s=16, color=style.colour, marker=style.marker, alpha=0.8)
-    label_rows(axes, range(len(found)), [_rhat_label(*item) for item in found.items()])
-    axes.set_ylim(len(found) - 0.5, -0.6)
-    _scale_rhat(axes, max(values.max(initial=1.0) for values in found.values()))
+    label_rows(
+        axes, range(len(rhat_by_method)), [_rhat_label(*item) for item in rhat_by_method.items()]
+    )
+    axes.set_ylim(len(rhat_by_method) - 0.5, -0.6)
+    _scale_rhat(axes, max(values.max(initial=1.0) for values in rhat_by_method.values()))
     finish(axes, "R-hat of the parameters", xlabel=f"R-hat (dashed: the limit, {LARGEST_RHAT})")
 
 
@@ -152,7 +151,7 @@ def _rhat_label(method: str, values: FloatArray) -> str:
 
 
 def _scale_rhat(axes: "Axes", largest: float) -> None:
-    """Distances from one on a logarithmic scale, labelled by R-hat itself."""
+    """Set a logarithmic scale of R-hat minus one, labelled by R-hat."""
     right = max(2 * (largest - 1), 0.15)
     axes.set_xscale("log")
     axes.set_xlim(0.7 * _LEAST_EXCESS, right)
@@ -162,12 +161,12 @@ def _scale_rhat(axes: "Axes", largest: float) -> None:
 
 
 def loo_height(comparison: "Comparison") -> float:
-    """Height that the panel of leave-one-out scores needs."""
+    """Return the height of the panel of leave-one-out scores in inches."""
     return 1.2 + 0.6 * len(comparison.loo)
 
 
 def draw_loo(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw differences of leave-one-out scores from the best, with two standard errors."""
+    """Draw the differences of leave-one-out scores from the best, with two standard errors."""
     loo = comparison.loo
     if loo.empty:
         say(axes, "No leave-one-out scores")
@@ -192,19 +191,19 @@ def draw_loo(comparison: "Comparison", axes: "Axes") -> None:
             zorder=3,
         )
     notes = [str(note) for note in loo.get("diag_elpd", [""] * len(loo))]
-    # Scores that are not reliable may be above the first.
+    # Scores that are not reliable may be higher than the first.
     best = "highest" if difference.max() <= 0.0 else "highest reliable"
     rows = zip(map(str, loo.index), difference, error, notes, strict=True)
     labels = [_loo_label(*row, best) for row in rows]
     label_rows(axes, range(len(loo)), labels)
     axes.set_ylim(len(loo) - 0.5, -0.5)
-    finish(axes, "Predictive score (LOO)", xlabel=f"log score less the {best}, ± 2 se")
+    finish(axes, "Predictive score (LOO)", xlabel=f"log score minus the {best}, ± 2 SE")
 
 
 def _loo_label(method: str, difference: float, error: float, note: str, best: str) -> str:
-    """Name, difference, and how many of the Pareto shapes are too large."""
+    """Write the name, the difference and the number of Pareto k values that are too large."""
     written = with_minus(f"{difference:z,.1f}")
-    score = f"{written} ± {error:,.1f} se" if difference else best
-    # The hat is a combining character, which matplotlib does not place.
+    score = f"{written} ± {error:,.1f} SE" if difference else best
+    # Matplotlib cannot place the hat, which is a combining character.
     lines = (method, score, note.replace("k\u0302", "k"))
     return "\n".join(line for line in lines if line)

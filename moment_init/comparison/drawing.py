@@ -1,10 +1,7 @@
-"""How methods look in every figure.
+"""What the panels share: styles of the methods, representative draws, labels and legends.
 
-Which draws stand for a method: random starts are not draws of one distribution.
-
-What the panels share: text of one size, labels that fit, a legend of methods, rows of intervals.
-
-Sizes are given to each artist: the settings of matplotlib stay the user's.
+Random starts are not draws from one distribution, so the draws of the typical start represent
+"random EM". Text sizes are passed to each artist; the user's matplotlib settings do not change.
 """
 
 from collections.abc import Sequence
@@ -30,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MethodStyle:
-    """Colour and marker of a method."""
+    """The colour and marker of a method."""
 
     colour: str  # hexadecimal colour
-    marker: str  # matplotlib's marker, so that colour is never the only difference
+    marker: str  # matplotlib marker: methods differ by more than colour
 
 
 _STYLES = {
@@ -43,37 +40,37 @@ _STYLES = {
     RANDOM_EM: MethodStyle("#D55E00", "^"),
     BEST_RANDOM_EM: MethodStyle("#CC79A7", "v"),
 }
-"""The palette of Okabe and Ito, which people with any form of colour blindness can tell apart."""
+"""The palette of Okabe and Ito, whose colours stay distinct for colour-blind readers."""
 
 _OTHER_STYLES = (
     MethodStyle("#56B4E9", "P"),
     MethodStyle("#000000", "X"),
     MethodStyle("#7F7F7F", "*"),
 )
-"""For methods that are not known here: what is left of that palette, and a grey."""
+"""Styles of other methods: the remaining colours of that palette, and a grey."""
 
 
 def method_style(method: str) -> MethodStyle:
-    """Look up how a method is drawn."""
+    """Return the style of a method."""
     if method in _STYLES:
         return _STYLES[method]
     return _OTHER_STYLES[sum(method.encode()) % len(_OTHER_STYLES)]
 
 
 def reference_method(comparison: "Comparison") -> str:
-    """Name the method that the others are drawn against."""
+    """Return the name of the method to which the others are compared: the first one."""
     return next(iter(comparison.trees))
 
 
 def typical_start(comparison: "Comparison") -> int | None:
-    """Find the random start that stands for all."""
+    """Return the number of the typical random start; None if no start converged."""
     landscape = comparison.landscape
-    found = landscape.loc[landscape["is_typical"].astype(bool), "start"]
-    return None if found.empty else int(found.iloc[0])
+    starts = landscape.loc[landscape["is_typical"].astype(bool), "start"]
+    return None if starts.empty else int(starts.iloc[0])
 
 
 def representative(comparison: "Comparison", method: str, group: str) -> "xarray.Dataset":
-    """Select the draws that stand for a method."""
+    """Select the draws that represent a method: of random starts, those of the typical one."""
     dataset = comparison.trees[method][group].to_dataset()
     start = typical_start(comparison)
     if method != RANDOM_EM or start is None or "chain" not in dataset.dims:
@@ -82,26 +79,26 @@ def representative(comparison: "Comparison", method: str, group: str) -> "xarray
 
 
 TEXT, SMALL, TITLE = 9.5, 8.5, 11.0
-"""Sizes of text in points: legible at 0.8 of the size that is drawn, which is what a page of 400
-pixels shows."""
+"""Text sizes in points: still legible when a page of 400 pixels shows the figure at 0.8 of its
+size."""
 
 INK, GREY = "#222222", "#8C8C8C"
 
 ROW_INCHES = 0.1
-"""Height of one method's interval in inches: a marker and the space about it."""
+"""Height of one method's interval in inches: a marker and the space around it."""
 
 _LINE_CHARACTERS = 20
-"""Characters of a label on one line: a third of a panel's width."""
+"""Characters per line of a label: a third of the width of a panel."""
 
 _DODGED = 0.6
-"""Share of a row that its marks take, so that those of different rows stay apart."""
+"""Share of a row's height that its marks use, so that marks of different rows stay apart."""
 
 _LEGEND_COLUMNS = 2
 _LEGEND_ROW_INCHES = 0.17
 
 
 def shorten(name: str, *, lines: int = 2) -> str:
-    """Break a name into short lines, and cut what does not fit."""
+    """Break a name into short lines and truncate it if it does not fit."""
     broken = wrap(name, _LINE_CHARACTERS) or [""]
     if len(broken) > lines:
         broken = [*broken[: lines - 1], broken[lines - 1][: _LINE_CHARACTERS - 1] + "…"]
@@ -109,7 +106,7 @@ def shorten(name: str, *, lines: int = 2) -> str:
 
 
 def label_rows(axes: "Axes", positions: Sequence[float], labels: Sequence[str]) -> None:
-    """Label the rows of a panel; the first is on top."""
+    """Label the rows of a panel, the first on top."""
     axes.set_yticks(list(positions), list(labels), fontsize=TEXT, color=INK)
     for label in axes.get_yticklabels():
         label.set_parse_math(False)
@@ -117,7 +114,7 @@ def label_rows(axes: "Axes", positions: Sequence[float], labels: Sequence[str]) 
 
 
 def finish(axes: "Axes", title: str, *, xlabel: str = "", ylabel: str = "") -> None:
-    """Give a panel its title, the labels of its axes, and the look of all."""
+    """Set the title, the axis labels and the common style of a panel."""
     legend = axes.get_legend()
     n_rows = 0 if legend is None else -(-len(legend.get_texts()) // _LEGEND_COLUMNS)
     pad = 8.0 + 72.0 * _LEGEND_ROW_INCHES * n_rows
@@ -129,13 +126,13 @@ def finish(axes: "Axes", title: str, *, xlabel: str = "", ylabel: str = "") -> N
     axes.spines[["top", "right"]].set_visible(False)
     for spine in axes.spines.values():
         spine.set_color(INK)
-    # Markers and text are made for a light ground, whatever the user's settings are.
+    # Markers and text need a light background, whatever the user's settings are.
     axes.set_facecolor("white")
     axes.set_axisbelow(True)
 
 
 def show_methods(axes: "Axes", methods: Sequence[str], *, others: Sequence[str] = ()) -> None:
-    """Put a legend of the methods between title and panel."""
+    """Draw a legend of the methods between the title and the panel."""
     from matplotlib.lines import Line2D
 
     handles: list[Artist] = [
@@ -161,17 +158,17 @@ def show_methods(axes: "Axes", methods: Sequence[str], *, others: Sequence[str] 
 
 
 def legend_inches(n_entries: int) -> float:
-    """Height of such a legend."""
+    """Return the height of a legend in inches."""
     return _LEGEND_ROW_INCHES * -(-n_entries // _LEGEND_COLUMNS)
 
 
 def dodge(index: int, count: int) -> float:
-    """Shift of one of several marks in a row of height one."""
+    """Compute the vertical shift of one of several marks in a row of height one."""
     return 0.0 if count == 1 else _DODGED * (index / (count - 1) - 0.5)
 
 
 def say(axes: "Axes", text: str) -> None:
-    """Write into an otherwise empty panel."""
+    """Write a text into an otherwise empty panel."""
     place = axes.transAxes
     axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=TEXT, color=INK, transform=place)
     axes.set_xticks([])

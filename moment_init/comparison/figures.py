@@ -1,4 +1,4 @@
-"""The figure set of a comparison: panels by name, and all of them on one figure."""
+"""The figure of a comparison: panels by name, arranged in columns on one figure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -42,7 +42,7 @@ PANELS: Mapping[str, "Callable[[Comparison, Axes], None]"] = MappingProxyType(
         "forest": draw_forest,
     }
 )
-"""What draws each panel on given axes, in the order in which they are shown."""
+"""Functions that draw the panels, in the order in which they are shown."""
 
 HEIGHTS: Mapping[str, "Callable[[Comparison], float]"] = MappingProxyType(
     {
@@ -55,15 +55,15 @@ HEIGHTS: Mapping[str, "Callable[[Comparison], float]"] = MappingProxyType(
         "forest": forest_height,
     }
 )
-"""Inches that each panel needs for the rows it has."""
+"""Functions that compute the height of the panels in inches."""
 
 PANEL_WIDTH = 4.8
-"""Inches: 461 pixels on a page, 0.8 of which is what a telephone shows."""
+"""Width of a panel in inches: 461 pixels on a page, and legible at 0.8 of that on a telephone."""
 
 _COLUMNS = 2
 
 _NOTHING = 1e-3
-"""Inches of an empty row: matplotlib's layout needs a positive height."""
+"""Height of an empty row in inches: matplotlib's layout needs a positive height."""
 
 
 def plot_comparison(
@@ -72,7 +72,7 @@ def plot_comparison(
     *,
     figsize: tuple[float, float] | None = None,
 ) -> NDArray[np.object_]:
-    """Draw panels on one figure."""
+    """Draw panels on one figure and return their axes."""
     # -> (n_panels,)
     names = _checked_panels(panels)
     make_figure = _figure_maker()
@@ -84,7 +84,7 @@ def plot_comparison(
     parts = figure.add_gridspec(1, n_columns)
     for place, column in enumerate(columns):
         ratios = [height for _, height in column]
-        rest = max(total - sum(ratios), _NOTHING)  # so that a short column is not stretched
+        rest = max(total - sum(ratios), _NOTHING)  # keeps a short column from being stretched
         grid = parts[place].subgridspec(len(column) + 1, 1, height_ratios=[*ratios, rest])
         for row, (index, _) in enumerate(column):
             axes[index] = figure.add_subplot(grid[row])
@@ -98,7 +98,7 @@ def comparison_figure(
     *,
     figsize: tuple[float, float] | None = None,
 ) -> "Figure":
-    """Draw panels on one figure, and return the figure in the place of its axes."""
+    """Draw panels on one figure and return the figure."""
     figure: Figure = plot_comparison(comparison, panels, figsize=figsize)[0].figure
     return figure
 
@@ -111,7 +111,7 @@ def _checked_panels(panels: Sequence[str] | None) -> list[str]:
     if unknown or not names:
         raise ValueError(
             f"`panels` must be names among {', '.join(map(repr, PANELS))}; got "
-            f"{', '.join(map(repr, unknown)) or 'none'}. Leave it out for all of them."
+            f"{', '.join(map(repr, unknown)) or 'none'}. Leave it out to draw all panels."
         )
     return names
 
@@ -127,9 +127,9 @@ def _figure_maker() -> "Callable[[tuple[float, float]], Figure]":
 
 
 def _arranged(heights: Sequence[float], n_columns: int) -> list[list[tuple[int, float]]]:
-    """Put each panel below the shortest column, as pairs of its index and height."""
+    """Append each panel, a pair of index and height, to the shortest column so far."""
     columns: list[list[tuple[int, float]]] = [[] for _ in range(n_columns)]
     for index, height in enumerate(heights):
-        shortest = min(columns, key=lambda column: sum(own for _, own in column))
+        shortest = min(columns, key=lambda column: sum(used for _, used in column))
         shortest.append((index, height))
     return columns

@@ -1,6 +1,7 @@
-"""The optima that starts and chains lead to.
+"""The optima that starts and chains lead to, and the table of a comparison.
 
-The table of a comparison: a row a method, a column a figure.
+The landscape has one row per start or chain; the table has one row per method and one column per
+figure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,40 +21,42 @@ if TYPE_CHECKING:
     import pandas
 
 SAME_MEMBERSHIP = 0.01
-"""Mean distance of two fits' probabilities of components below which they are one optimum. Runs
-stop when a step would gain 1e-6 in log-likelihood, some thousandth of a standard error from their
-maximum, which moves probabilities by less than that."""
+"""Mean distance between the responsibilities of two fits below which they are the same optimum.
+Runs stop when a step would gain less than 1e-6 in log-likelihood, about a thousandth of a standard
+error from the maximum, which moves responsibilities by less than this."""
 
 
 def best_log_likelihood(runs: Mapping[str, Sequence[EMRun]]) -> float:
-    """Highest log-likelihood that any start of any method led to."""
-    return float(np.nanmax([run.log_likelihood for own in runs.values() for run in own]))
+    """Return the highest log-likelihood that any start of any method led to."""
+    return float(
+        np.nanmax([run.log_likelihood for method_runs in runs.values() for run in method_runs])
+    )
 
 
 def share_at_best(runs: Sequence[EMRun], best: float) -> float:
-    """Share of starts that led to the best optimum found."""
+    """Compute the share of starts that led to the best optimum found."""
     return float(np.mean([is_at_best(run, best) for run in runs])) if runs else np.nan
 
 
 def is_at_best(run: EMRun, best: float) -> bool:
-    """Whether a run reached the highest log-likelihood found."""
+    """Tell whether a run reached the highest log-likelihood found."""
     return bool(run.log_likelihood > best - SAME_OPTIMUM)
 
 
 def membership_distance(first: EMFit, second: EMFit) -> float:
-    """How differently two fits assign the same rows to components."""
-    theirs = second.responsibilities
+    """Compute the mean distance between the responsibilities of two fits, labels matched."""
+    others = second.responsibilities
     costs = np.array(
-        [np.abs(own[:, None] - theirs).sum(axis=0) for own in first.responsibilities.T]
+        [np.abs(column[:, None] - others).sum(axis=0) for column in first.responsibilities.T]
     )
     matched = linear_sum_assignment(costs)
-    return float(costs[matched].sum()) / (2.0 * len(theirs))
+    return float(costs[matched].sum()) / (2.0 * len(others))
 
 
 def tabulate_landscape(
     runs: Mapping[str, Sequence[EMRun]], typical: EMRun | None
 ) -> "pandas.DataFrame":
-    """Put all optima into a table."""
+    """Tabulate the optima, one row per start or chain."""
     import pandas
 
     best = best_log_likelihood(runs)
@@ -69,35 +72,35 @@ def tabulate_landscape(
             "bounds": "" if run.fit is None else ", ".join(run.fit.bounds),
             "message": run.message,
         }
-        for method, own in runs.items()
-        for run in own
+        for method, method_runs in runs.items()
+        for run in method_runs
     ]
     return pandas.DataFrame(records)
 
 
 COLUMNS: Mapping[str, str] = MappingProxyType(
     {
-        "log_likelihood": "best maximum of the likelihood that starts, or chains, lead to",
-        "share_at_best": "share of them that lead to the best maximum found by any method; none "
-        "for the best of several starts, which was chosen for it",
-        "n_starts": "number of starts, or chains",
-        "elpd_loo": "log predictive density by leaving out one row, or group, at a time",
-        "elpd_se": "its standard error",
+        "log_likelihood": "highest log-likelihood that the starts or chains led to",
+        "share_at_best": "share of starts or chains that led to the best optimum found by any "
+        "method; empty for the best of several starts, which was chosen for it",
+        "n_starts": "number of starts or chains",
+        "elpd_loo": "log predictive density, leaving out one row (or group) at a time",
+        "elpd_se": "standard error of the LOO score",
         "p_loo": "effective number of parameters",
-        "pareto_k_max": "largest Pareto k: how far the row is from the draws without it",
-        "pareto_k_bad": "share of Pareto k above the threshold for the number of draws",
-        "elpd_held_out": "log predictive density of the rows that were held out",
-        "elpd_held_out_se": "its standard error",
-        "rhat_max": "largest R-hat of a parameter; for random EM across starts, labels matched",
-        "ess_bulk_min": "smallest effective sample size of a parameter",
-        "ess_per_second": "the same over all seconds",
-        "divergences": "divergent transitions of the sampler",
-        "error": "root mean square error of the coefficients against the truth, labels matched",
-        "error_angle": "largest angle of a component's coefficients to the true ones, in degrees",
-        "seconds": "time of all starts or chains, with the compilation and the search for a start",
+        "pareto_k_max": "largest Pareto k: how unreliable the score of a single row is",
+        "pareto_k_bad": "share of Pareto k values above the threshold for this number of draws",
+        "elpd_held_out": "log predictive density of the held-out rows",
+        "elpd_held_out_se": "standard error of the held-out score",
+        "rhat_max": "largest R-hat of a parameter (for random EM across starts, labels matched)",
+        "ess_bulk_min": "smallest bulk effective sample size of a parameter",
+        "ess_per_second": "smallest effective sample size per second of the total time",
+        "divergences": "number of divergent transitions of the sampler",
+        "error": "root mean square error of the coefficients, with labels matched to the truth",
+        "error_angle": "largest angle between estimated and true coefficients, in degrees",
+        "seconds": "time of all starts or chains, including compilation and the search for a start",
     }
 )
-"""Columns of the table and what they mean."""
+"""Columns of the table and their meanings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,17 +108,17 @@ class MethodFigures:
     """Figures of one method."""
 
     runs: Sequence[EMRun]  # optima that its starts or chains led to
-    seconds: float  # how long all of it took
+    seconds: float  # total time of the method
     loo: LooScore = field(default_factory=lambda: LooScore(None))  # leave-one-out score
-    held_out: HeldOutScore = field(default_factory=HeldOutScore)  # score of the rows held out
-    # error of the coefficients and largest angle; NaN without a truth
+    held_out: HeldOutScore = field(default_factory=HeldOutScore)  # score of the held-out rows
+    # RMSE of the coefficients and largest angle to the true ones; NaN without a truth
     errors: tuple[float, float] = (np.nan, np.nan)
     convergence: Convergence = field(default_factory=Convergence)  # agreement and mixing of chains
-    # whether its run is the best of several: that it is at the best is no share of anything
+    # whether its run was selected as the best of several: a share at the best is then undefined
     is_chosen: bool = False
 
     def row(self, best: float) -> dict[str, float]:
-        """Figures by column."""
+        """Return the figures by column."""
         values = [run.log_likelihood for run in self.runs]
         mixing = self.convergence
         row = {
@@ -137,10 +140,10 @@ class MethodFigures:
 
 
 def tabulate(figures: Mapping[str, MethodFigures]) -> "pandas.DataFrame":
-    """Put the figures of all methods into a table."""
+    """Tabulate the figures, one row per method."""
     import pandas
 
-    best = best_log_likelihood({name: own.runs for name, own in figures.items()})
-    rows = {name: own.row(best) for name, own in figures.items()}
+    best = best_log_likelihood({name: scored.runs for name, scored in figures.items()})
+    rows = {name: scored.row(best) for name, scored in figures.items()}
     table = pandas.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
     return table.rename_axis("method").astype({"n_starts": "int64"})

@@ -1,6 +1,7 @@
-"""Arguments of a comparison beside the data, and how they are checked.
+"""The methods of a comparison: their options, checked, and their runs.
 
-The methods that are compared, run one after another.
+`validate_options` checks all arguments except the data. `run_all` runs the methods one after
+another: EM and NUTS from the tensor start, NUTS from PyMC's own start, and EM from random starts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,19 +42,19 @@ _OWN_ARGUMENTS = (
     "trace",
     "var_names",
 )
-"""Arguments of `sample` and `pymc.sample` that a comparison sets itself or cannot do without."""
+"""Arguments of `sample` and `pymc.sample` that a comparison sets itself or needs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompareOptions:
-    """What to compare, and how."""
+    """The checked options of a comparison."""
 
     n_starts: int  # number of random starts
-    held_out: float  # share of the rows, or groups, that is held out
-    include_default_nuts: bool  # whether to sample from PyMC's own start, too
-    n_jobs: int | None  # random starts that run at once
+    held_out: float  # share of the rows, or groups, to hold out
+    include_default_nuts: bool  # whether to sample from PyMC's own start as well
+    n_jobs: int | None  # random starts that run in parallel
     progressbar: bool  # whether to show progress
-    nuts: NutsSettings  # how to sample
+    nuts: NutsSettings  # settings of NUTS
 
 
 def validate_options(
@@ -93,10 +94,10 @@ def validate_options(
     refused = sorted(set(_OWN_ARGUMENTS) & set(pm_sample))
     if refused:
         raise TypeError(
-            "`compare` takes all arguments of pymc.sample but those it sets itself; got "
+            "`compare` takes all arguments of `pymc.sample` except those it sets itself; got "
             f"{', '.join(refused)}. Leave them out, or call `moment_init.sample`."
         )
-    # PyMC logs what it samples even without a bar.
+    # PyMC logs what it samples even without a progress bar.
     silent = {} if progressbar else {"quiet": True}
     arguments = {"progressbar": bool(progressbar), **silent, **pm_sample}
     nuts = NutsSettings(
@@ -148,25 +149,25 @@ def _is_whole(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NutsRun:
-    """Posterior of a method."""
+    """The posterior of a method."""
 
-    tree: "xarray.DataTree"  # draws, components in the order of the tensor start
-    seconds: float  # how long it took, with the compilation and the search for a start
-    climbs: Sequence[EMRun]  # the optimum to which each chain leads
+    tree: "xarray.DataTree"  # draws, with components in the order of the tensor start
+    seconds: float  # time, including compilation and the search for a start
+    climbs: Sequence[EMRun]  # the optimum that each chain leads to
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MethodRuns:
-    """What the methods found."""
+    """The results of all methods."""
 
     tensor: EMRun  # the fit from the tensor start
     random: Sequence[EMRun]  # the fits from random starts
-    nuts: dict[str, NutsRun]  # posteriors, that from the tensor start first
-    moment_status: str  # status of the estimate from moments alone; empty if there is none
+    nuts: dict[str, NutsRun]  # posteriors by method, the tensor start first
+    moment_status: str  # status of the estimate from moments alone; empty with a gate
 
     @property
     def fit(self) -> EMFit:
-        """The fit from the tensor start, which sets the order of the components."""
+        """The fit from the tensor start, which defines the order of the components."""
         if self.tensor.fit is None:
             raise ValueError(f"the tensor start must lead to a fit; got: {self.tensor.message}")
         return self.tensor.fit
@@ -174,7 +175,7 @@ class MethodRuns:
     @property
     def runs(self) -> dict[str, Sequence[EMRun]]:
         """Optima by method, in the order of the table."""
-        climbs = {name: own.climbs for name, own in self.nuts.items()}
+        climbs = {name: run.climbs for name, run in self.nuts.items()}
         return {**climbs, TENSOR_EM: (self.tensor,), RANDOM_EM: self.random}
 
 
@@ -209,10 +210,10 @@ def run_all(
 
 
 def make_stages(total: int, *, is_shown: bool) -> Callable[[str], None]:
-    """Make a function that announces the parts of a run.
+    """Make a function that prints one line per stage of a run.
 
-    Lines, not a bar: samplers show bars of their own, and two cannot be on one screen. A terminal
-    that cannot be written to never stops a run.
+    There is no progress bar, because samplers show their own. A terminal that cannot be written to
+    never stops a run.
     """
     count = 0
 
@@ -226,20 +227,20 @@ def make_stages(total: int, *, is_shown: bool) -> Callable[[str], None]:
 
             line = f"compare {count}/{total}: {description}"
             Console(stderr=True).print(line, markup=False, highlight=False)
-        except Exception:  # whatever a terminal does, the comparison goes on
+        except Exception:  # an error of the terminal must not stop the comparison
             return
 
     return announce
 
 
 def _moment_status(rows: ComparedRows, n_components: int, rng: np.random.Generator) -> str:
-    """What the moments alone are worth here; empty with a gate, which they do not know."""
+    """Return the status of the estimate from moments alone; empty with a gate."""
     block = dict(rows.block)
     if block.pop("gating") is not None:
         return ""
-    with quiet_notices():  # the status says it
+    with quiet_notices():  # the status has this information
         try:
-            found = estimate(rows.X, rows.y, n_components, random_seed=rng, **block)
-        except BREAKDOWNS:  # among them that the moments cannot identify so many components
+            result = estimate(rows.X, rows.y, n_components, random_seed=rng, **block)
+        except BREAKDOWNS:  # for example if moments cannot identify the components
             return str(Status.NOT_IDENTIFIED)
-    return str(found.status)
+    return str(result.status)

@@ -1,8 +1,7 @@
-"""Style sheet of the page: no font, image or script comes from elsewhere.
+"""The page of a comparison: one self-contained HTML file.
 
-What is written below each figure of the page, and read out in its place.
-
-The page of a comparison: one HTML file that needs nothing else.
+The page has the verdict, the table, the figures with captions and alternative texts, the warnings,
+the parameters and the settings. It loads no font, image or script from outside the file.
 """
 
 import base64
@@ -96,71 +95,72 @@ figcaption { padding: .7rem .9rem; font-size: .92rem; }
   .meaning { min-width: 0; }
 }
 """.strip()
-"""The rules, for any width from a telephone to paper."""
+"""Style sheet of the page, for any width from a telephone to paper."""
 
 
 _MEANINGS = {
-    TENSOR_NUTS: "the posterior, sampled by NUTS from the start that the moments of the data give.",
+    TENSOR_NUTS: "the posterior, sampled by NUTS, starting at the fit of tensor EM.",
     DEFAULT_NUTS: "the same mixture with free coefficients, sampled from PyMC's default start.",
-    TENSOR_EM: "maximum likelihood from the tensor start; its draws are those of the normal "
-    "approximation about the maximum.",
-    RANDOM_EM: "maximum likelihood from random starts, each by itself. Scores, errors and "
-    "intervals are those of the typical start, the one in the middle by log-likelihood.",
-    BEST_RANDOM_EM: "the random start with the highest log-likelihood: what is left if one runs "
-    "all of them and keeps the best.",
+    TENSOR_EM: "maximum likelihood from the tensor start; its draws come from the normal "
+    "approximation at the maximum.",
+    RANDOM_EM: "maximum likelihood from independent random starts. Scores, errors and intervals "
+    "are those of the typical start, the one with the median log-likelihood.",
+    BEST_RANDOM_EM: "the random start with the highest log-likelihood: what you get if you run "
+    "all of them and keep the best.",
 }
-"""What each method is."""
+"""Descriptions of the methods."""
 
 _NO_START = (
-    "maximum likelihood from random starts. None of them converged: there are no draws, no scores "
-    "and no errors."
+    "maximum likelihood from random starts. None of them converged, so there are no draws, scores "
+    "or errors."
 )
 
 _STARTS = (
-    " Of random starts the typical one is shown, with a tick at the median of every other start."
+    " For random EM, the interval is that of the typical start, and ticks mark the medians of all "
+    "starts."
 )
 
 _CAPTIONS = {
-    "landscape": "A mark is where one start, or one chain, ends. Marks on the line are at the best "
-    "optimum that any method found; the further left, the worse. The scale is linear down to "
+    "landscape": "Each mark shows where one start or chain ended. Marks on the line are at the "
+    "best optimum that any method found; marks further left are worse. The scale is linear down to "
     "−1 and logarithmic below.",  # noqa: RUF001
-    "loo": "How much lower than the highest the predictive score of each method is, for a row that "
-    "it has not seen, by leave-one-out. Bars are two standard errors of the difference: one that "
-    "crosses the line is no clear difference. “k > …” counts rows whose part of the score is not "
-    "reliable; a hollow mark is a score for which these are more than one in a hundred. Such "
-    "scores tend to be too high, and are ranked below the others.",
-    "rhat": "A mark is one parameter. Right of the dashed line chains disagree about it; for "
-    "random EM the chains are starts, labels matched, so that what is right of it depends on the "
-    "start. Methods with one chain have no R-hat.",
+    "loo": "Leave-one-out predictive score of each method minus the highest score. Bars extend two "
+    "standard errors of the difference to each side: if a bar crosses the line, the difference is "
+    "not clear. “k > …” counts the rows whose part of the score is not reliable. A hollow mark "
+    "means that these are more than 1 % of the rows. Such scores tend to be too high and are "
+    "ranked below the others.",
+    "rhat": "Each mark is one parameter. To the right of the dashed line, the chains disagree "
+    "about it. For random EM the chains are the starts, with labels matched, so parameters to the "
+    "right of the line depend on the start. Methods with one chain have no R-hat.",
     "weights": "Median and 94 % interval of each component's weight.",
-    "forest": "Median and 94 % interval of what one standard deviation of a feature adds to the "
-    "linear predictor, and of the predictor's level at the features' means. Where marks of "
-    "different colours part, the methods have found different components.",
-    "membership": "For the rows whose most probable component is this one: how probable it is. "
-    "Thick bars hold half of the rows, thin ones nine tenths. At 1 a row is certain; the dotted "
-    "line is a pure guess. Shares of rows are those of {reference}.",
-    "rootogram": "Numbers of rows by count, observed less expected, on the scale of square roots. "
-    "At zero they agree. ",
-    "calibration": "Rows in groups of one size by predicted probability: the observed share "
-    "of successes less the predicted one. At zero they agree. ",
-    "pit": "If predictions are right, the observed responses fall evenly over their predictive "
-    "distributions, and the curve stays at zero. Above zero on the left and below it on "
-    "the right predictions are too narrow, the other way round too wide. ",
+    "forest": "Median and 94 % interval of two kinds of effects: the change in the linear "
+    "predictor per standard deviation of a feature, and its level at the means of the features. "
+    "Where marks of different colours lie apart, the methods found different components.",
+    "membership": "Membership probability of the rows whose most probable component is this one. "
+    "Thick bars contain half of these rows, thin bars nine tenths. At 1 the component is certain; "
+    "the dotted line is a pure guess. The shares of rows are those of {reference}.",
+    "rootogram": "Observed minus expected number of rows with each count, on the square-root "
+    "scale. At zero they agree. ",
+    "calibration": "Rows are grouped by predicted probability into groups of equal size. The curve "
+    "is the observed minus the predicted share of successes. At zero they agree. ",
+    "pit": "If the predictions are right, the observed responses are spread evenly over their "
+    "predictive distributions, and the curve stays at zero. If it is above zero on the left and "
+    "below zero on the right, the predictions are too narrow; the other way round, too wide. ",
 }
 
-_BAND = "The grey band holds 94 of 100 data sets that {reference} itself would make."
-_TYPICAL = " Random EM is shown by its typical start."
+_BAND = "The grey band contains 94 % of the data sets that {reference} itself would generate."
+_TYPICAL = " For random EM, the typical start is shown."
 
 
 def method_meaning(comparison: "Comparison", method: str) -> str:
-    """Say what a method is."""
+    """Describe a method."""
     if method == RANDOM_EM and method not in comparison.trees:
         return _NO_START
     return _MEANINGS.get(method, "")
 
 
 def caption(comparison: "Comparison", panel: str) -> str:
-    """Say how to read a panel."""
+    """Explain how to read a panel."""
     reference, has_starts = reference_method(comparison), RANDOM_EM in comparison.trees
     if panel == "predictive":
         text = (_CAPTIONS[check_kind(comparison)] + _BAND).format(reference=reference)
@@ -173,11 +173,14 @@ def caption(comparison: "Comparison", panel: str) -> str:
 
 
 def description(comparison: "Comparison", panel: str) -> str:
-    """Say in words what a panel shows, for those who cannot see it."""
+    """Describe a panel in words, as the alternative text of its image."""
     methods = ", ".join(comparison.trees)
     if panel == "landscape":
-        found = optima_by_method(comparison).items()
-        parts = [f"{name} {own.n_best} of {len(own.gaps) + own.n_failed}" for name, own in found]
+        reached = optima_by_method(comparison).items()
+        parts = [
+            f"{name} {optima.n_best} of {len(optima.gaps) + optima.n_failed}"
+            for name, optima in reached
+        ]
         return f"Optima by method. At the best optimum found: {', '.join(parts)}."
     if panel == "rhat":
         largest = comparison.table["rhat_max"].dropna().items()
@@ -187,11 +190,11 @@ def description(comparison: "Comparison", panel: str) -> str:
         names = map(str, comparison.loo.index)
         ranked = zip(names, comparison.loo["is_reliable"], strict=True)
         order = [name if is_reliable else f"{name} (not reliable)" for name, is_reliable in ranked]
-        return f"Differences of leave-one-out scores; from best to worst: {', '.join(order)}."
+        return f"Differences between leave-one-out scores, from best to worst: {', '.join(order)}."
     titles = {
         "weights": "Weights of the components",
         "forest": "Effects of the features in each component",
-        "membership": "How sure rows are of their component",
+        "membership": "Certainty of component membership",
         "predictive": "Deviations of the responses from their predictions",
     }
     return f"{titles[panel]}, by method: {methods}."
@@ -203,8 +206,8 @@ def _selection(comparison: "Comparison") -> str:
     if n_effects <= MOST_EFFECTS:
         return ""
     return (
-        f" Of {n_effects} effects the {MOST_EFFECTS} are shown on which the methods differ most, "
-        "relative to their intervals; all coefficients are in the table of parameters."
+        f" Of {n_effects} effects, the figure shows the {MOST_EFFECTS} on which the methods differ "
+        "most, relative to their intervals. The table of parameters has all coefficients."
     )
 
 
@@ -218,7 +221,7 @@ _SUMMARISED = (
     "gate_bias",
     "gate_mean",
 )
-"""Variables of the table of parameters: those in the user's units; directions follow from them."""
+"""Variables of the table of parameters, in the user's units; directions follow from them."""
 
 _HEADS = {
     "mean": "mean",
@@ -226,8 +229,8 @@ _HEADS = {
     "ess_bulk": "ESS, bulk",
     "ess_tail": "ESS, tail",
     "r_hat": "R-hat",
-    "mcse_mean": "error of mean",
-    "mcse_sd": "error of sd",
+    "mcse_mean": "MCSE of mean",
+    "mcse_sd": "MCSE of sd",
 }
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -269,7 +272,10 @@ def _verdict(comparison: "Comparison") -> str:
     if comparison.warnings:
         count = len(comparison.warnings)
         noun = "warning" if count == 1 else "warnings"
-        limits = f'<p><a href="#warnings">{count} {noun}</a> below: read before you rely on it.</p>'
+        limits = (
+            f'<p>See the <a href="#warnings">{count} {noun}</a> below before you rely on this '
+            "verdict.</p>"
+        )
     return (
         f'<header>\n<p class="about">{escape(_about(comparison))}</p>\n<div class="verdict">'
         f"<h1>{escape(verdict.headline)}</h1>\n<ul>{_items(verdict.reasons)}</ul>{limits}</div>\n"
@@ -278,7 +284,7 @@ def _verdict(comparison: "Comparison") -> str:
 
 
 def _about(comparison: "Comparison") -> str:
-    """What was fitted, in a line."""
+    """Describe the fitted mixture in one line."""
     settings = comparison.settings
     sizes = comparison.trees[reference_method(comparison)]["posterior"].sizes
     n_obs = comparison.trees[reference_method(comparison)]["observed_data"].sizes["obs"]
@@ -308,10 +314,11 @@ def _table(comparison: "Comparison") -> str:
         f"<section>\n<h2>Methods side by side</h2>\n<dl>{meanings}</dl>\n"
         '<div class="scroll" tabindex="0" role="region" aria-label="Table of the methods">'
         f"{table_to_html(comparison, with_meanings=True)}</div>\n"
-        "<p>★ and bold: the best value of its row, and those that read the same. Of scores also "
-        "those that are worse by less than 4, and of LOO scores those that are worse by less than "
-        "two standard errors of the difference, but none with more than one in a hundred Pareto k "
-        "too large. A dash: no meaning for this method.</p>\n</section>"
+        "<p>★ and bold mark the best value of each row and values that print the same. For scores, "
+        "they also mark values that are worse by less than 4, and for LOO scores values that are "
+        "worse by less than two standard errors of the difference. LOO scores with more than 1 % "
+        "of Pareto k values too large are never marked. A dash means that the value is not "
+        "defined for this method.</p>\n</section>"
     )
 
 
@@ -324,7 +331,7 @@ def _figure(comparison: "Comparison", name: str) -> str:
     buffer = BytesIO()
     figure = comparison_figure(comparison, [name])
     with changed_filters():
-        # A name may have letters that matplotlib's font lacks; the tables have them.
+        # Names may contain letters that matplotlib's font lacks; the tables show them.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
@@ -346,14 +353,14 @@ def _warnings(comparison: "Comparison") -> str:
 
 
 def _parameters(comparison: "Comparison") -> str:
-    """Table of ``arviz.summary`` for the first method."""
+    """Write the table of ``arviz.summary`` for the reference method."""
     import arviz as az
 
     method = reference_method(comparison)
     posterior = comparison.trees[method]["posterior"].to_dataset()
     names = [name for name in _SUMMARISED if name in posterior]
     with changed_filters(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # of constants, whose diagnostics are NaN
+        warnings.simplefilter("ignore")  # diagnostics of constants are NaN
         summary = az.summary(posterior[names], ci_prob=INTERVAL, ci_kind="eti", round_to="none")
     heads = "".join(f'<th scope="col">{escape(_head(str(name)))}</th>' for name in summary.columns)
     rows = "".join(
@@ -396,7 +403,7 @@ def _settings(comparison: "Comparison") -> str:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Settings as pairs of name and text, those inside others after their names."""
+    """Yield settings as pairs of name and text; nested settings are prefixed by their parent."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}: ")

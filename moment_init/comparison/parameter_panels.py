@@ -1,13 +1,10 @@
-r"""Effects on comparable scales: what the forest shows.
+r"""The panels of parameters by method: effects (the forest), weights and membership.
 
-Coefficients of features in different units cannot share an axis, and intercepts at features zero
-may lie far outside the data. Shown are instead the change of the linear predictor with one standard
-deviation of a feature, :math:`\beta_{kj} \, sd(x_k)`, and its level at the features' means,
-:math:`b_j + \langle \beta_j, \bar x\rangle`, computed from each draw.
-
-Panels of parameters by method: effects, and weights of the components.
-
-The panel of membership: how sure each method is of the component of a row.
+Coefficients of features in different units cannot share an axis, and the biases (the linear
+predictor where all features are zero) may lie far outside the data. The forest shows instead the
+change in the linear predictor per standard deviation of a feature, :math:`\beta_{kj} \, sd(x_k)`,
+and its level at the means of the features, :math:`b_j + \langle \beta_j, \bar x\rangle`, both
+computed from each draw. The panel of membership shows how certain the component of a row is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,44 +40,44 @@ if TYPE_CHECKING:
     from moment_init.comparison.result import Comparison
 
 INTERVAL = 0.94
-"""Probability inside an interval, that of ArviZ."""
+"""Probability inside an interval: the default of ArviZ."""
 
 LEVEL = "level at the means"
-"""Label of the predictor at the features' means."""
+"""Label of the linear predictor at the means of the features."""
 
 MOST_EFFECTS = 20
-"""Effects that a forest shows: with three methods each takes 0.4 inches, the height of a screen."""
+"""Most effects in a forest: at 0.4 inches each, for three methods, they fill a screen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Effects:
-    """Effects of all methods, components one after another."""
+    """The effects of all methods, ordered by component."""
 
-    labels: tuple[str, ...]  # names: the level, then features
-    components: NDArray[np.int64]  # their components; (n_effects,)
-    # lower end, median and upper end by method; of random starts those of the typical one;
+    labels: tuple[str, ...]  # names of the effects: per component the level, then the features
+    components: NDArray[np.int64]  # components of the effects; (n_effects,)
+    # lower end, median and upper end by method; for random EM of the typical start;
     # (n_effects, 3)
     intervals: dict[str, FloatArray]
-    # medians of every random start; no rows if there is none; (n_starts, n_effects)
+    # medians of every random start, without rows if none converged; (n_starts, n_effects)
     starts: FloatArray
     truth: FloatArray | None  # true effects; (n_effects,)
-    n_all: int  # effects there are, shown or not
+    n_all: int  # number of all effects, shown or not
 
 
 def compute_effects(comparison: "Comparison", *, most: int = MOST_EFFECTS) -> Effects:
-    """Compute effects, and choose those on which methods differ most if there are too many."""
+    """Compute the effects; if there are too many, keep those on which methods differ most."""
     posterior = comparison.trees[reference_method(comparison)]["posterior"].to_dataset()
     names = [LEVEL, *map(str, posterior.coords["feature"].to_numpy())]
     n_components = posterior.sizes["component"]
-    found = {
+    by_method = {
         method: intervals(_flat(comparison, representative(comparison, method, "posterior")))
         for method in comparison.trees
     }
-    kept = _most_disputed(np.stack(list(found.values())), most)
+    kept = _most_disputed(np.stack(list(by_method.values())), most)
     return Effects(
         labels=tuple((names * n_components)[index] for index in kept),
         components=np.repeat(posterior.coords["component"].to_numpy(), len(names))[kept],
-        intervals={method: values[kept] for method, values in found.items()},
+        intervals={method: values[kept] for method, values in by_method.items()},
         starts=_start_medians(comparison, len(names) * n_components)[:, kept],
         truth=None if comparison.truth is None else _true_effects(comparison)[kept],
         n_all=len(names) * n_components,
@@ -88,33 +85,33 @@ def compute_effects(comparison: "Comparison", *, most: int = MOST_EFFECTS) -> Ef
 
 
 def intervals(draws: FloatArray, *, probability: float = INTERVAL) -> FloatArray:
-    """Equal-tailed intervals with their medians."""
+    """Compute equal-tailed intervals and medians."""
     # draws: (n_draws, n_values) -> (n_values, 3)
     tail = (1 - probability) / 2
     return np.asarray(np.quantile(draws, [tail, 0.5, 1 - tail], axis=0).T)
 
 
 def _flat(comparison: "Comparison", posterior: "xarray.Dataset") -> FloatArray:
-    """Effects of every draw, (n_draws, n_effects)."""
+    """Compute the effects of every draw, (n_draws, n_effects)."""
     values = _effects(comparison, posterior).transpose("chain", "draw", "component", "effect")
     return values.to_numpy().reshape(values.shape[0] * values.shape[1], -1)
 
 
 def _effects(comparison: "Comparison", parameters: "xarray.Dataset") -> "xarray.DataArray":
-    """The level and the effects of the features, along the dim ``effect``."""
+    """Compute the level and the effects of the features, along the dim ``effect``."""
     import xarray
 
     inputs = comparison.trees[reference_method(comparison)]["constant_data"]["X"]
     spread = inputs.std("obs")
     coefficient = parameters["coefficient"]
-    # A truth may be known without its intercepts.
+    # A truth may have no biases.
     level = parameters.get("bias", np.nan) + (coefficient * inputs.mean("obs")).sum("feature")
     slopes = (coefficient * spread).rename(feature="effect").drop_vars("effect", errors="ignore")
     return xarray.concat([level.expand_dims("effect"), slopes], "effect", coords="minimal")
 
 
 def _most_disputed(values: FloatArray, most: int) -> NDArray[np.intp]:
-    """Effects to show, (n_kept,), of intervals (n_methods, n_effects, 3)."""
+    """Choose the effects to show, (n_kept,), from intervals (n_methods, n_effects, 3)."""
     n_effects = values.shape[1]
     if n_effects <= most:
         return np.arange(n_effects)
@@ -133,7 +130,7 @@ def _start_medians(comparison: "Comparison", n_effects: int) -> FloatArray:
 
 def _true_effects(comparison: "Comparison") -> FloatArray:
     if comparison.truth is None:
-        raise ValueError("`comparison` must have a truth; got None. Check that first.")
+        raise ValueError("`comparison` must have a truth; got None. Pass `truth` to `compare`.")
     return _effects(comparison, comparison.truth).transpose("component", "effect").values.ravel()
 
 
@@ -141,7 +138,7 @@ _TRUTH = "truth"
 
 
 def forest_height(comparison: "Comparison") -> float:
-    """Height that the forest needs."""
+    """Return the height of the forest in inches."""
     posterior = comparison.trees[reference_method(comparison)]["posterior"]
     n_components = posterior.sizes["component"]
     n_effects = min(n_components * (1 + posterior.sizes["feature"]), MOST_EFFECTS)
@@ -149,7 +146,7 @@ def forest_height(comparison: "Comparison") -> float:
 
 
 def draw_forest(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw effects by method, the true ones marked."""
+    """Draw the effects by method, with the true ones marked."""
     effects = compute_effects(comparison)
     rows, headers = _forest_rows(effects.components)
     axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
@@ -161,7 +158,7 @@ def draw_forest(comparison: "Comparison", axes: "Axes") -> None:
         label.set_fontweight("bold")
     axes.set_ylim(rows[-1] + 0.6, -0.6)
     axes.locator_params(axis="x", nbins=5)
-    finish(axes, _forest_title(effects), xlabel="change of the linear predictor")
+    finish(axes, _forest_title(effects), xlabel="change in the linear predictor")
 
 
 def _forest_title(effects: Effects) -> str:
@@ -170,7 +167,7 @@ def _forest_title(effects: Effects) -> str:
 
 
 def _forest_rows(components: NDArray[np.int64]) -> tuple[list[float], dict[int, float]]:
-    """Positions of effects, and of a header above those of each component."""
+    """Compute the positions of the effects and of one header per component."""
     rows, headers, position = [], {}, 0.0
     for component, members in groupby(components.tolist()):
         headers[int(component)] = position
@@ -182,34 +179,34 @@ def _forest_rows(components: NDArray[np.int64]) -> tuple[list[float], dict[int, 
 
 
 def weights_height(comparison: "Comparison") -> float:
-    """Height that the panel of weights needs."""
+    """Return the height of the panel of weights in inches."""
     posterior = comparison.trees[reference_method(comparison)]["posterior"]
     return _rows_height(posterior.sizes["component"], len(comparison.trees))
 
 
 def compute_weights(comparison: "Comparison") -> tuple[dict[str, FloatArray], FloatArray]:
-    """Compute intervals of the components' weights."""
+    """Compute intervals of the weights by method, and the medians of every random start."""
     # -> (n_components, 3), (n_starts, n_components)
-    found = {}
+    by_method = {}
     for method in comparison.trees:
         weight = representative(comparison, method, "posterior")["weight"]
         draws = weight.transpose("chain", "draw", "component").to_numpy()
-        found[method] = intervals(draws.reshape(-1, draws.shape[-1]))
+        by_method[method] = intervals(draws.reshape(-1, draws.shape[-1]))
     if RANDOM_EM not in comparison.trees:
-        return found, np.empty((0, draws.shape[-1]))
+        return by_method, np.empty((0, draws.shape[-1]))
     every = comparison.trees[RANDOM_EM]["posterior"]["weight"].median("draw")
-    return found, every.transpose("chain", "component").to_numpy()
+    return by_method, every.transpose("chain", "component").to_numpy()
 
 
 def draw_weights(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw the weights of the components by method, the true ones marked."""
-    found, starts = compute_weights(comparison)
+    """Draw the weights of the components by method, with the true ones marked."""
+    by_method, starts = compute_weights(comparison)
     truth = comparison.truth
     known = truth is not None and "weight" in truth
     true = truth["weight"].to_numpy() if truth is not None and known else None
     labels = comparison.trees[reference_method(comparison)]["posterior"].coords["component"]
     rows = [float(row) for row in range(labels.size)]
-    draw_interval_rows(axes, rows, found, starts, true)
+    draw_interval_rows(axes, rows, by_method, starts, true)
     label_rows(axes, rows, [f"component {label}" for label in labels.to_numpy()])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(left=0.0)
@@ -220,18 +217,18 @@ def draw_weights(comparison: "Comparison", axes: "Axes") -> None:
 def draw_interval_rows(
     axes: "Axes",
     rows: Sequence[float],
-    found: Mapping[str, FloatArray],
+    by_method: Mapping[str, FloatArray],
     starts: FloatArray,
     truth: FloatArray | None,
 ) -> None:
-    """Draw intervals by method in each row, with a tick a random start and a bar at the truth."""
-    # found: (n_rows, 3), starts: (n_starts, n_rows), truth: (n_rows,)
+    """Draw intervals by method in each row, one tick per random start and a bar at the truth."""
+    # by_method: (n_rows, 3), starts: (n_starts, n_rows), truth: (n_rows,)
     positions = np.asarray(rows)
     if truth is not None:
         ends = positions - 0.45, positions + 0.45
         axes.vlines(truth, *ends, color=INK, linewidth=1.6, label=_TRUTH, zorder=2)
-    for index, (method, values) in enumerate(found.items()):
-        at, style = positions + dodge(index, len(found)), method_style(method)
+    for index, (method, values) in enumerate(by_method.items()):
+        at, style = positions + dodge(index, len(by_method)), method_style(method)
         if method == RANDOM_EM:
             axes.scatter(
                 starts.ravel(),
@@ -254,7 +251,7 @@ def draw_interval_rows(
             linewidth=0.4,
             zorder=5,
         )
-    show_methods(axes, list(found), others=[_TRUTH] if truth is not None else [])
+    show_methods(axes, list(by_method), others=[_TRUTH] if truth is not None else [])
 
 
 def _rows_height(n_rows: int, n_methods: int) -> float:
@@ -263,29 +260,32 @@ def _rows_height(n_rows: int, n_methods: int) -> float:
 
 
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Quantiles of the largest probability: ends of the thin bar, of the thick one, and the middle."""
+"""Quantiles of the largest probability: the ends of the thin and the thick bar, and the median."""
 
 
 def compute_certainty(comparison: "Comparison") -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Compute how sure rows are of their most probable component."""
+    """Compute quantiles of the largest membership probability, and shares of rows, by component."""
     result = {}
     for method, tree in comparison.trees.items():
         if "membership" not in tree.children:
             continue
-        found = representative(comparison, method, "membership")["probability"]
-        averaged = found.mean([dim for dim in ("chain", "draw") if dim in found.dims])
+        draws = representative(comparison, method, "membership")["probability"]
+        averaged = draws.mean([dim for dim in ("chain", "draw") if dim in draws.dims])
         probability = averaged.transpose(..., "component").to_numpy()
-        largest, own = probability.max(axis=1), probability.argmax(axis=1)
+        largest, likeliest = probability.max(axis=1), probability.argmax(axis=1)
         n_components = probability.shape[1]
         quantiles = np.full((n_components, len(_LEVELS)), np.nan)
-        for component in np.unique(own):
-            quantiles[component] = np.quantile(largest[own == component], _LEVELS)
-        result[method] = (quantiles, np.bincount(own, minlength=n_components) / len(own))
+        for component in np.unique(likeliest):
+            quantiles[component] = np.quantile(largest[likeliest == component], _LEVELS)
+        result[method] = (
+            quantiles,
+            np.bincount(likeliest, minlength=n_components) / len(likeliest),
+        )
     return result
 
 
 def membership_height(comparison: "Comparison") -> float:
-    """Height that the panel needs."""
+    """Return the height of the panel of membership in inches."""
     posterior = comparison.trees[reference_method(comparison)]["posterior"]
     n_rows, n_methods = posterior.sizes["component"], len(comparison.trees)
     return 1.1 + legend_inches(n_methods) + max(0.4, ROW_INCHES * (n_methods + 1)) * n_rows
@@ -293,15 +293,15 @@ def membership_height(comparison: "Comparison") -> float:
 
 def draw_membership(comparison: "Comparison", axes: "Axes") -> None:
     """Draw the largest membership probability of rows by component and method."""
-    found = compute_certainty(comparison)
-    if not found:
+    by_method = compute_certainty(comparison)
+    if not by_method:
         say(axes, "No membership probabilities")
-        finish(axes, "How sure rows are")
+        finish(axes, "Certainty of component membership")
         return
-    quantiles, shares = next(iter(found.values()))
+    quantiles, shares = next(iter(by_method.values()))
     rows = np.arange(float(len(quantiles)))
-    for index, (method, (values, _)) in enumerate(found.items()):
-        at, style = rows + dodge(index, len(found)), method_style(method)
+    for index, (method, (values, _)) in enumerate(by_method.items()):
+        at, style = rows + dodge(index, len(by_method)), method_style(method)
         axes.hlines(at, values[:, 0], values[:, 4], color=style.colour, linewidth=1.0)
         axes.hlines(at, values[:, 1], values[:, 3], color=style.colour, linewidth=4.0)
         axes.scatter(
@@ -324,5 +324,7 @@ def draw_membership(comparison: "Comparison", axes: "Axes") -> None:
     label_rows(axes, list(rows), labels)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(min(0.95, 0.97 / len(rows)), 1.02)
-    show_methods(axes, list(found))
-    finish(axes, "How sure rows are", xlabel="largest membership probability of a row")
+    show_methods(axes, list(by_method))
+    finish(
+        axes, "Certainty of component membership", xlabel="largest membership probability of a row"
+    )

@@ -1,18 +1,13 @@
-r"""Deviations of data from replicated responses, as curves that are zero where both agree.
+r"""The panel of predictive checks: deviations of the data from replicated responses.
 
-A suspended rootogram for counts, observed less predicted shares for binary responses and trials,
-and the distribution of the probability integral transform for continuous ones. Replicated
-responses give the same curve for data that come from the method itself. With their standard
-deviations :math:`s_l` at the points l, the band is :math:`\pm q s_l`, where q is the quantile of
-:math:`\max_l |\delta_l| / s_l` over replicates: that share of data sets stays inside *everywhere*.
-It holds for groups and trials too, whose responses share a component.
-
-How far the responses are from what each method predicts of them.
-
-Which deviations are taken depends on the family; see
-`moment_init.comparison.predictive_panel`.
-
-The panel of predictive checks.
+The deviations form a curve that is zero where the data and the predictions agree. The family
+decides which curve is drawn: a suspended rootogram for counts, observed minus predicted shares for
+binary responses and trials, and the distribution of the probability integral transform (PIT) for
+continuous responses. The same curve is computed for replicated responses, which come from the
+method itself. With the standard deviations :math:`s_l` of these curves at the points l, the band is
+:math:`\pm q s_l`, where q is the quantile of :math:`\max_l |\delta_l| / s_l` over replicates: that
+share of data sets stays inside the band *everywhere*. This also holds for groups and trials, whose
+responses share a component.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,25 +41,25 @@ if TYPE_CHECKING:
     from moment_init.comparison.result import Comparison
 
 BAND_PROBABILITY = 0.94
-"""That of the intervals in all figures."""
+"""Probability of the band: that of the intervals in all figures."""
 
 _LEAST_ROWS = 5
-"""Rows in a bin of counts: the square root of a smaller Poisson count is not nearly normal."""
+"""Fewest rows in a bin of counts: the square root of a smaller count is far from normal."""
 
 _MOST_BINS = 16
-"""Bins of counts that can be labelled side by side."""
+"""Most bins of counts that can be labelled side by side."""
 
 _CALIBRATION_BINS, _ROWS_OF_BIN = 10, 20
-"""Bins of probabilities, each of as many rows; fewer bins for fewer than 200 rows."""
+"""Number of bins of probabilities and fewest rows per bin: below 200 rows there are fewer bins."""
 
 PIT_GRID = np.linspace(0.0, 1.0, 51)[1:-1]
-"""Points at which the distribution of the transform is compared with the uniform."""
+"""Points at which the distribution of the PIT is compared with the uniform distribution."""
 
 
 def simultaneous_band(
     deviations: FloatArray, *, probability: float = BAND_PROBABILITY
 ) -> FloatArray:
-    """Half the width of the band in which a share of curves stay everywhere."""
+    """Compute half the width of the band that contains a given share of entire curves."""
     # deviations: (n_curves, n_points) -> (n_points,)
     spread = np.sqrt(np.mean(np.square(deviations), axis=0))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -86,7 +81,7 @@ def count_bins(observed: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
 
 
 def _merged(values: FloatArray, rows: NDArray[np.intp], least: float) -> FloatArray:
-    """Join neighbouring counts until every bin has so many rows; the rest joins the last."""
+    """Merge neighbouring counts until every bin has `least` rows; the rest joins the last bin."""
     edges, held = [0.0], 0
     for value, count in zip(values, rows, strict=True):
         if held >= least and rows[values >= value].sum() >= least:
@@ -105,7 +100,7 @@ def _bin_name(first: float, last: float) -> str:
 def rootogram_deviations(
     data: FloatArray, *, replicated: FloatArray, edges: FloatArray
 ) -> FloatArray:
-    r"""Roots of the observed numbers of rows less those of the expected numbers.
+    r"""Compute roots of observed numbers of rows minus roots of expected numbers.
 
     .. math:: \delta_l = \sqrt{n_l} - \sqrt{E n_l}
     """
@@ -115,7 +110,7 @@ def rootogram_deviations(
 
 
 def _histograms(data: FloatArray, edges: FloatArray) -> FloatArray:
-    """Rows in each bin, (n_sets, n_bins)."""
+    """Count the rows in each bin, (n_sets, n_bins)."""
     bins = np.searchsorted(edges, data, side="right") - 1
     counts = [np.bincount(row, minlength=len(edges)) for row in bins]
     return np.array(counts, dtype=np.float64)
@@ -124,17 +119,16 @@ def _histograms(data: FloatArray, edges: FloatArray) -> FloatArray:
 def calibration_deviations(
     data: FloatArray, *, predicted: FloatArray, trials: FloatArray, bins: NDArray[np.intp]
 ) -> FloatArray:
-    """Observed less predicted shares of successes."""
-    # data: (n_sets, n_obs), predicted: (n_obs,), trials: (n_obs,), bins: (n_obs,) -> (n_sets,
-    # n_bins)
+    """Compute observed minus predicted shares of successes."""
+    # data: (n_sets, n_obs), predicted, trials, bins: (n_obs,) -> (n_sets, n_bins)
     size = np.bincount(bins, weights=trials)
     expected = np.bincount(bins, weights=trials * predicted)
-    seen = np.array([np.bincount(bins, weights=row) for row in data])
-    return np.asarray((seen - expected) / size)
+    observed = np.array([np.bincount(bins, weights=row) for row in data])
+    return np.asarray((observed - expected) / size)
 
 
 def pit_deviations(data: FloatArray, *, replicated: FloatArray) -> FloatArray:
-    r"""Distribution of the probability integral transform less the uniform.
+    r"""Compute the distribution of the PIT minus the uniform distribution.
 
     .. math:: \delta_l = \frac1n \sum_i 1\{u_i \le u_l\} - u_l, \qquad
         u_i = P(y^{rep}_i < y_i) + P(y^{rep}_i = y_i) / 2
@@ -152,7 +146,7 @@ def pit_deviations(data: FloatArray, *, replicated: FloatArray) -> FloatArray:
 
 
 def equal_bins(predicted: FloatArray) -> NDArray[np.intp]:
-    """Divide rows into bins of as many rows each, by their predicted probability."""
+    """Divide rows by predicted probability into bins of equal size."""
     # predicted: (n_obs,) -> (n_obs,)
     n_bins = max(1, min(_CALIBRATION_BINS, len(predicted) // _ROWS_OF_BIN))
     ranks = np.empty(len(predicted), dtype=np.intp)
@@ -161,32 +155,32 @@ def equal_bins(predicted: FloatArray) -> NDArray[np.intp]:
 
 
 _LEAST_REPLICATES, _MOST_REPLICATES, _MOST_VALUES = 100, 400, 20_000_000
-"""Replicated data sets that are read. The 0.94 quantile of 400 is known to 0.012 in probability;
-fewer are read where rows times replicates would fill more than 160 MB."""
+"""Fewest and most replicated data sets, and most values. The 0.94 quantile of 400 data sets is
+known to 0.012 in probability; fewer are read if rows times replicates would exceed 160 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckCurve:
-    """Deviations of the data from one method's predictions."""
+    """The deviations of the data from one method's predictions."""
 
-    positions: FloatArray  # where they are drawn; (n_points,)
-    deviations: FloatArray  # observed less predicted; (n_points,)
+    positions: FloatArray  # horizontal positions; (n_points,)
+    deviations: FloatArray  # observed minus predicted; (n_points,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictiveCheck:
-    """Deviations of the data from the predictions of every method."""
+    """The deviations of the data from the predictions of every method."""
 
-    kind: str  # what is compared
-    # deviations by method; without the methods that have no replicated responses
+    kind: str  # "rootogram", "calibration" or "pit"
+    # deviations by method, for methods with replicated responses
     curves: dict[str, CheckCurve]
-    # half the width of the band about zero, from the first of the methods; (n_points,)
+    # half the width of the band around zero, from the first method; (n_points,)
     band: FloatArray
     labels: tuple[str, ...] = ()  # names of the bins of a rootogram
 
 
 def check_kind(comparison: "Comparison") -> str:
-    """Name the check that suits the family."""
+    """Return the kind of check that suits the family."""
     family = family_of(comparison.trees[reference_method(comparison)], None, None)
     if family.has_unlimited_counts:
         return "rootogram"
@@ -194,7 +188,7 @@ def check_kind(comparison: "Comparison") -> str:
 
 
 def check_predictions(comparison: "Comparison") -> PredictiveCheck | None:
-    """Compare the responses with what each method predicts."""
+    """Compare the responses with the predictions of each method."""
     replicated = {
         method: _replicated(comparison, method)
         for method, tree in comparison.trees.items()
@@ -214,7 +208,7 @@ def check_predictions(comparison: "Comparison") -> PredictiveCheck | None:
 
 
 def _replicated(comparison: "Comparison", method: str) -> FloatArray:
-    """Replicated responses, (n_replicates, n_obs), evenly spaced over chains and draws."""
+    """Read replicated responses, (n_replicates, n_obs), evenly spaced over chains and draws."""
     draws = representative(comparison, method, "posterior_predictive")["y"]
     values = draws.transpose("chain", "draw", "obs").to_numpy()
     values = values.reshape(-1, values.shape[-1])
@@ -255,25 +249,25 @@ def _check_shares(
 
 
 def _predicted_shares(comparison: "Comparison", method: str, trials: FloatArray) -> FloatArray:
-    """Probabilities of a success, by the parameters where they suffice.
+    """Compute the probabilities of success, from the parameters where possible.
 
-    The mean of replicated responses has noise, by which rows are sorted into the wrong bins: with
-    a hundred draws a method would look too sure that is not.
+    The mean of replicated responses is noisy, and the noise sorts rows into wrong bins: with a
+    hundred draws, a calibrated method would look overconfident.
     """
     posterior = representative(comparison, method, "posterior")
-    if "gate_mean" in posterior:  # the weights of rows then take the density of a gate
+    if "gate_mean" in posterior:  # weights then depend on the densities of the gate
         replicated = representative(comparison, method, "posterior_predictive")["y"]
         return np.asarray(replicated.mean(("chain", "draw")), dtype=np.float64) / trials
     tree = comparison.trees[reference_method(comparison)]
     constant = tree["constant_data"].to_dataset()
-    given: dict[str, Any] = {
+    optional: dict[str, Any] = {
         name: constant[name].to_numpy() for name in ("offset", "n_trials") if name in constant
     }
     data = validate_data(
         constant["X"].to_numpy(),
         tree["observed_data"]["y"].to_numpy(),
         family=family_of(tree, None, None),
-        **given,
+        **optional,
     )
     gating = constant["gating"].to_numpy() if "gating" in constant else None
     step = -(-posterior.sizes["chain"] * posterior.sizes["draw"] // _MOST_REPLICATES)
@@ -314,12 +308,12 @@ _BAND = "94 % band"
 
 
 def predictive_height(comparison: "Comparison") -> float:
-    """Height that the panel needs."""
+    """Return the height of the panel in inches."""
     return 3.2 + legend_inches(len(comparison.trees) + 1)
 
 
 def draw_predictive(comparison: "Comparison", axes: "Axes") -> None:
-    """Draw how far the responses are from what each method predicts."""
+    """Draw the deviations of the responses from the predictions of each method."""
     check = check_predictions(comparison)
     if check is None:
         say(axes, "No replicated responses")
@@ -378,7 +372,7 @@ def _draw_curve(
 
 
 def _label_bins(axes: "Axes", labels: tuple[str, ...]) -> None:
-    """Label bins, every second one or fewer where there is no room for all."""
+    """Label the bins; only every second bin, or fewer, if there is no room for all."""
     room = 34  # characters of small text that fit below a panel
     step = -(-sum(len(label) + 1 for label in labels) // room)
     kept = np.arange(0, len(labels), step)

@@ -1,4 +1,4 @@
-"""What `compare` returns."""
+"""The results of `compare`: the verdict and the comparison."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 TENSOR_NUTS, DEFAULT_NUTS = "tensor NUTS", "default NUTS"
 TENSOR_EM, RANDOM_EM, BEST_RANDOM_EM = "tensor EM", "random EM", "best random EM"
-"""Names of the methods. Chains of ``"random EM"`` are starts of their own, and not draws of one
-distribution; ``"best random EM"`` is a row of tables only."""
+"""Names of the methods. The chains of ``"random EM"`` are different starts, not draws from one
+distribution; ``"best random EM"`` appears in tables only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a comparison says about the starts.
+    """The verdict of a comparison on random starts.
 
     Parameters
     ----------
     headline : str
-        The answer in a sentence: whether random starts are enough for these data.
+        The verdict in one or two sentences: whether random starts are enough for these data.
     reasons : tuple of str
-        The figures it rests on, a sentence each.
+        The reasons for it, with the figures.
     random_starts_suffice : bool
-        Whether random starts reach the best optimum found so often that a few of them are enough.
+        Whether random starts reach the best optimum found often enough that five of them suffice.
     """
 
     headline: str
@@ -40,30 +40,32 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison:
-    """Methods of fitting one mixture, side by side.
+    """Comparison of several ways to fit one mixture.
 
     Parameters
     ----------
     table : pandas.DataFrame
-        A row a method, in the order of `trees`; the columns are those of
+        One row per method, in the order of `trees`; the columns are described in
         `moment_init.comparison.landscape.COLUMNS`.
     trees : dict of str to xarray.DataTree
-        Draws by method, components aligned: ``"tensor NUTS"``, ``"default NUTS"`` if it was asked
-        for, ``"tensor EM"``, ``"random EM"`` (a chain a start that converged; absent if none did).
-        Groups ``posterior``, ``sample_stats``, ``log_likelihood``, ``posterior_predictive``,
-        ``observed_data``, ``constant_data``, ``membership`` and ``moment_init``.
+        Draws by method, with aligned components: ``"tensor NUTS"``, ``"default NUTS"`` (if
+        requested), ``"tensor EM"`` and ``"random EM"`` (one chain per start that converged; absent
+        if none did). Groups: ``posterior``, ``sample_stats``, ``log_likelihood``,
+        ``posterior_predictive``, ``observed_data``, ``constant_data``, ``membership`` and
+        ``moment_init``.
     landscape : pandas.DataFrame
-        A row an optimum that a start or a chain led to: ``method``, ``start``, ``log_likelihood``,
-        ``is_best``, ``seconds``, ``status``, ``is_typical``, ``bounds``, ``message``.
+        One row per start or chain, with the optimum it led to: ``method``, ``start``,
+        ``log_likelihood``, ``is_best``, ``seconds``, ``status``, ``is_typical``, ``bounds`` and
+        ``message``.
     loo : pandas.DataFrame
-        Leave-one-out comparison of the methods, in the form of ``arviz.compare``, and
-        ``is_reliable``: methods of which it is False are ranked below the others.
+        Leave-one-out comparison of the methods, in the form of ``arviz.compare``, with a column
+        ``is_reliable``: methods for which it is False are ranked below the others.
     verdict : Verdict
-        The answer in words.
+        The verdict in words.
     truth : xarray.Dataset or None
         True parameters, if they were given.
     warnings : tuple of str
-        What limits the comparison.
+        Limitations of the comparison.
     settings : dict of str to object
         Sizes, family, seeds and versions.
     """
@@ -80,35 +82,35 @@ class Comparison:
     def plot(
         self, panels: Sequence[str] | None = None, *, figsize: tuple[float, float] | None = None
     ) -> "NDArray[np.object_]":
-        """Draw the figure set, and return its axes to draw on.
+        """Draw the panels on one figure and return their axes.
 
         Parameters
         ----------
         panels : sequence of str, optional
-            Which to draw, see `moment_init.comparison.figures.PANELS`; all by default.
+            Panels to draw, see `moment_init.comparison.figures.PANELS`; all by default.
         figsize : tuple of float, optional
-            Width and height of the figure in inches; what the panels need by default.
+            Width and height of the figure in inches; by default as large as the panels need.
 
         Returns
         -------
         numpy.ndarray of matplotlib.axes.Axes
-            An axes a panel, on one figure: ``axes[0].figure``.
+            One axes per panel, all on the figure ``axes[0].figure``.
 
         Raises
         ------
         ValueError
-            For an unknown panel, or none.
+            If a panel is unknown, or if `panels` is empty.
         ImportError
             If matplotlib is not installed.
 
         See Also
         --------
-        figure : The same as a figure, which a notebook shows.
+        figure : Draw the same panels and return the figure.
 
         Notes
         -----
-        The figure is not one of pyplot's, so that ``pyplot.show`` does not know it. A notebook
-        shows it at the end of a cell: ``axes[0].figure``.
+        The figure is not managed by pyplot, so ``pyplot.show`` does not show it. A notebook shows
+        it if ``axes[0].figure`` is the last line of a cell.
         """
         from moment_init.comparison.figures import plot_comparison
 
@@ -117,7 +119,7 @@ class Comparison:
     def figure(
         self, panels: Sequence[str] | None = None, *, figsize: tuple[float, float] | None = None
     ) -> "Figure":
-        """Draw the figure set, and return the figure: a notebook shows it.
+        """Draw the panels and return the figure, which a notebook displays.
 
         Parameters
         ----------
@@ -127,12 +129,12 @@ class Comparison:
         Returns
         -------
         matplotlib.figure.Figure
-            The figure; ``figure.savefig("comparison.png")`` writes it.
+            The figure; save it with ``figure.savefig("comparison.png")``.
 
         Raises
         ------
         ValueError
-            For an unknown panel, or none.
+            If a panel is unknown, or if `panels` is empty.
         ImportError
             If matplotlib is not installed.
         """
@@ -141,17 +143,17 @@ class Comparison:
         return comparison_figure(self, panels, figsize=figsize)
 
     def to_html(self, path: str | PathLike[str]) -> Path:
-        """Write one self-contained page: the answer, the table, the figures, the settings.
+        """Write one self-contained HTML page: verdict, table, figures and settings.
 
         Parameters
         ----------
         path : str or path-like
-            File to write; its folder is created.
+            File to write; its folder is created if needed.
 
         Returns
         -------
         pathlib.Path
-            The file.
+            Path of the file.
 
         Raises
         ------
@@ -163,13 +165,13 @@ class Comparison:
         return write_page(self, path)
 
     def __repr__(self) -> str:
-        """Verdict and table as text."""
+        """Return the verdict and the table as text."""
         from moment_init.comparison.table import comparison_to_text
 
         return comparison_to_text(self)
 
     def _repr_html_(self) -> str:
-        """Verdict and table for a notebook."""
+        """Return the verdict and the table as HTML, for a notebook."""
         from moment_init.comparison.table import comparison_to_html
 
         return comparison_to_html(self)

@@ -1,8 +1,8 @@
-"""The rows that are compared on: those that are fitted, and those that are held out.
+"""The runs of a comparison: the rows, fits by EM, and posteriors by NUTS.
 
-Fits by EM, each from a start of its own.
-
-Posteriors by NUTS, from the tensor start and from PyMC's own, and the optima they lead to.
+Rows are split into those that are fitted and those that are held out. EM runs from the tensor start
+and from each random start by itself. NUTS runs from the tensor start and from PyMC's own start; the
+best draw of every chain is then climbed to the optimum it leads to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 IndexArray = NDArray[np.intp]
 
 BY_ROW = ("offset", "n_trials", "sample_weight", "groups", "gating")
-"""What the data block has for every row."""
+"""Arguments of the data block that have one value per row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedRows:
-    """Rows in the form in which fits take them, and checked."""
+    """Rows as they were passed and as they were checked."""
 
     X: Any  # inputs; (n_obs, n_features)
     y: Any  # response; (n_obs,)
@@ -42,22 +42,22 @@ class ComparedRows:
     block: dict[str, Any]
     checked: RegressionData  # the same rows, checked
     gating: FloatArray | None  # gating covariates, checked; (n_obs, n_gate)
-    numbers: IndexArray  # where the rows stand in the user's data; (n_obs,)
+    numbers: IndexArray  # positions of the rows in the user's data; (n_obs,)
 
     @property
     def by_row(self) -> dict[str, Any]:
-        """What there is of the data block for every row, as `EMFit.to_datatree` takes it."""
+        """Arguments of the data block with one value per row, as for `EMFit.to_datatree`."""
         return {name: self.block[name] for name in BY_ROW}
 
     @property
     def n_units(self) -> int:
-        """Number of groups, or of rows if there are none."""
+        """Number of groups, or of rows if there are no groups."""
         codes = group_codes(self.checked.groups)
         return self.checked.n_obs if codes is None else int(codes.max()) + 1
 
     @property
     def unit_weights(self) -> FloatArray:
-        """How often each unit counts: sample weights of rows; ones for groups, weighted inside."""
+        """Sample weights of the rows, or one for each group, whose rows are weighted inside."""
         codes = group_codes(self.checked.groups)
         if codes is None:
             return self.checked.sample_weight
@@ -65,7 +65,7 @@ class ComparedRows:
 
     @property
     def has_unequal_weights(self) -> bool:
-        """Whether some row counts more or less than once."""
+        """Whether some sample weight is not one."""
         return bool(np.any(self.checked.sample_weight != 1.0))
 
     def take(self, index: IndexArray) -> "ComparedRows":
@@ -83,7 +83,7 @@ class ComparedRows:
 
 
 def check_rows(X: Any, y: Any, block: dict[str, Any]) -> ComparedRows:
-    """Check the data, and leave out the rows of weight zero."""
+    """Check the data and leave out rows with weight zero."""
     # X: (n_obs, n_features), y: (n_obs,)
     rest = {name: value for name, value in block.items() if name != "gating"}
     checked = validate_data(X, y, **rest)
@@ -97,7 +97,7 @@ def check_rows(X: Any, y: Any, block: dict[str, Any]) -> ComparedRows:
 def split_rows(
     rows: ComparedRows, held_out: float, rng: np.random.Generator
 ) -> tuple[ComparedRows, ComparedRows | None]:
-    """Hold out a share of the rows at random; those of a group together."""
+    """Hold out a random share of the rows, or of the groups with all their rows."""
     if held_out == 0.0:
         return rows, None
     codes = group_codes(rows.checked.groups)
@@ -109,7 +109,7 @@ def split_rows(
 
 
 def _take(values: Any, index: IndexArray) -> Any:
-    """Some rows of what has rows; a single number of trials is kept."""
+    """Select rows of a value per row; a single number of trials is kept."""
     if values is None or np.ndim(values) == 0:
         return values
     return values.iloc[index] if hasattr(values, "iloc") else np.asarray(values)[index]
@@ -121,22 +121,22 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EMRun:
-    """What became of one start."""
+    """The result of one start."""
 
-    start: int  # number of the start, or of the chain from which it came
-    fit: EMFit | None  # where it ended; None if it broke down
-    seconds: float  # how long it took
-    seed: int  # seed of its Laplace draws
-    message: str = ""  # why it broke down, if it did
+    start: int  # number of the start or of the chain
+    fit: EMFit | None  # the fit; None if the start broke down
+    seconds: float  # time of the run
+    seed: int  # seed of the Laplace draws
+    message: str = ""  # why the start broke down; empty if it did not
 
     @property
     def log_likelihood(self) -> float:
-        """Log-likelihood where it ended; NaN if it broke down."""
+        """Log-likelihood of the fit; NaN if the start broke down."""
         return np.nan if self.fit is None else self.fit.log_likelihood
 
     @property
     def status(self) -> str:
-        """How it ended, in the words of `moment_init.results.StartStatus`."""
+        """How the run ended, in the words of `moment_init.results.StartStatus`."""
         if self.fit is None:
             return FAILED
         if self.fit.converged:
@@ -164,16 +164,16 @@ def run_random(
     n_jobs: int | None,
     is_shown: bool,
 ) -> tuple[EMRun, ...]:
-    """Fit from random starts, each by itself."""
-    from joblib import Parallel, delayed  # imported where starts are run in parallel
+    """Fit from each random start by itself."""
+    from joblib import Parallel, delayed  # imported only where starts are run in parallel
 
     seeds = rng.integers(2**31, size=n_starts).tolist()
-    own = rng.spawn(n_starts)
+    streams = rng.spawn(n_starts)
     tasks = (
         delayed(timed_fit)(
             rows, n_components, start, seeds[start], init="random", n_starts=1, random_seed=stream
         )
-        for start, stream in enumerate(own)
+        for start, stream in enumerate(streams)
     )
     runs = Parallel(n_jobs=n_jobs, return_as="generator")(tasks)
     return tuple(track(runs, n_starts, "random starts", is_shown=is_shown))
@@ -182,7 +182,7 @@ def run_random(
 def timed_fit(
     rows: ComparedRows, n_components: int, start: int, seed: int, **arguments: Any
 ) -> EMRun:
-    """Fit once; a fit that breaks down is recorded."""
+    """Fit once and record the time; an error of a broken-down fit becomes its message."""
     begin = perf_counter()
     with single_threaded_blas():
         try:
@@ -193,56 +193,56 @@ def timed_fit(
 
 
 def _fit(rows: ComparedRows, n_components: int, **arguments: Any) -> EMFit:
-    with quiet_notices():  # it is in the fit's status
+    with quiet_notices():  # the status of the fit has this information
         return fit_em(rows.X, rows.y, n_components, progressbar=False, **rows.block, **arguments)
 
 
-# --- which start ---------------------------------------------------------------------------------
+# --- selecting a start ---------------------------------------------------------------------------
 
 
 def converged_runs(runs: Sequence[EMRun]) -> list[EMRun]:
-    """Runs that converged, in order."""
+    """Select the runs that converged."""
     return [run for run in runs if run.fit is not None and run.fit.converged]
 
 
 def typical_run(runs: Sequence[EMRun]) -> EMRun:
-    """The run with the median log-likelihood; the lower one of two."""
+    """Select the run with the median log-likelihood, the lower of two middle ones."""
     ordered = sorted(runs, key=lambda run: (run.log_likelihood, run.start))
     return ordered[(len(ordered) - 1) // 2]
 
 
 def best_run(runs: Sequence[EMRun]) -> EMRun:
-    """The run with the highest log-likelihood."""
+    """Select the run with the highest log-likelihood."""
     return max(runs, key=lambda run: (run.log_likelihood, -run.start))
 
 
 _SMALLEST_WEIGHT = 1e-12
-"""Weights of a draw are held above this before it is climbed from: a start needs positive ones."""
+"""Lower limit of the weights of a draw that is used as a start, which needs positive weights."""
 
 _ANCHORED_PRIORS = ("scale", "tilt")
 """Priors that a model with free coefficients does not have."""
 
 _START_ARGUMENTS = ("anchor_angle", "initvals")
-"""Arguments that say where and about what `sample` starts."""
+"""Arguments of `sample` that set its start and its anchors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NutsSettings:
-    """How to sample."""
+    """Settings of NUTS."""
 
-    directions: Any  # what is done about the directions, from the tensor start
+    directions: Any  # how `sample` treats directions, for the tensor start
     priors: Mapping[str, Any] | None  # the user's priors
-    draws: int  # draws of each chain that are kept
-    tune: int | None  # draws that tune the sampler; its default if None
+    draws: int  # draws per chain after tuning
+    tune: int | None  # tuning draws per chain; the sampler's default if None
     chains: int  # number of chains
     pm_sample: Mapping[str, Any]  # further arguments of `pymc.sample`
 
     @property
     def free_priors(self) -> dict[str, Any] | None:
-        """The priors that a model with free coefficients has, too."""
+        """The priors that also apply to a model with free coefficients."""
         if self.priors is None:
             return None
-        return {name: own for name, own in self.priors.items() if name not in _ANCHORED_PRIORS}
+        return {name: prior for name, prior in self.priors.items() if name not in _ANCHORED_PRIORS}
 
 
 def run_tensor_nuts(
@@ -250,7 +250,7 @@ def run_tensor_nuts(
 ) -> tuple["xarray.DataTree", float]:
     """Sample from the tensor start."""
     begin = perf_counter()
-    with quiet_notices():  # labels are matched, and counted
+    with quiet_notices():  # labels are matched and switches are counted later
         tree = sample(
             rows.X,
             rows.y,
@@ -273,7 +273,7 @@ def run_tensor_nuts(
 def run_default_nuts(
     rows: ComparedRows, fit: EMFit, settings: NutsSettings, rng: np.random.Generator
 ) -> tuple["xarray.DataTree", float]:
-    """Sample the mixture with free coefficients from PyMC's own start, with its jitter."""
+    """Sample the mixture with free coefficients from PyMC's own start, with jitter."""
     import pymc as pm
 
     from moment_init.models.mixture_glm import build_model
@@ -322,7 +322,7 @@ def run_default_nuts(
 
 
 def climb_chains(tree: "xarray.DataTree", rows: ComparedRows, fit: EMFit) -> tuple[EMRun, ...]:
-    """Climb from the best draw of every chain to the maximum that it leads to."""
+    """Climb from the best draw of every chain to the optimum it leads to."""
     values = tree["log_likelihood"]["y"].transpose("chain", "draw", ...)
     best = np.nan_to_num(values.values @ rows.unit_weights, nan=-np.inf).argmax(axis=1)
     posterior = tree["posterior"].to_dataset()
@@ -339,7 +339,7 @@ def climb_chains(tree: "xarray.DataTree", rows: ComparedRows, fit: EMFit) -> tup
 
 
 def _fit_of_draw(draw: "xarray.Dataset", fit: EMFit) -> EMFit:
-    """The fit with the parameters of a draw."""
+    """Return the fit with the parameters of a draw."""
 
     def read(name: str, *dims: str) -> FloatArray:
         return np.asarray(draw[name].transpose(*dims, "component").values, dtype=np.float64)

@@ -1,8 +1,8 @@
-"""How well chains agree and mix: R-hat, effective sample size, divergences.
+"""The scores of a method: convergence, prediction, and distance from the truth.
 
-How well draws predict: leave-one-out on the rows that were fitted, and rows held out.
-
-The parameters behind simulated data, and how far draws are from them.
+Convergence is R-hat, effective sample size and divergences. Prediction is the leave-one-out score
+of the fitted rows and the log predictive density of the held-out rows. The truth holds the
+parameters of simulated data, if they are known.
 """
 
 import warnings
@@ -26,51 +26,51 @@ if TYPE_CHECKING:
     import xarray
 
 LARGEST_RHAT = 1.01
-"""R-hat above which chains have not met, after Vehtari and others (2021), Bayesian Analysis 16."""
+"""R-hat above which chains have not converged (Vehtari et al., 2021, Bayesian Analysis 16)."""
 
 _PARAMETERS = ("coefficient", "bias", "weight", "dispersion", "gate", "gate_bias")
-"""Variables that are looked at: scales and directions follow from coefficients."""
+"""Variables whose convergence is assessed: scales and directions follow from coefficients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """How well chains agree and mix."""
+    """Agreement and mixing of chains."""
 
     rhat_max: float = np.nan  # largest R-hat of a parameter
-    ess_bulk_min: float = np.nan  # smallest effective sample size of a parameter
-    divergences: float = np.nan  # number of divergent transitions; NaN if the sampler does not say
+    ess_bulk_min: float = np.nan  # smallest bulk effective sample size of a parameter
+    divergences: float = np.nan  # number of divergent transitions; NaN if unknown
 
 
 def assess_convergence(tree: "xarray.DataTree") -> Convergence:
-    """Look at the chains of a sampler."""
+    """Compute the diagnostics of a sampler's chains."""
     import arviz as az
 
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
     divergences = float(stats["diverging"].sum()) if "diverging" in stats else np.nan
     with changed_filters(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # parameters that do not vary
+        warnings.simplefilter("ignore")  # from parameters that do not vary
         sizes = _varying(az.ess(_parameters(tree), method="bulk"), tree)
     smallest = float(sizes.min()) if sizes.size else np.nan
     return Convergence(largest_rhat(tree), smallest, divergences)
 
 
 def largest_rhat(tree: "xarray.DataTree") -> float:
-    """Largest rank-normalised R-hat of a parameter."""
+    """Return the largest rank-normalised R-hat of a parameter."""
     values = find_rhat(tree)
     return float(values.max()) if values.size else np.nan
 
 
 def find_rhat(tree: "xarray.DataTree") -> FloatArray:
-    """Rank-normalised R-hat of every parameter that varies."""
+    """Compute the rank-normalised R-hat of every parameter that varies."""
     # -> (n_parameters,)
     import arviz as az
 
     if tree["posterior"].sizes["chain"] < 2:
         return np.empty(0)
     with changed_filters(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # parameters that do not vary
-        found = az.rhat(_parameters(tree))
-    values = np.hstack([np.ravel(found[name].values) for name in found.data_vars])
+        warnings.simplefilter("ignore")  # from parameters that do not vary
+        rhat = az.rhat(_parameters(tree))
+    values = np.hstack([np.ravel(rhat[name].values) for name in rhat.data_vars])
     return np.asarray(values[~np.isnan(values)])
 
 
@@ -80,49 +80,50 @@ def _parameters(tree: "xarray.DataTree") -> "xarray.Dataset":
 
 
 def _varying(values: "xarray.Dataset", tree: "xarray.DataTree") -> FloatArray:
-    """Figures of the parameters that vary: ArviZ gives the number of draws for the others."""
+    """Select the sizes of parameters that vary: ArviZ returns the number of draws for constants."""
     posterior = _parameters(tree)
     kept = []
     for name in values.data_vars:
         spread = posterior[name].max(("chain", "draw")) > posterior[name].min(("chain", "draw"))
-        own = values[name].transpose(*spread.dims).values
-        kept.append(own[spread.values & np.isfinite(own)])
+        sizes = values[name].transpose(*spread.dims).values
+        kept.append(sizes[spread.values & np.isfinite(sizes)])
     return np.hstack(kept)
 
 
 _TRUSTED_SHARE = 0.01
-"""Share of Pareto k that may be too large. Errors of single rows do little to a sum of hundreds;
-where draws are far from the posterior, as those of a poor normal approximation, nearly all are."""
+"""Share of Pareto k values that may be too large. Errors of single rows change a sum of hundreds
+little; if draws are far from the posterior, as for a poor normal approximation, nearly all values
+are too large."""
 
 _CLEAR, _SMALL = 2.0, 4.0
-"""Standard errors that a difference of scores must exceed to be called one, and a difference below
-which the standard error itself is not to be trusted: that of ``arviz.compare``."""
+"""Standard errors that a clear difference of scores exceeds, and the difference below which the
+standard error itself is not reliable, as in ``arviz.compare``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreDifference:
-    """How much better one method predicts than another."""
+    """The difference between the predictive scores of two methods."""
 
-    value: float  # difference of the log predictive densities and its standard error
-    error: float  # difference of the log predictive densities and its standard error
+    value: float  # difference of the log predictive densities
+    error: float  # standard error of the difference
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is more than noise: above 4, and above two standard errors."""
+        """Whether the difference is above 4 and above two standard errors."""
         return abs(self.value) > max(_SMALL, _CLEAR * self.error)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LooScore:
-    """Leave-one-out score of a method."""
+    """The leave-one-out score of a method."""
 
-    elpd: Any  # what ArviZ returns, pointwise; None if it could not be computed
-    message: str = ""  # why it could not
-    n_dropped: int = 0  # draws of density zero, which have no weight and were left out
+    elpd: Any  # pointwise result of ArviZ; None if it could not be computed
+    message: str = ""  # why it could not be computed
+    n_dropped: int = 0  # draws that give the data density zero and were left out
 
     @property
     def columns(self) -> dict[str, float]:
-        """Figures for the table; NaN if there are none."""
+        """Figures for the table; NaN without a score."""
         names = ("elpd_loo", "elpd_se", "p_loo", "pareto_k_max", "pareto_k_bad")
         if self.elpd is None:
             return dict.fromkeys(names, np.nan)
@@ -134,33 +135,33 @@ class LooScore:
 
     @property
     def is_reliable(self) -> bool:
-        """Whether there is a score with no more than one in a hundred Pareto k too large."""
+        """Whether there is a score and at most 1 % of Pareto k values are too large."""
         return self.elpd is not None and self.columns["pareto_k_bad"] <= _TRUSTED_SHARE
 
     def less(self, other: "LooScore") -> ScoreDifference | None:
-        """Difference from another score of the same rows."""
+        """Subtract another score of the same rows; None if either is not reliable."""
         if not (self.is_reliable and other.is_reliable):
             return None
-        each = np.ravel(self.elpd.elpd_i) - np.ravel(other.elpd.elpd_i)
-        return ScoreDifference(*_weighted_sum(each, np.ones(len(each))))
+        pointwise = np.ravel(self.elpd.elpd_i) - np.ravel(other.elpd.elpd_i)
+        return ScoreDifference(*_weighted_sum(pointwise, np.ones(len(pointwise))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOutScore:
-    """Log predictive density of rows that were held out."""
+    """The log predictive density of the held-out rows."""
 
-    # that of each row, or group; None without such rows; (n_units,)
+    # log predictive density of each row, or group; None without held-out rows; (n_units,)
     values: FloatArray | None = None
-    weights: FloatArray | None = None  # how often each counts; (n_units,)
+    weights: FloatArray | None = None  # weights of the rows, or groups; (n_units,)
 
     @property
     def elpd(self) -> float:
-        """Sum over the rows, or groups; NaN without such rows."""
+        """Sum over rows, or groups; NaN without held-out rows."""
         return self._sum[0]
 
     @property
     def se(self) -> float:
-        """Its standard error."""
+        """Standard error of the sum."""
         return self._sum[1]
 
     @property
@@ -170,7 +171,7 @@ class HeldOutScore:
         return _weighted_sum(self.values, self.weights)
 
     def less(self, other: "HeldOutScore") -> ScoreDifference | None:
-        """Difference from another score of the same rows."""
+        """Subtract another score of the same rows; None if either is missing or not finite."""
         if self.values is None or other.values is None or not np.isfinite(self.elpd + other.elpd):
             return None
         return ScoreDifference(*HeldOutScore(self.values - other.values, self.weights)._sum)
@@ -187,7 +188,7 @@ def score_loo(tree: "xarray.DataTree") -> LooScore:
         tree, n_dropped = _of_positive_density(tree)
         stats = tree["sample_stats"].to_dataset()
     with changed_filters(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # large Pareto k are counted and said in words
+        warnings.simplefilter("ignore")  # a caveat reports large Pareto k values
         try:
             if is_approximate:
                 elpd = az.loo_approximate_posterior(
@@ -204,7 +205,7 @@ def score_loo(tree: "xarray.DataTree") -> LooScore:
 
 
 def _of_positive_density(tree: "xarray.DataTree") -> tuple["xarray.DataTree", int]:
-    """One chain without draws under which the data are impossible, and how many these were."""
+    """Remove draws under which the data are impossible from one chain, and count them."""
     import xarray
 
     stats = tree["sample_stats"].to_dataset()
@@ -218,7 +219,7 @@ def _of_positive_density(tree: "xarray.DataTree") -> tuple["xarray.DataTree", in
 
 
 def _relative_efficiency(tree: "xarray.DataTree") -> float:
-    """Mean effective share of the draws, as `arviz.loo` takes it, but for what does not vary."""
+    """Compute the mean relative efficiency as in `arviz.loo`, without constant parameters."""
     import arviz as az
 
     posterior = tree["posterior"].to_dataset()
@@ -232,23 +233,23 @@ def _relative_efficiency(tree: "xarray.DataTree") -> float:
 
 
 def score_held_out(tree: "xarray.DataTree", rows: ComparedRows | None) -> HeldOutScore:
-    r"""Log predictive density of rows that were not fitted.
+    r"""Compute the log predictive density of held-out rows.
 
     .. math:: \sum_i c_i \log \frac{1}{S} \sum_s p(y_i \mid \theta_s)
 
-    over rows with sample weights c, or over groups, whose rows are weighted inside.
+    The sum is over rows with sample weights c, or over groups, whose rows are weighted inside.
     """
     if rows is None:
         return HeldOutScore()
     draws = PosteriorDraws.of(tree["posterior"].to_dataset())
     values = draw_log_likelihoods(draws, rows.checked, rows.gating)
     with np.errstate(all="ignore"):  # a row may be impossible under all draws
-        each = np.asarray(logsumexp(values, axis=0)) - np.log(draws.n_draws)
-    return HeldOutScore(each, rows.unit_weights)
+        densities = np.asarray(logsumexp(values, axis=0)) - np.log(draws.n_draws)
+    return HeldOutScore(densities, rows.unit_weights)
 
 
 def _weighted_sum(values: FloatArray, weights: FloatArray) -> tuple[float, float]:
-    """Sum and its standard error, for weights that count units; NaN for a single one."""
+    """Compute a sum with frequency weights, and its standard error; NaN for a single unit."""
     total = float(weights.sum())
     mean = float(weights @ values) / total
     with np.errstate(all="ignore"):  # the mean of scores may be -inf
@@ -260,20 +261,24 @@ def _weighted_sum(values: FloatArray, weights: FloatArray) -> tuple[float, float
 def compare_loo(scores: Mapping[str, LooScore]) -> "pandas.DataFrame":
     """Compare methods by leave-one-out.
 
-    Large Pareto k make scores too high. Methods of which more than one in a hundred are too large
-    come last, differences are from the best of the others, and these alone share the weight; if
-    all methods are such, they are compared as they are.
+    Large Pareto k values make scores too high. Methods with too many of them are not reliable: they
+    come last, with weight zero, and differences are taken from the best of the other methods. If no
+    method is reliable, all are compared as they are.
     """
     import pandas
 
-    found = {name: score.elpd for name, score in scores.items() if score.elpd is not None}
-    if not found:
+    computed = {name: score.elpd for name, score in scores.items() if score.elpd is not None}
+    if not computed:
         columns = ["rank", "elpd_diff", "dse", "p_worse", "diag_diff", "diag_elpd"]
         return pandas.DataFrame(columns=[*columns, "p", "elpd", "se", "weight", "is_reliable"])
-    reliable = {name: elpd for name, elpd in found.items() if scores[name].is_reliable} or found
-    own = _arviz_compare(reliable, None)
-    table = _arviz_compare(found, str(own.index[0])) if len(reliable) < len(found) else own
-    table["weight"] = own["weight"].reindex(table.index, fill_value=0.0)
+    reliable = {
+        name: elpd for name, elpd in computed.items() if scores[name].is_reliable
+    } or computed
+    ranked = _arviz_compare(reliable, None)
+    table = (
+        _arviz_compare(computed, str(ranked.index[0])) if len(reliable) < len(computed) else ranked
+    )
+    table["weight"] = ranked["weight"].reindex(table.index, fill_value=0.0)
     table["is_reliable"] = [scores[str(name)].is_reliable for name in table.index]
     table = table.sort_values(["is_reliable", "elpd"], ascending=False)
     table["rank"] = np.arange(len(table))
@@ -281,11 +286,11 @@ def compare_loo(scores: Mapping[str, LooScore]) -> "pandas.DataFrame":
 
 
 def _arviz_compare(scores: Mapping[str, Any], reference: str | None) -> "pandas.DataFrame":
-    """What ``arviz.compare`` returns, with one name of columns for any reference."""
+    """Call ``arviz.compare``; the columns have the same names with and without a reference."""
     import arviz as az
 
     with changed_filters(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # weights of rows whose density underflows
+        warnings.simplefilter("ignore")  # from weights of rows whose density underflows
         table: pandas.DataFrame = az.compare(dict(scores), reference=reference, round_to="none")
     if reference is not None:
         table = table.rename(columns={"p_better": "p_worse"})
@@ -299,20 +304,20 @@ _REQUIRED = ("coefficients", "biases", "weights")
 _OPTIONAL = ("dispersion",)
 
 _WEIGHT_TOLERANCE = 1e-6
-"""How far the sum of true weights may be from one: weights that were rounded to six places."""
+"""Tolerance of the sum of the true weights, which may be rounded to six places."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """True parameters."""
+    """The true parameters."""
 
     coefficients: FloatArray  # coefficients of the user's columns; (n_features, n_components)
-    biases: FloatArray  # intercepts and probabilities of the components; (n_components,)
-    weights: FloatArray  # intercepts and probabilities of the components; (n_components,)
-    dispersion: FloatArray | None  # dispersion; (n_components,)
+    biases: FloatArray  # biases of the components; (n_components,)
+    weights: FloatArray  # probabilities of the components; (n_components,)
+    dispersion: FloatArray | None  # dispersions, if the family has them; (n_components,)
 
     def to_dataset(self, order: IndexArray, feature_names: tuple[str, ...]) -> "xarray.Dataset":
-        """Put the parameters under the names of the posterior."""
+        """Write the parameters under the variable names of the posterior."""
         # order: (n_components,)
         import xarray
 
@@ -333,7 +338,7 @@ class Truth:
 
 
 def read_truth(truth: Any, n_features: int, n_components: int) -> Truth | None:
-    """Check the truth that was given."""
+    """Check `truth` and read its parameters."""
     if truth is None:
         return None
     values = _named_values(truth)
@@ -341,18 +346,18 @@ def read_truth(truth: Any, n_features: int, n_components: int) -> Truth | None:
         "coefficients": (n_features, n_components),
         **dict.fromkeys(("biases", "weights", "dispersion"), (n_components,)),
     }
-    found = {
+    arrays = {
         name: _checked(name, values[name], shapes[name])
         for name in shapes
         if values.get(name) is not None
     }
-    weights = found["weights"]
+    weights = arrays["weights"]
     if weights.min() < 0.0 or abs(float(weights.sum()) - 1.0) > _WEIGHT_TOLERANCE:
         raise ValueError(
             "`truth` must have weights of zero or more that sum to one; got "
             f"{weights.tolist()}. Divide them by their sum."
         )
-    return Truth(found["coefficients"], found["biases"], weights, found.get("dispersion"))
+    return Truth(arrays["coefficients"], arrays["biases"], weights, arrays.get("dispersion"))
 
 
 def _named_values(truth: Any) -> dict[str, Any]:
@@ -367,8 +372,8 @@ def _named_values(truth: Any) -> dict[str, Any]:
     unknown = [str(name) for name in truth if name not in (*_REQUIRED, *_OPTIONAL)]
     if missing or unknown:
         raise ValueError(
-            f"`truth` must be {expected}; missing are {missing}, unknown are {unknown}. Name the "
-            "arrays so."
+            f"`truth` must be {expected}; missing are {missing}, unknown are {unknown}. Use these "
+            "names."
         )
     return dict(truth)
 
@@ -391,15 +396,15 @@ def match_to_truth(
 ) -> IndexArray:
     """Match true components to estimated ones.
 
-    The distance of two components is the mean squared difference of their linear predictors over
-    the rows: units play no part, and components that differ by their intercept alone are told
-    apart.
+    The distance between two components is the mean squared difference of their linear predictors
+    over the rows. It does not depend on the units of the features, and it separates components
+    that differ in their bias only.
     """
     # coefficients: (n_features, n_components), biases: (n_components,) -> (n_components,)
     inputs = np.asarray(rows.checked.X, dtype=np.float64)
     estimated = inputs @ coefficients + biases
     true = inputs @ truth.coefficients + truth.biases
-    distances = [np.square(true - own[:, None]).mean(axis=0) for own in estimated.T]
+    distances = [np.square(true - column[:, None]).mean(axis=0) for column in estimated.T]
     _, order = linear_sum_assignment(np.array(distances))
     return np.asarray(order, dtype=np.intp)
 
@@ -407,7 +412,7 @@ def match_to_truth(
 def errors_of(
     tree: "xarray.DataTree", truth: Truth | None, rows: ComparedRows
 ) -> tuple[float, float]:
-    """How far the means of draws are from the truth, components matched."""
+    """Compute the RMSE of posterior mean coefficients and their largest angle to the truth."""
     if truth is None:
         return np.nan, np.nan
     means = tree["posterior"].to_dataset()[["coefficient", "bias"]].mean(("chain", "draw"))
@@ -416,8 +421,8 @@ def errors_of(
     true = truth.coefficients[:, order]
     error = float(np.sqrt(np.square(coefficients - true).mean()))
     angles = [
-        float(angles_in_degrees(own[:, None], other[:, None], signed=True)[0])
-        for own, other in zip(coefficients.T, true.T, strict=True)
-        if np.any(own) and np.any(other)  # no slopes, no direction
+        float(angles_in_degrees(estimate[:, None], other[:, None], signed=True)[0])
+        for estimate, other in zip(coefficients.T, true.T, strict=True)
+        if np.any(estimate) and np.any(other)  # zero coefficients have no direction
     ]
     return error, max(angles, default=np.nan)

@@ -1,6 +1,7 @@
-"""How the figures of the table are written, and which of them are the best.
+"""The table of a comparison as text and as HTML.
 
-How a comparison is printed, and shown in a notebook.
+`measure_rows` formats the figures and marks the best of them; the other functions write these rows,
+with the verdict and the warnings, for a terminal, a notebook and the page.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ _SCORES = ("elpd_loo", "elpd_held_out")
 
 
 def with_minus(text: str) -> str:
-    """Write a number with a minus sign in the place of a hyphen."""
+    """Replace hyphens by minus signs in a number."""
     return text.replace("-", "−")  # noqa: RUF001
 
 
@@ -44,21 +45,21 @@ def _three_digits(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How one figure of the table is shown."""
+    """The format of one figure of the table."""
 
-    label: str  # its name, short enough for the margin of a table
-    write: Callable[[float], str]  # from a finite value to text
-    better: int = 0  # whether higher or lower values are better, or neither
-    meaning: str = ""  # what it says
+    label: str  # short name, shown in the first column
+    write: Callable[[float], str]  # formats a finite value
+    better: int = 0  # 1 if higher values are better, -1 if lower, 0 if neither
+    meaning: str = ""  # explanation for the page
 
 
 _SHOWN: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("log_likelihood", "log-likelihood", _decimals(2), 1),
-    ("share_at_best", "share at the best", _percent, 1),
+    ("share_at_best", "share at best optimum", _percent, 1),
     ("n_starts", "starts or chains", _decimals(0), 0),
     ("elpd_loo", "LOO score", _decimals(1), 1),
     ("elpd_se", "  standard error", _decimals(1), 0),
-    ("p_loo", "  parameters in effect", _decimals(1), 0),
+    ("p_loo", "  effective parameters", _decimals(1), 0),
     ("pareto_k_max", "  largest Pareto k", _decimals(2), 0),
     ("pareto_k_bad", "  Pareto k too large", _percent, -1),
     ("elpd_held_out", "held-out score", _decimals(1), 1),
@@ -78,26 +79,26 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         for column, label, write, better in _SHOWN
     }
 )
-"""Figures of the table, in the order in which they are shown; indented what belongs to the one
-above."""
+"""Figures of the table, in the order in which they are shown. An indented label belongs to the
+figure above it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureRow:
-    """One figure of all methods as text."""
+    """One figure of all methods, formatted."""
 
-    column: str  # column of the table
-    measure: Measure  # how it is shown
-    cells: dict[str, str]  # text by method; empty where the figure has no meaning
-    best: frozenset[str]  # methods that are marked; none if there is nothing to choose between them
+    column: str  # column of `Comparison.table`
+    measure: Measure  # format of the figure
+    cells: dict[str, str]  # text by method; empty where the figure is not defined
+    best: frozenset[str]  # marked methods; empty if all are equally good
 
 
 def measure_rows(comparison: "Comparison") -> list[MeasureRow]:
-    """Write the table, a row a figure.
+    """Format the table, one row per figure.
 
-    Marked are the best value and those that read the same; of scores those within 4 of the best,
-    and of leave-one-out scores those within two standard errors of the difference. Leave-one-out
-    scores that are not reliable are left out.
+    The best value and values that print the same are marked. Scores within 4 of the best are also
+    marked, and leave-one-out scores within two standard errors of the difference. Leave-one-out
+    scores that are not reliable are never marked.
     """
     table = comparison.table
     known = [column for column in MEASURES if column in table.columns]
@@ -145,27 +146,27 @@ def _best(
 
 
 def _reliable_errors(comparison: "Comparison") -> dict[str, float]:
-    """Standard errors of differences from the best score, of methods whose own is reliable."""
+    """Return the standard errors of the differences, for methods with a reliable score."""
     loo = comparison.loo[comparison.loo["is_reliable"].astype(bool)]
     return {str(name): float(error) for name, error in loo["dse"].items()}
 
 
 LINE_WIDTH = 100
-"""Characters of a line of text."""
+"""Characters per line of text."""
 
 _MARK = "*"
 _STAR = '<span role="img" aria-label="best" title="best">★</span>'
 
 
 def comparison_to_text(comparison: "Comparison") -> str:
-    """Print a comparison."""
+    """Write a comparison as text: verdict, table and warnings."""
     verdict = comparison.verdict
     parts = [fill(verdict.headline, LINE_WIDTH)]
     parts += [_item(reason) for reason in verdict.reasons]
     rows = measure_rows(comparison)
     for methods in _blocks([str(name) for name in comparison.table.index], rows):
         parts += ["", *_text_table(methods, rows)]
-    parts += ["", f"{_MARK} best, or not worse than the best by more than noise"]
+    parts += ["", f"{_MARK} best, or not clearly worse than the best"]
     parts += [_item(f"Warning: {warning}") for warning in comparison.warnings]
     return "\n".join(parts)
 
@@ -175,7 +176,7 @@ def _item(text: str) -> str:
 
 
 def _text_table(methods: list[str], rows: list[MeasureRow]) -> list[str]:
-    """Lines of a table with a column a method."""
+    """Write the lines of a table with one column per method."""
     margin = max((len(row.measure.label) for row in rows), default=0)
     widths = {method: _width(method, rows) for method in methods}
     heads = "".join(f"  {method:>{widths[method]}} " for method in methods)
@@ -194,7 +195,7 @@ def _width(method: str, rows: list[MeasureRow]) -> int:
 
 
 def _blocks(methods: list[str], rows: list[MeasureRow]) -> list[list[str]]:
-    """Divide the methods into tables that fit a line."""
+    """Divide the methods into tables that fit the line width."""
     margin = max((len(row.measure.label) for row in rows), default=0)
     blocks: list[list[str]] = [[]]
     used = margin
@@ -209,24 +210,24 @@ def _blocks(methods: list[str], rows: list[MeasureRow]) -> list[list[str]]:
 
 
 def comparison_to_html(comparison: "Comparison") -> str:
-    """Show a comparison in a notebook."""
+    """Write a comparison as HTML for a notebook."""
     verdict = comparison.verdict
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
     notes = "".join(f"<li>{escape(warning)}</li>" for warning in comparison.warnings)
     return (
         f"<div><p><strong>{escape(verdict.headline)}</strong></p><ul>{reasons}</ul>"
         f"{table_to_html(comparison)}"
-        f"<p>{_STAR} best, or not worse than the best by more than noise</p>"
+        f"<p>{_STAR} best, or not clearly worse than the best</p>"
         f"{f'<p>Warnings</p><ul>{notes}</ul>' if notes else ''}</div>"
     )
 
 
 def table_to_html(comparison: "Comparison", *, with_meanings: bool = False) -> str:
-    """Write the table, a column a method."""
+    """Write the table as HTML, one column per method."""
     methods = [str(name) for name in comparison.table.index]
     heads = "".join(f'<th scope="col">{escape(method)}</th>' for method in methods)
     if with_meanings:
-        heads += '<th scope="col" class="meaning">What it says</th>'
+        heads += '<th scope="col" class="meaning">Meaning</th>'
     body = "".join(_html_row(row, methods, with_meanings) for row in measure_rows(comparison))
     return (
         f'<table class="figures"><thead><tr><td></td>{heads}</tr></thead>'

@@ -1,6 +1,7 @@
-"""Laplace draws of fits by EM as chains, their components in one order.
+"""The DataTree of every method.
 
-Groups that the tree of every method has: data, replicated responses, membership.
+Fits by EM become chains of Laplace draws, with components in a common order. Every tree then gets
+the groups of data, replicated responses and membership.
 """
 
 from collections.abc import Sequence
@@ -23,19 +24,19 @@ if TYPE_CHECKING:
 IndexArray = NDArray[np.intp]
 
 SCORED_DRAWS = 400
-"""Draws of a fit that is scored, at least. Pareto k is then fitted to a tail of 3 √400 = 60 draws,
-with a standard error of (1 + k) / √60, a fifth, and may be 1 - 1 / log10(400) = .62."""
+"""Fewest draws of a fit that is scored. Pareto k is then fitted to a tail of 3 √400 = 60 draws,
+with a standard error of (1 + k) / √60, about .2, and a threshold of 1 - 1 / log10(400) = .62."""
 
 _FEWEST_DRAWS = 100
-"""Draws of a start that are kept at least: independent ones, so that R-hat knows the mean of a
-start to a tenth of its standard error."""
+"""Fewest draws that are kept per start. They are independent, so the mean of a start is known to a
+tenth of a standard deviation when R-hat is computed."""
 
 _MATCHED = ("coefficient", "bias", "weight", "dispersion")
-"""Variables by which components are matched."""
+"""Variables that are used to match components."""
 
 
 def laplace_tree(run: EMRun, rows: ComparedRows, draws: int) -> "xarray.DataTree":
-    """Laplace draws of a fit, with the log-likelihoods of the rows."""
+    """Draw from the Laplace approximation of a fit, with the log-likelihoods of the rows."""
     if run.fit is None:
         raise ValueError(f"`run` must have led to a fit; got one that broke down: {run.message}")
     fit = _with_unique_root(run.fit)
@@ -47,10 +48,10 @@ def laplace_tree(run: EMRun, rows: ComparedRows, draws: int) -> "xarray.DataTree
 
 
 def _with_unique_root(fit: EMFit) -> EMFit:
-    """The fit with the triangular root of its covariance.
+    """Return the fit with the triangular root of its covariance.
 
-    Other roots turn with the signs of eigenvectors, which rounding sets: with this one, fits that
-    ended at one optimum have the same draws from the same seed.
+    This root is unique; others depend on the signs of eigenvectors, which depend on rounding. Fits
+    that ended at the same optimum therefore have the same draws for the same seed.
     """
     triangle = np.linalg.qr(fit.laplace.root.T, mode="r")
     signs = np.where(np.diag(triangle) < 0.0, -1.0, 1.0)
@@ -59,14 +60,17 @@ def _with_unique_root(fit: EMFit) -> EMFit:
 
 
 def start_orders(fits: Sequence[EMFit], reference: EMFit) -> IndexArray:
-    """Order of the components of fits that brings them closest to a reference."""
+    """Find the order of each fit's components that is closest to a reference."""
     # -> (n_fits, n_components)
     import xarray
 
     values = [start_values_of(fit).variables() for fit in fits]
     maxima = xarray.Dataset(
         {
-            name: (("chain", "draw", *DIMS[name]), np.stack([own[name] for own in values])[:, None])
+            name: (
+                ("chain", "draw", *DIMS[name]),
+                np.stack([variables[name] for variables in values])[:, None],
+            )
             for name in _MATCHED
             if name in values[0]
         },
@@ -78,7 +82,7 @@ def start_orders(fits: Sequence[EMFit], reference: EMFit) -> IndexArray:
 
 
 def relabel(tree: "xarray.DataTree", order: IndexArray) -> "xarray.DataTree":
-    """Draws of a fit with its components in another order."""
+    """Reorder the components of the draws of a fit."""
     # order: (n_components,)
     posterior = tree["posterior"].to_dataset()
     labels = posterior["component"].values
@@ -90,7 +94,7 @@ def relabel(tree: "xarray.DataTree", order: IndexArray) -> "xarray.DataTree":
 def random_tree(
     runs: Sequence[EMRun], orders: IndexArray, rows: ComparedRows, draws: int
 ) -> "xarray.DataTree":
-    """Laplace draws of several fits, a chain a start."""
+    """Draw from the Laplace approximations of several fits, one chain per start."""
     # orders: (n_runs, n_components)
     import xarray
 
@@ -113,7 +117,7 @@ def random_tree(
 def _own_group(
     runs: Sequence[EMRun], orders: IndexArray, first: "xarray.DataTree"
 ) -> "xarray.Dataset":
-    """What is known of every start, and which ones stand for all."""
+    """Record log-likelihood, time and order of every start, and the typical and best start."""
     import xarray
 
     known = first["moment_init"].attrs
@@ -131,11 +135,11 @@ def _own_group(
 
 
 _PREDICTIVE_DRAWS = 1000
-"""Draws from which responses are replicated, in all: the share of a value that one response in ten
-has is then known to a tenth of itself."""
+"""Draws of all chains from which responses are replicated: a probability of one in ten is then
+known to a tenth of its value."""
 
 _FEWEST_PREDICTIVE_DRAWS = 100
-"""Draws of a chain that are used at least, so that one chain can be looked at by itself."""
+"""Fewest draws per chain, so that single chains can be inspected."""
 
 
 def complete_tree(
@@ -146,7 +150,7 @@ def complete_tree(
     *,
     membership_of: "xarray.DataTree | None" = None,
 ) -> "xarray.DataTree":
-    """Add the data, replicated responses and memberships; label rows by their place in the data."""
+    """Add data, replicated responses and memberships; label rows by their position in the data."""
     import xarray
 
     result = tree.copy()
@@ -173,7 +177,7 @@ def complete_tree(
 def _replicated(
     tree: "xarray.DataTree", rows: ComparedRows, rng: np.random.Generator
 ) -> "xarray.Dataset":
-    """Responses of every row, from some draws of every chain."""
+    """Replicate the responses of every row, from some draws of every chain."""
     import xarray
 
     posterior = tree["posterior"].to_dataset()
@@ -189,7 +193,7 @@ def _replicated(
 
 
 def _with_row_numbers(tree: "xarray.DataTree", rows: ComparedRows) -> "xarray.DataTree":
-    """Rows labelled by their place in the user's data, which a split changes."""
+    """Label rows by their position in the user's data, which the split changes."""
     for name, node in tree.children.items():
         dataset = node.to_dataset()
         if "obs" in dataset.dims:

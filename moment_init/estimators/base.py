@@ -1,4 +1,4 @@
-"""What the regressor and the classifier share: parameters, fitting, membership, projections."""
+"""The common base of the regressor and the classifier: parameters, fitting and projections."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ _FITTING = (
     "n_jobs",
     "progressbar",
 )
-"""Parameters that go to `fit_em` as they are."""
+"""Parameters that are passed to `fit_em`."""
 
 _OF_ONE_RESPONSE: dict[str, Any] = {
     "gate": "softmax",
@@ -48,10 +48,10 @@ _OF_ONE_RESPONSE: dict[str, Any] = {
     "fixed_weights": None,
     "fixed_directions": None,
 }
-"""Parameters that mixtures of several responses do not have, with their defaults."""
+"""Parameters that are not available for several responses, with their defaults."""
 
 _SAMPLING = ("directions", "anchor_angle", "priors", "draws", "tune", "chains", "progressbar")
-"""Parameters that go to `sample` as they are."""
+"""Parameters that are passed to `sample`."""
 
 
 class MixtureGLMBase(
@@ -59,16 +59,16 @@ class MixtureGLMBase(
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """Base of the estimators; see `MixtureGLMRegressor` for what its parameters mean.
+    """Base of the estimators; see `MixtureGLMRegressor` for the meaning of its parameters.
 
     Parameters
     ----------
     n_components : int, default 2
         Number of components.
     link : str, optional
-        Link of the response; the family's own by default.
+        Link of the family; its default link if left out.
     inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
-        Maximum likelihood, draws from the posterior, or an approximation of it.
+        Maximum likelihood, draws from the posterior, or an approximation to the posterior.
     gate, init, n_starts, random_start, shared, fixed_weights, fixed_directions : object
         As for `moment_init.fit_em`.
     min_dispersion_ratio, max_iter, tolerance : object
@@ -78,7 +78,7 @@ class MixtureGLMBase(
     sampler_options : mapping of str to object, optional
         Further arguments of `moment_init.sample`.
     transform_link : str, optional
-        What `transform` applies to projections.
+        Link whose inverse `transform` applies to projections.
     n_jobs, progressbar : object
         As for `moment_init.fit_em`.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None
@@ -139,7 +139,7 @@ class MixtureGLMBase(
         self.random_state = random_state
 
     def transform(self, X: Any) -> FloatArray:
-        r"""Project rows on the directions of the components.
+        r"""Project rows onto the directions of the components.
 
         Parameters
         ----------
@@ -149,15 +149,16 @@ class MixtureGLMBase(
         Returns
         -------
         numpy.ndarray, shape (n_obs, n_directions)
-            :math:`\langle u_j, x\rangle`, or :math:`g` of it if `transform_link` asks for it, or of
-            :math:`s_j \langle u_j, x\rangle + b_j` if that is "components"; a column a component,
-            those of the first class, or response, first if there are several. Classes of one
-            mixture have projections but for the first, and probabilities all of them.
+            Projections :math:`\langle u_j, x\rangle`, :math:`g(\langle u_j, x\rangle)` if
+            `transform_link` is a link or "family", or :math:`g(s_j \langle u_j, x\rangle + b_j)` if
+            it is "components". There is one column per component; with several classes or
+            responses, the columns of the first come first. If all classes share one mixture, the
+            first class has probabilities but no projections.
         """
         features = np.asarray(self._validated(X), dtype=np.float64)
         if self.transform_link == "components":
             means = [mixture.mean(features, "components") for mixture in self._mixtures]
-            return np.hstack([side_by_side(each) for each in means])
+            return np.hstack([side_by_side(mean) for mean in means])
         directions = self._all_directions()
         require_finite_predictors(features, directions, "X")
         projections = features @ directions
@@ -169,13 +170,13 @@ class MixtureGLMBase(
 
     @property
     def _n_features_out(self) -> int:
-        """Number of columns of `transform`, for scikit-learn's names of them."""
+        """Number of columns of `transform`, from which scikit-learn makes their names."""
         if self.transform_link in ("family", "components"):
             return sum(mixture.n_means for mixture in self._mixtures)
         return int(self._all_directions().shape[1])
 
     def _all_directions(self) -> FloatArray:
-        """Directions of all mixtures and predictors, (n_features, n_directions)."""
+        """Return the directions of all mixtures and predictors, (n_features, n_directions)."""
         if len(self._mixtures) > 1:
             return np.hstack(self.directions_)
         return side_by_side(self.directions_)
@@ -183,7 +184,7 @@ class MixtureGLMBase(
     # --- for the subclasses ----------------------------------------------------------------------
 
     def _family(self) -> Family:
-        """Family of the response, with its link."""
+        """Return the family of the response, with its link."""
         raise NotImplementedError
 
     def _fit_mixtures(
@@ -193,13 +194,13 @@ class MixtureGLMBase(
         *,
         family: tuple[Family, ...] | str | None = None,
     ) -> None:
-        """Fit a mixture to the response, or one to the indicator of each of its codes.
+        """Fit one mixture to the response, or one to the indicator of each class code.
 
-        A family is given for several responses, or classes, of one mixture.
+        `family` is passed if one mixture has several responses or classes.
         """
         options = self._options(self._family() if family is None else family)
         targets = _indicated(rows, codes)
-        # Merged before responses are told apart, so that all mixtures have the same rows.
+        # Merged before indicators are made, so that all mixtures have the same rows.
         merged = distinct_rows(rows) if options.has_own_start and self.inference == "em" else rows
         seeds = _drawn_seeds(self.random_state, len(targets))
         fits = tuple(
@@ -219,30 +220,30 @@ class MixtureGLMBase(
         """Set the fitted attributes."""
         mixtures = [
             _mixture_of(fit, tree)
-            for fit, tree in zip_longest(fits, trees)  # none for EM
+            for fit, tree in zip_longest(fits, trees)  # EM has no trees
         ]
         self._mixtures = tuple(mixtures)
         for name in ("fit_", "fits_", "posterior_", "posteriors_"):
             if hasattr(self, name):
-                delattr(self, name)  # of an earlier fit
+                delattr(self, name)  # left by an earlier fit
         is_single = len(fits) == 1
-        for name, values in {"fit": fits, "posterior": trees}.items():
-            if values:
+        for name, results in {"fit": fits, "posterior": trees}.items():
+            if results:
                 setattr(
                     self,
                     f"{name}_" if is_single else f"{name}s_",
-                    values[0] if is_single else values,
+                    results[0] if is_single else results,
                 )
         points = [mixture.point for mixture in mixtures]
         for name in ("coefficients", "directions", "scales", "biases", "weights", "dispersion"):
-            found = [getattr(point, name) for point in points]
-            setattr(self, f"{name}_", found[0] if is_single else _stacked(found))
+            values = [getattr(point, name) for point in points]
+            setattr(self, f"{name}_", values[0] if is_single else _stacked(values))
         self.n_components_ = points[0].n_components
         n_iter = np.array([fit.n_iter for fit in fits])
         self.n_iter_ = int(n_iter[0]) if is_single else n_iter
 
     def _options(self, family: Family | tuple[Family, ...] | str) -> MixtureOptions:
-        """Parameters as the functions of the library take them."""
+        """Collect the arguments of `fit_em` and `sample`."""
         self._validate_inference()
         sampling = {name: getattr(self, name) for name in _SAMPLING}
         return MixtureOptions(
@@ -264,13 +265,13 @@ class MixtureGLMBase(
             if not np.array_equal(getattr(self, name), default):  # may be an array
                 raise ValueError(
                     f"`{name}` must be {default!r} with inference={self.inference!r}, whose model "
-                    f"has no such restriction; got {getattr(self, name)!r}. Use inference='em'."
+                    f"does not support it; got {getattr(self, name)!r}. Use inference='em'."
                 )
 
     def _require_joint(self, kind: str, remedy: str, **data: Any) -> None:
-        """Raise for what mixtures of several responses, or classes, do not have."""
-        given = {name: getattr(self, name) for name in _OF_ONE_RESPONSE} | data
-        for name, value in given.items():
+        """Raise for parameters that are not available for several responses, or classes."""
+        arguments = {name: getattr(self, name) for name in _OF_ONE_RESPONSE} | data
+        for name, value in arguments.items():
             default: Any = _OF_ONE_RESPONSE.get(name)
             if not np.array_equal(value, default):  # may be an array
                 raise ValueError(
@@ -283,7 +284,7 @@ class MixtureGLMBase(
             )
 
     def _transform_link(self) -> str | None:
-        """Name of the link that `transform` inverts."""
+        """Return the name of the link that `transform` inverts."""
         if self.transform_link == "family":
             return self._family().link.name
         if self.transform_link is not None and self.transform_link not in LINKS:
@@ -294,12 +295,12 @@ class MixtureGLMBase(
         return self.transform_link
 
     def _names(self) -> tuple[str, ...] | None:
-        """Names of the columns that `fit` was given."""
+        """Return the column names of the data of `fit`."""
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else tuple(map(str, names))
 
     def _validated(self, X: Any) -> NDArray[np.generic]:
-        """Inputs of new rows, checked against those of the fit."""
+        """Check new rows against the data of the fit."""
         check_is_fitted(self)
         require_unmasked(X, "X")
         return np.asarray(validated_data(self, X, reset=False))
@@ -307,23 +308,23 @@ class MixtureGLMBase(
 
 def validated_data(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
     """Check arrays by scikit-learn's rules."""
-    # It looks for infinities by a sum: of both signs they are NaN, of which NumPy would warn.
+    # Scikit-learn sums to find infinities: if both signs occur, the sum is NaN and NumPy warns.
     with np.errstate(invalid="ignore"):
         return validate_data(estimator, *data, **checks)
 
 
 def _mixture_of(fit: EMFit | JointFit, tree: Any) -> FittedMixture:
-    """A fit, or the draws that started there, as something to ask."""
+    """Wrap a fit, or the draws that started there, for prediction."""
     if isinstance(fit, JointFit):
         return JointMixture(fit) if tree is None else DrawnJointMixture(fit, tree)
     return PointMixture(fit) if tree is None else DrawnMixture(tree)
 
 
 def _drawn_seeds(random_state: Any, number: int) -> NDArray[np.integer[Any]]:
-    """Two seeds for each mixture, (number, 2): of its search and of its draws.
+    """Draw two seeds for each mixture, (number, 2): for its search and for its draws.
 
-    Without a state they are fresh: scikit-learn would take them from NumPy's global generator, and
-    change it.
+    Without a state the seeds are fresh: scikit-learn would draw them from NumPy's global generator
+    and change its state.
     """
     bound, size = np.iinfo(np.int32).max, (number, 2)
     if random_state is None or isinstance(random_state, np.random.Generator):
@@ -332,7 +333,7 @@ def _drawn_seeds(random_state: Any, number: int) -> NDArray[np.integer[Any]]:
 
 
 def _indicated(rows: EstimatorRows, codes: Sequence[float] | None) -> list[EstimatorRows]:
-    """The rows themselves, or with a response that tells each code from the others."""
+    """Return the rows, or for each code the rows with the indicator of that code as response."""
     if codes is None:
         return [rows]
     return [replace(rows, y=(rows.y == code).astype(np.float64)) for code in codes]

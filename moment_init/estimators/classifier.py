@@ -1,6 +1,7 @@
-"""Labels of a classifier, and their numbers.
+"""The classifier: mixtures of logistic (or probit) regressions, and the codes of its labels.
 
-The classifier: labels from mixtures of logistic (or probit) regressions.
+Two classes have one mixture. More classes have one mixture each, one against the rest, or share the
+components of one mixture of softmax regressions.
 """
 
 from collections.abc import Mapping
@@ -28,30 +29,30 @@ MultiClass = Literal["one_vs_rest", "categorical"]
 
 
 def classes_with_weight(labels: NDArray[Any], weights: FloatArray) -> NDArray[Any]:
-    """Labels of the rows that count."""
+    """Return the labels of the rows with positive weight."""
     # labels: (n_obs,), weights: (n_obs,) -> (n_classes,)
     classes = np.unique(labels[weights > 0.0])
     if len(classes) < 2:
         raise ValueError(
-            "`y` must have at least two classes in the rows of positive weight; got one class, "
+            "`y` must have at least two classes in the rows with positive weight; got one class, "
             f"{classes.tolist()[0]!r}. Check the labels that were passed."
         )
     return classes
 
 
 def class_shares(columns: list[FloatArray]) -> FloatArray:
-    """Probabilities of classes from those of single classes against all others."""
+    """Combine the probabilities of single classes against the rest into class probabilities."""
     # columns: (n_obs,) -> (n_obs, n_classes)
     if len(columns) == 1:
         return np.column_stack([1.0 - columns[0], columns[0]])
     shares = np.column_stack(columns)
     total = shares.sum(axis=1, keepdims=True)
-    # A row that every mixture rules out says nothing about its class.
+    # If every mixture rules a row out, all classes are equally probable.
     return np.where(total > 0.0, shares / np.where(total > 0.0, total, 1.0), 1 / len(columns))
 
 
 def encode_labels(y: Any, classes: NDArray[Any]) -> FloatArray:
-    """Numbers of the classes of rows."""
+    """Encode labels as positions in `classes`, -1 for an unknown label."""
     # y: (n_obs,), classes: (n_classes,) -> (n_obs,)
     labels = column_or_1d(y)
     codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
@@ -59,7 +60,7 @@ def encode_labels(y: Any, classes: NDArray[Any]) -> FloatArray:
 
 
 def require_known(y: Any, classes: NDArray[Any]) -> FloatArray:
-    """Numbers of the classes of new rows, all of which must be known."""
+    """Encode the labels of new rows, and raise for unknown labels."""
     # y: (n_obs,), classes: (n_classes,) -> (n_obs,)
     codes = encode_labels(y, classes)
     if codes.min() < 0.0:
@@ -73,12 +74,12 @@ def require_known(y: Any, classes: NDArray[Any]) -> FloatArray:
 
 
 def require_two_classes_for(offset: Any, classes: NDArray[Any]) -> None:
-    """Raise for an offset where it has no single predictor to belong to."""
+    """Raise for an offset with more than two classes, which have several predictors."""
     # classes: (n_classes,)
     if offset is not None and len(classes) > 2:
         raise ValueError(
-            "`offset` must be None for more than two classes, each of which has a predictor of its "
-            f"own; got one for {len(classes)} classes. Leave it out."
+            "`offset` must be None for more than two classes, because each class has its own "
+            f"predictor; got one for {len(classes)} classes. Leave it out."
         )
 
 
@@ -97,42 +98,41 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
 
     .. math:: P(y = 1 \mid x) = \sum_j \pi_j\, g(s_j \langle u_j, x\rangle + b_j)
 
-    Two classes have one mixture, for the second of them in sorted order. More have one each, for a
-    class against all others, and the probabilities are divided by their sum; or all share a single
-    mixture, whose components have a softmax each: see `multi_class`.
+    Two classes have one mixture, for the second class in sorted order. More than two classes have
+    one mixture each, for the class against all others, and the probabilities are divided by their
+    sum; or all classes share one mixture of softmax regressions: see `multi_class`.
 
     Parameters
     ----------
     n_components : int, default 2
         Number of components of each mixture.
     multi_class : {"one_vs_rest", "categorical"}, default "one_vs_rest"
-        What is fitted to more than two classes. "one_vs_rest": a mixture for each, with components
-        of its own; it takes all other arguments, and costs as much as so many fits. "categorical":
-        one mixture of softmax regressions, whose components all classes share, as
-        ``fit_em(..., family="categorical")``; rows then have one component, not one for each
-        class. It has a logit link, neither groups nor a gate nor restrictions, and inference "em"
-        or "nuts". Two classes are the same model either way.
+        Model of more than two classes. "one_vs_rest" fits one mixture per class, with its own
+        components; it supports all other arguments and costs one fit per class. "categorical" fits
+        one mixture of softmax regressions, as ``fit_em(..., family="categorical")``: a row then has
+        one component for all classes. It has a logit link and inference "em" or "nuts", and
+        supports no groups, gate or restrictions. For two classes the models are the same.
     link : {"logit", "probit"}, optional
         Link of the probabilities; "logit" by default.
     inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
-        "em" fits by maximum likelihood, see `moment_init.fit_em`. The others draw from the
-        posterior or an approximation of it, starting at that fit, see `moment_init.sample`;
-        predictions are then averages over the draws.
+        "em" fits by maximum likelihood, see `moment_init.fit_em`. The others start at that fit and
+        draw from the posterior or an approximation to it, see `moment_init.sample`; predictions
+        are then averages over the draws.
     gate : {"softmax", "gaussian"}, default "softmax"
-        How weights depend on `gating` of `fit`.
+        How the weights depend on `gating`, an argument of `fit`.
     init : {"tensor", "random"}, estimate, fit, tuple or array, default "tensor"
         Where the search starts, as for `moment_init.fit_em`.
     n_starts, random_start : int and {"assignment", "coefficients"}, optional
         Number and kind of random starts.
     shared : str, int or sequence, optional
-        Columns or "bias", common to all components.
+        Coefficients of columns, or "bias", that all components share.
     fixed_weights, fixed_directions : array-like, optional
-        Weights, and directions of shape (n_features, n_components), that are held.
+        Weights, and directions of shape (n_features, n_components), that are held fixed.
     min_dispersion_ratio : float, default 0.05
-        Smallest ratio of two standard deviations of the covariates of a gaussian gate.
+        Smallest ratio of two components' standard deviations in a gaussian gate.
     max_iter, tolerance : int and float, default 1000 and 1e-6
-        Most iterations of the run to the maximum, and the predicted gain of log-likelihood below
-        which it has converged.
+        Largest number of iterations of the final run, and the predicted gain in log-likelihood
+        below which it has converged.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Prior of the directions; not for inference="em".
     anchor_angle : float, default 45
@@ -140,49 +140,51 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     priors : mapping of str to prior, optional
         Other priors, see `moment_init.models.mixture_glm`; not for inference="em".
     draws, tune, chains : int
-        Draws of each chain, draws that tune the sampler, chains; not for inference="em".
+        Draws per chain, tuning draws per chain, and number of chains; not for inference="em".
     sampler_options : mapping of str to object, optional
         Further arguments of `moment_init.sample`, such as ``{"cores": 2}``.
     transform_link : str, optional
-        `transform` gives projections <u_j, x> by default, g of them if this is "family" (the g of
-        the model) or the name of a link ("logit", "probit", "log", "identity"), and the means of
-        the components, g(s_j <u_j, x> + b_j), if it is "components".
+        By default, `transform` returns projections <u_j, x>. It returns g(<u_j, x>) if this is
+        "family" (the g of the model) or the name of a link ("logit", "probit", "log", "identity"),
+        and the means of the components, g(s_j <u_j, x> + b_j), if it is "components".
     n_jobs, progressbar : int and bool
-        Random starts that run at once, and whether to show progress.
+        Number of random starts that run in parallel, and whether to show progress.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None
-        Seed of search and draws: an int repeats a fit; None is new, not NumPy's global generator.
+        Seed of the search and the draws. An int makes fits repeatable; None draws a fresh seed and
+        does not use NumPy's global generator.
 
     Attributes
     ----------
     classes_ : numpy.ndarray, shape (n_classes,)
-        Labels of the rows of positive weight, sorted.
+        Sorted labels of the rows with positive weight.
     fit_ : EMFit or JointFit
-        The maximum-likelihood fit, for two classes or a mixture that all classes share.
+        The maximum-likelihood fit, if there is one mixture.
     fits_ : tuple of EMFit
-        Those of more classes with a mixture each, in their order.
+        The fits of the classes in sorted order, if each class has its own mixture.
     posterior_ : xarray.DataTree
-        The draws, where there is one mixture; not for inference="em".
+        The draws, if there is one mixture; not for inference="em".
     posteriors_ : tuple of xarray.DataTree
-        Those of more classes with a mixture each; not for inference="em".
+        The draws of the classes, if each class has its own mixture; not for inference="em".
     coefficients_, directions_ : numpy.ndarray, shape (n_features, n_components)
-        Coefficients, and unit vectors along them; with a first dimension of length n_classes for
-        more than two classes with a mixture each, as all that follow. If they share one there is a
-        last dimension of length n_classes - 1, all classes but the first; the weights have none.
+        Coefficients, and unit vectors along them. If each class has its own mixture, these and the
+        following arrays have a first dimension of length n_classes. If more than two classes share
+        one mixture, all but the weights have a last dimension of length n_classes - 1, without the
+        first class.
     scales_, biases_, weights_ : numpy.ndarray, shape (n_components,)
-        Lengths of the coefficients, intercepts, and probabilities of the components. From draws all
-        of these are posterior means (of directions the unit vectors along them).
+        Lengths of the coefficients, biases, and probabilities of the components. From draws, all
+        parameters are posterior means (directions: the unit vectors along the means).
     n_components_ : int
-        Number of components; smaller than `n_components` if there are too few rows.
+        Number of fitted components; smaller than `n_components` if there are too few rows.
     n_iter_ : int or numpy.ndarray of int, shape (n_classes,)
-        Iterations of the winning run.
+        Number of iterations of the best run.
     n_features_in_ : int
         Number of columns seen during `fit`.
     feature_names_in_ : numpy.ndarray of str, shape (n_features,)
-        Their names, where all are strings.
+        Names of the columns, if all are strings.
 
     Notes
     -----
-    See `MixtureGLMRegressor` about repeated rows, constant or collinear columns, and few rows.
+    See `MixtureGLMRegressor` for repeated rows, constant or collinear columns, and few rows.
 
     Examples
     --------
@@ -270,13 +272,13 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         y : array-like, shape (n_obs,)
             Labels.
         sample_weight : array-like, shape (n_obs,), optional
-            A row of weight 2 counts as two rows.
+            Weights of the rows; a row with weight 2 counts as two rows.
         groups : array-like, shape (n_obs,), optional
-            Rows with one value share their component.
+            Group labels; rows of a group share one component.
         offset : array-like, shape (n_obs,), optional
             Known part of the linear predictor, for two classes.
         gating : array-like or DataFrame, shape (n_obs, n_gate), optional
-            Covariates on which the weights depend.
+            Covariates of the weights, for a mixture of experts.
 
         Returns
         -------
@@ -286,17 +288,17 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         Raises
         ------
         TypeError
-            For data or parameters of a wrong type.
+            If data or parameters have a wrong type.
         ValueError
-            For fewer than two classes; as `moment_init.fit_em`, but for constant or collinear
-            columns and too few rows.
+            If there are fewer than two classes, or as in `moment_init.fit_em`, except for constant
+            or collinear columns and too few rows.
 
         Warns
         -----
         ConvergenceWarning
-            If a search did not converge; of this library's and of scikit-learn's class.
+            If a search did not converge; filters for scikit-learn's warning catch it as well.
         WeakSignalWarning
-            If there are fewer rows than parameters.
+            If there are fewer distinct rows than parameters.
         """
         require_unmasked(X, "X")
         require_unmasked(y, "y")
@@ -333,7 +335,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         return self
 
     def predict_proba(self, X: Any, *, offset: Any = None, gating: Any = None) -> FloatArray:
-        """Probabilities of the classes.
+        """Predict the probabilities of the classes.
 
         Parameters
         ----------
@@ -345,7 +347,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         Returns
         -------
         numpy.ndarray, shape (n_obs, n_classes)
-            Probabilities in the order of `classes_`; from draws the means over them.
+            Probabilities in the order of `classes_`; from draws, their means.
         """
         features = self._validated(X)
         columns = [
@@ -357,7 +359,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         return class_shares(columns)
 
     def predict(self, X: Any, *, offset: Any = None, gating: Any = None) -> NDArray[Any]:
-        """Most probable class of rows.
+        """Predict the most probable class of rows.
 
         Parameters
         ----------
@@ -384,25 +386,25 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         offset: Any = None,
         gating: Any = None,
     ) -> FloatArray:
-        """Probability of every component for rows.
+        """Predict the probabilities of the components for rows.
 
         Parameters
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs.
         y : array-like, shape (n_obs,), optional
-            Labels. Without them the probabilities are those before they are seen: the weights, or
-            what the gate says.
+            Labels. Without labels, the prior probabilities are returned: the weights, or those of
+            the gate.
         sample_weight : array-like, shape (n_obs,), optional
-            Weight of each row within its group; without groups it changes nothing.
+            Weights of the rows within their groups; without groups they have no effect.
         groups, offset, gating : array-like, optional
             As in the fit.
 
         Returns
         -------
         numpy.ndarray, shape (n_obs, n_components) or (n_obs, n_classes, n_components)
-            Probabilities that sum to one over components; with the middle dimension for more than
-            two classes of which each has a mixture of its own.
+            Probabilities that sum to one over components. The middle dimension exists if each class
+            has its own mixture.
         """
         features = self._validated(X)
         data = {
@@ -411,14 +413,14 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
             "groups": groups,
             "sample_weight": sample_weight,
         }
-        found = [
+        memberships = [
             mixture.membership(features, response, **data)
             for mixture, response in zip(self._mixtures, self._responses(y), strict=True)
         ]
-        return found[0] if len(found) == 1 else np.stack(found, axis=1)
+        return memberships[0] if len(memberships) == 1 else np.stack(memberships, axis=1)
 
     def log_density(self, X: Any, y: Any, *, offset: Any = None, gating: Any = None) -> FloatArray:
-        """Log probability of every label.
+        """Compute the log probability of every label.
 
         Parameters
         ----------
@@ -443,7 +445,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, gating: Any = None
     ) -> float:
-        """Share of the labels that `predict` finds.
+        """Return the share of labels that `predict` gets right.
 
         Parameters
         ----------
@@ -468,7 +470,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         return get_family("bernoulli", self.link)
 
     def _responses(self, y: Any) -> list[NDArray[Any] | None]:
-        """Response of each mixture; None if there is none."""
+        """Return the response of each mixture; None without labels."""
         if y is None:
             return [None] * len(self._mixtures)
         codes = require_known(y, self.classes_)

@@ -1,13 +1,10 @@
-r"""Warnings of the estimators.
+r"""Fit one mixture to the rows of an estimator, by maximum likelihood or with posterior draws.
 
-Columns that rows can tell apart: constant, collinear or too many ones are reduced to axes.
-
-`moment_init.fit_em` refuses such columns, as their coefficients are not identified. Predictions
-are: an estimator fits the principal axes :math:`z = V'(x - m)` of the standardised columns and
-reports :math:`\beta = V \gamma`, the shortest of all coefficients (of standardised columns) that
-predict the same.
-
-Fit one mixture to the rows of an estimator: by maximum likelihood, or by draws.
+Constant columns, collinear columns, and columns that are too many for the rows are first reduced to
+principal axes. `moment_init.fit_em` refuses such columns because their coefficients are not
+identified. Their predictions are: an estimator fits the principal axes :math:`z = V'(x - m)` of the
+standardised columns and reports :math:`\beta = V \gamma`, the shortest coefficients (of
+standardised columns) among all with the same predictions.
 """
 
 from collections.abc import Mapping
@@ -42,31 +39,31 @@ if TYPE_CHECKING:
 
 
 class EstimatorConvergenceWarning(ConvergenceWarning, SklearnConvergenceWarning):  # type: ignore[misc]  # scikit-learn has no types
-    """A search ended before it converged; filters for either library's warning catch it."""
+    """A search ended before it converged; filters for this library or scikit-learn catch it."""
 
 
 _SMALLEST_EIGENVALUE = 10 * COLLINEAR_TOLERANCE
-"""Axes of the correlation matrix below this are taken for none. `fit_em` refuses columns with a
-smallest eigenvalue below its tolerance: ten times that leaves room for rounding."""
+"""Axes of the correlation matrix with a smaller eigenvalue are dropped. `fit_em` refuses columns
+whose smallest eigenvalue is below its tolerance; ten times that leaves room for rounding."""
 
 _SMALLEST_SPREAD = 1e-12
-"""A standard deviation below this share of a column's mean is rounding, not variation."""
+"""A standard deviation below this multiple of a column's mean is due to rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnAxes:
-    """Axes in which a mixture is fitted instead of the columns."""
+    """The axes that replace the columns in a fit."""
 
     mean: FloatArray  # weighted means of the columns; (n_features,)
-    basis: FloatArray  # the axes; a row of zeros for a constant column; (n_features, n_axes)
+    basis: FloatArray  # axes, zero for a constant column; (n_features, n_axes)
 
     def project(self, X: NDArray[np.generic]) -> FloatArray:
-        """Coordinates of rows."""
+        """Compute the coordinates of rows along the axes."""
         # X: (n_obs, n_features) -> (n_obs, n_axes)
         return np.asarray((np.asarray(X, dtype=np.float64) - self.mean) @ self.basis)
 
     def lift(self, fit: EMFit, feature_names: tuple[str, ...]) -> EMFit:
-        """Turn a fit to the coordinates into one to the columns."""
+        """Convert a fit of the axes into a fit of the columns."""
         coefficients = self.basis @ fit.coefficients
         root, undetermined = fit.laplace.root, fit.laplace.undetermined
         matrix = self._parameter_matrix((fit.dispersion is not None,), fit.n_components, len(root))
@@ -81,7 +78,7 @@ class ColumnAxes:
         )
 
     def lift_joint(self, fit: JointFit, feature_names: tuple[str, ...]) -> JointFit:
-        """Turn a fit of several predictors to the coordinates into one to the columns."""
+        """Convert a fit of the axes with several predictors into a fit of the columns."""
         coefficients = np.tensordot(self.basis, fit.coefficients, axes=1)
         covariance = fit.covariance
         if covariance is not None:
@@ -99,17 +96,17 @@ class ColumnAxes:
     def _parameter_matrix(
         self, has_dispersion: tuple[bool, ...], n_components: int, size: int
     ) -> FloatArray:
-        """Derivative of the vector of parameters of the columns in that of the axes.
+        """Compute the derivative of the parameters of the columns by those of the axes.
 
         A component has a block for each of its predictors, with or without a log dispersion.
         """
-        own = np.block(
+        predictor = np.block(
             [
                 [self.basis, np.zeros((len(self.basis), 1))],
                 [-(self.mean @ self.basis)[None, :], np.ones((1, 1))],
             ]
         )
-        blocks = [block_diag(own, np.eye(int(has_one))) for has_one in has_dispersion]
+        blocks = [block_diag(predictor, np.eye(int(has_one))) for has_one in has_dispersion]
         component = block_diag(*blocks)
         n_rest = size - n_components * component.shape[1]
         return np.asarray(block_diag(*[component] * n_components, np.eye(n_rest)))
@@ -124,9 +121,9 @@ def affordable_size(
     n_gate: int,
     n_predictors: int = 1,
 ) -> tuple[int, int]:
-    """Components and columns that rows can carry: no more free parameters than rows.
+    """Find how many components and columns have no more free parameters than there are rows.
 
-    Columns are given up before components: a fit along one axis can still tell components apart.
+    Columns are dropped before components: a fit along one axis can still separate components.
     """
     for number in range(n_components, 0, -1):
         n_weights = (number - 1) * (1 + n_gate)
@@ -137,7 +134,7 @@ def affordable_size(
 
 
 def column_axes(X: NDArray[np.generic], weights: FloatArray, n_axes: int) -> ColumnAxes | None:
-    """Axes along which rows differ, if they are fewer than the columns."""
+    """Find the axes along which rows differ; None if they are as many as the columns."""
     # X: (n_obs, n_features), weights: (n_obs,)
     n_features = X.shape[1]
     mean, scales, correlation = _correlation(X, weights)
@@ -145,7 +142,7 @@ def column_axes(X: NDArray[np.generic], weights: FloatArray, n_axes: int) -> Col
     if not varies.any():
         raise ValueError(
             f"`X` must have a column that varies; got {n_features} that are constant in the rows "
-            "of positive weight. Check the columns that were passed."
+            "with positive weight. Check the columns that were passed."
         )
     require_safe_spreads(scales[varies], tuple(f"x{k}" for k in np.flatnonzero(varies)))
     values, vectors = eigh(correlation[np.ix_(varies, varies)])
@@ -161,10 +158,10 @@ def column_axes(X: NDArray[np.generic], weights: FloatArray, n_axes: int) -> Col
 def _correlation(
     X: NDArray[np.generic], weights: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Means, standard deviations and correlations of columns, of which some may be constant."""
+    """Compute means, standard deviations and correlations; constant columns are allowed."""
     n_obs, n_features = X.shape
     shares = weights / weights.sum()
-    # In rough units, so that a common level does not cancel the digits of the variance.
+    # In rough units, so that a large common mean does not cancel digits of the variance.
     origin, unit = rough_units(X, weights)
 
     def first_moments(rows: slice) -> tuple[FloatArray, ...]:
@@ -184,10 +181,10 @@ def _correlation(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureOptions:
-    """What an estimator was asked for."""
+    """The options of an estimator."""
 
     n_components: int  # number of components
-    # family of the response, with its link; one for each of several
+    # family of the response with its link; one for each of several responses
     family: Family | tuple[Family, ...] | str
     fitting: Mapping[str, Any]  # further arguments of `moment_init.fit_em`
     sampling: Mapping[str, Any]  # further arguments of `moment_init.sample`
@@ -196,18 +193,18 @@ class MixtureOptions:
     def has_dispersion(self) -> bool:
         """Whether a component has a dispersion."""
         families = self.family if isinstance(self.family, tuple) else (self.family,)
-        return any(isinstance(each, Family) and each.has_dispersion for each in families)
+        return any(isinstance(family, Family) and family.has_dispersion for family in families)
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing names single columns, rows or components: all may be reduced then."""
+        """Whether no option names columns or components, so that both may be reduced."""
         restrictions = ("shared", "fixed_weights", "fixed_directions")
         is_free = all(self.fitting[name] is None for name in restrictions)
         return is_free and self.fitting["gate"] == "softmax" and self.has_own_start
 
     @property
     def has_own_start(self) -> bool:
-        """Whether the search finds its own start, and none is given."""
+        """Whether the search finds its own start instead of using a given one."""
         return isinstance(self.fitting["init"], str)
 
 
@@ -219,7 +216,7 @@ def fit_mixture(
     *,
     reduces: bool = True,
 ) -> EMFit | JointFit:
-    """Fit by maximum likelihood."""
+    """Fit a mixture by maximum likelihood."""
     n_components = validate_n_components(options.n_components, rows.n_obs)
     axes, used = None, merged
     if reduces and options.is_plain:
@@ -236,7 +233,7 @@ def fit_mixture(
 def sample_mixture(
     rows: EstimatorRows, options: MixtureOptions, fit: EMFit | JointFit, seed: int
 ) -> "xarray.DataTree":
-    """Draw from the posterior, from a fit onwards."""
+    """Draw from the posterior, starting at a fit."""
     return sample(
         rows.inputs,
         rows.response,
@@ -252,7 +249,7 @@ def sample_mixture(
 def _reduction(
     rows: EstimatorRows, n_components: int, has_dispersion: bool
 ) -> tuple[int, ColumnAxes | None]:
-    """Components that rows can carry, and the axes along which they differ."""
+    """Choose the number of components and the axes that the rows can support."""
     n_features = rows.X.shape[1]
     number, n_axes = affordable_size(
         rows.n_obs,
@@ -266,10 +263,10 @@ def _reduction(
     n_kept = n_features if axes is None else axes.basis.shape[1]
     if number < n_components or n_kept == n_axes < n_features:
         notify(
-            f"`X` should have more distinct rows of positive weight than {n_components} components "
-            f"of {n_features} columns have parameters; got {rows.n_obs}. Fitted: {number} "
-            f"component(s) along {n_kept} principal axes of the columns. Use fewer components or "
-            "columns.",
+            f"`X` should have more distinct rows with positive weight than {n_components} "
+            f"components of {n_features} columns have parameters; got {rows.n_obs}. Fitted: "
+            f"{number} component(s) along {n_kept} principal axes of the columns. Use fewer "
+            "components or columns.",
             WeakSignalWarning,
         )
     return number, axes
@@ -278,7 +275,7 @@ def _reduction(
 def _run(
     rows: EstimatorRows, n_components: int, options: MixtureOptions, seed: int
 ) -> EMFit | JointFit:
-    with quiet_notices():  # said below, for both libraries
+    with quiet_notices():  # the warning below is for both libraries
         fit: EMFit | JointFit = fit_em(
             rows.inputs,
             rows.response,
@@ -294,14 +291,14 @@ def _run(
 
 
 def _memberships(rows: EstimatorRows, fit: EMFit | JointFit) -> FloatArray:
-    """Responsibilities of the user's rows."""
+    """Compute the responsibilities of the user's rows."""
     if isinstance(fit, EMFit):
         return fit.predict_membership(rows.inputs, rows.y, **rows.data_block)
     shares = fit.predict_membership(
         rows.inputs, rows.response, offset=rows.offset, n_trials=rows.n_trials
     )
     if rows.classes is not None:
-        shares[rows.y < 0.0] = fit.weights  # a label that is not known says nothing
+        shares[rows.y < 0.0] = fit.weights  # an unknown label has no information
     return shares
 
 

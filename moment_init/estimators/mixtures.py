@@ -1,9 +1,7 @@
-"""What the draws of a posterior predict for new rows, averaged over the draws.
+"""Fitted mixtures with the methods that an estimator needs: means, memberships and densities.
 
-A fitted mixture as an estimator asks it: means, memberships and densities of rows.
-
-`PointMixture` answers with the parameters of a maximum-likelihood fit, `DrawnMixture` with averages
-over the draws of a posterior.
+`PointMixture` uses the parameters of a maximum-likelihood fit, `DrawnMixture` averages over the
+draws of a posterior.
 """
 
 from dataclasses import dataclass
@@ -41,14 +39,14 @@ if TYPE_CHECKING:
     import xarray
 
 _DENSITIES = 10_000_000
-"""Log densities that are held at once, rows times draws: 80 MB."""
+"""Largest number of log densities in memory, rows times draws: 80 MB."""
 
 
 def posterior_point(tree: "xarray.DataTree") -> MixtureParameters:
-    r"""One value of every parameter: posterior means.
+    r"""Compute the posterior means of the parameters.
 
-    The coefficients are :math:`\bar s_j \bar u_j`, with the mean of the lengths and the unit vector
-    along the mean of the directions: a mean of coefficients would be too short.
+    The coefficients are :math:`\bar s_j \bar u_j`, the mean length times the unit vector along the
+    mean direction: the mean of the coefficients would be too short.
     """
     draws = PosteriorDraws.of(posterior_of(tree, None))
     lengths = np.linalg.norm(draws.coefficients, axis=1)
@@ -73,7 +71,7 @@ def mean_response(
     n_trials: Any = None,
     gating: Any = None,
 ) -> FloatArray:
-    r"""Posterior mean of the mean response.
+    r"""Compute the posterior mean of the mean response.
 
     .. math:: E\Big[\sum_j \pi_j\, g(\langle\beta_j, x\rangle + b_j)\Big]
     """
@@ -101,7 +99,7 @@ def mean_density(
     n_trials: Any = None,
     gating: Any = None,
 ) -> FloatArray:
-    r"""Log of the posterior mean of the density of each response, its log predictive density."""
+    r"""Compute the log predictive density of each response: the log of its mean density."""
     # X: (n_obs, n_features), y: (n_obs,) -> (n_obs,)
     draws = PosteriorDraws.of(posterior_of(tree, None))
     data, covariates = _rows(tree, draws, X, y, offset, n_trials, gating)
@@ -124,9 +122,9 @@ def _rows(
     n_trials: Any,
     gating: Any,
 ) -> tuple[RegressionData, FloatArray | None]:
-    """Checked rows and gating covariates; a response of zeros, not to be read, if there is none."""
+    """Check rows and gating covariates; without a response, zeros take its place unread."""
     family = family_of(tree, None, None)
-    # The layout without a family takes any response.
+    # The layout without a family accepts any response.
     _, layout = read_draws(posterior_of(tree, 1), None)
     response = np.zeros(len(X)) if y is None else y
     rows, _ = rows_for(layout.as_fit(), X, response, offset=offset, gating=gating)
@@ -155,7 +153,7 @@ def _rows(
 class PointMixture:
     """A maximum-likelihood fit."""
 
-    fit: EMFit  # the fit
+    fit: EMFit
 
     @property
     def point(self) -> MixtureParameters:
@@ -164,21 +162,21 @@ class PointMixture:
 
     @property
     def n_means(self) -> int:
-        """Number of means of a row: one a component."""
+        """Number of means per row: one per component."""
         return self.fit.n_components
 
     def mean(self, X: Any, kind: PredictionKind, **data: Any) -> FloatArray:
-        """Mean response of rows."""
+        """Compute the mean response of rows."""
         # X: (n_obs, n_features) -> (n_obs,) or (n_obs, n_components)
         return self.fit.predict(X, kind=kind, **data)
 
     def membership(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Probabilities of components."""
+        """Compute the probabilities of the components."""
         # X: (n_obs, n_features), y: (n_obs,) -> (n_obs, n_components)
         if y is not None:
             return self.fit.predict_membership(X, y, **data)
         fit, ones = self.fit, np.ones((len(X), 1))
-        # Any response is possible under a gaussian family; it is not read.
+        # A gaussian family accepts any response, which is not used.
         layout = RowLayout(
             get_family("gaussian"),
             fit.feature_names,
@@ -192,7 +190,7 @@ class PointMixture:
         return np.broadcast_to(prior, (len(X), fit.n_components)).copy()
 
     def log_density(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Log densities of responses."""
+        """Compute the log densities of responses."""
         # X: (n_obs, n_features), y: (n_obs,) -> (n_obs,)
         rows, _ = rows_for(self.fit, X, y, **data)
         return unit_scores(self.fit, rows)[0]
@@ -200,42 +198,42 @@ class PointMixture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnMixture:
-    """Draws of a posterior."""
+    """The draws of a posterior."""
 
-    tree: "xarray.DataTree"  # as `moment_init.sample` gives it
+    tree: "xarray.DataTree"  # as returned by `moment_init.sample`
 
     @property
     def point(self) -> MixtureParameters:
-        """Posterior means; of directions the unit vectors along them."""
+        """Posterior means; directions are the unit vectors along their means."""
         return posterior_point(self.tree)
 
     @property
     def n_means(self) -> int:
-        """Number of means of a row: one a component."""
+        """Number of means per row: one per component."""
         return self.point.n_components
 
     def mean(self, X: Any, kind: PredictionKind, **data: Any) -> FloatArray:
-        """Posterior mean of the mean response of rows."""
+        """Compute the posterior mean of the mean response of rows."""
         # X: (n_obs, n_features) -> (n_obs,) or (n_obs, n_components)
         return mean_response(self.tree, X, kind, **data)
 
     def membership(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Posterior means of the probabilities of components."""
+        """Compute the posterior means of the probabilities of the components."""
         # X: (n_obs, n_features), y: (n_obs,) -> (n_obs, n_components)
         if y is None and "gate" not in self.tree["posterior"]:
             return np.tile(self.point.weights, (len(X), 1))
         if y is None:
             data = {"gating": data.get("gating")}
-        found = predict_membership(self.tree, X, y, average=True, **data)
+        probabilities = predict_membership(self.tree, X, y, average=True, **data)
         codes = group_codes(validate_groups(data.get("groups"), len(X)))
-        values = np.asarray(found.values, dtype=np.float64)
+        values = np.asarray(probabilities.values, dtype=np.float64)
         return values if codes is None else values[codes]
 
     def log_density(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Log posterior means of the densities of responses."""
+        """Compute the logs of the posterior mean densities of responses."""
         # X: (n_obs, n_features), y: (n_obs,) -> (n_obs,)
         return mean_density(self.tree, X, y, **data)
 
 
 FittedMixture = PointMixture | DrawnMixture | JointMixture
-"""What an estimator has fitted; all answer the same questions."""
+"""The fitted mixtures of an estimator; all have the same methods."""

@@ -1,6 +1,6 @@
-"""How much of the deviance of responses a prediction of their means explains.
+"""The regressor: mean responses of a mixture of generalised linear models, and their score.
 
-The regressor: mean responses of a mixture of generalised linear models.
+The score is the share of the deviance of the responses that the predicted means explain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,18 +36,18 @@ def deviance_explained(
     sample_weight: Any = None,
     n_trials: Any = None,
 ) -> float:
-    r"""Return the share of the deviance that predicted means explain.
+    r"""Compute the share of the deviance that predicted means explain.
 
     .. math:: D^2 = 1 - \frac{\sum_i c_i\, d(y_i, \hat\mu_i)}{\sum_i c_i\, d(y_i, \bar y)},
         \qquad d(y, \mu) = 2 \log \frac{f(y \mid y)}{f(y \mid \mu)},
 
-    with f the family's density at dispersion one and c the sample weights. For a gaussian family it
-    is the coefficient of determination.
+    with f the family's density at dispersion one and c the sample weights. For a gaussian family
+    this is the coefficient of determination.
 
-    The deviance of a negative binomial depends on its dispersion, of which a mixture has several:
-    with alpha = 1 it needs none, and it is as all of them smallest at the true mean.
+    The deviance of a negative binomial depends on the dispersion, and a mixture has several. With
+    alpha = 1 none is needed, and the expected deviance is still smallest at the true mean.
     """
-    # y: (n_obs,), mean: (n_obs,), sample_weight: (n_obs,), n_trials: (n_obs,)
+    # y, mean, sample_weight, n_trials: (n_obs,)
     response = validate_row_vector(column_or_1d(y), "y", len(mean))
     trials = validate_n_trials(n_trials, family, len(mean))
     family.validate_response(response, trials)
@@ -61,13 +61,13 @@ def deviance_explained(
     if np.all(weighted == weighted[0]):
         return 1.0 if np.array_equal(mean, response) else 0.0
     null = np.full(len(mean), (weights @ response) / (weights @ counts))
-    # The unit of a real response cancels in D^2, but far from one it would cost digits here.
+    # The unit of a real response cancels in D^2, but an extreme unit would lose digits here.
     unit = float(np.std(weighted)) if family.response_power else 1.0
-    own, total = (
+    residual, total = (
         weights @ _unit_deviance(family, response / unit, share / unit, trials)
         for share in (mean / counts, null)
     )
-    return float(1.0 - own / total)
+    return float(1.0 - residual / total)
 
 
 def mean_deviance_explained(
@@ -78,18 +78,18 @@ def mean_deviance_explained(
     sample_weight: Any = None,
     n_trials: Any = None,
 ) -> float:
-    """Return the mean over responses of the share of the deviance that predicted means explain."""
-    # y: (n_obs, n_responses), mean: (n_obs, n_responses), sample_weight: (n_obs,), n_trials:
-    # (n_obs,) or (n_obs, n_responses)
+    """Average the share of explained deviance over the responses."""
+    # y, mean: (n_obs, n_responses), sample_weight: (n_obs,),
+    # n_trials: (n_obs,) or (n_obs, n_responses)
     trials = validate_trials(n_trials, kind, len(mean))
     shares = []
     for index, (family, column) in enumerate(
         zip(kind.members, columns_of_fit(y, kind.names), strict=True)
     ):
-        own = trials[index] if family.has_trials and trials is not None else None
+        counts = trials[index] if family.has_trials and trials is not None else None
         shares.append(
             deviance_explained(
-                family, column, mean[:, index], sample_weight=sample_weight, n_trials=own
+                family, column, mean[:, index], sample_weight=sample_weight, n_trials=counts
             )
         )
     return float(np.mean(shares))
@@ -100,11 +100,11 @@ def _unit_deviance(
 ) -> FloatArray:
     dispersion = 1.0 if family.has_dispersion else None
     saturated = y if n_trials is None else y / n_trials
-    best, own = (
+    best, predicted = (
         family.log_density(y, value, dispersion=dispersion, n_trials=n_trials)
         for value in (saturated, mean)
     )
-    return np.asarray(2.0 * (best - own))
+    return np.asarray(2.0 * (best - predicted))
 
 
 class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]  # scikit-learn has no types
@@ -112,37 +112,37 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
 
     .. math:: E[y \mid x] = \sum_j \pi_j\, g(s_j \langle u_j, x\rangle + b_j)
 
-    Several responses, y of shape (n_obs, n_responses), are fitted together: all of a row share its
-    component, and each has coefficients of its own.
+    Several responses, y of shape (n_obs, n_responses), are fitted together: all responses of a row
+    share its component, and each response has its own coefficients.
 
     Parameters
     ----------
     n_components : int, default 2
         Number of components.
     family : str, Family or sequence of them, default "gaussian"
-        Family of the response, or one for each: "gaussian", "poisson", "negative_binomial",
+        Family of the response, or one per response: "gaussian", "poisson", "negative_binomial",
         "gamma", "binomial" or "bernoulli".
     link : str, optional
-        Its link; the family's own by default.
+        Link of the family; its default link if left out.
     inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
-        "em" fits by maximum likelihood, see `moment_init.fit_em`. The others draw from the
-        posterior or an approximation of it, starting at that fit, see `moment_init.sample`;
-        predictions are then averages over the draws.
+        "em" fits by maximum likelihood, see `moment_init.fit_em`. The others start at that fit and
+        draw from the posterior or an approximation to it, see `moment_init.sample`; predictions
+        are then averages over the draws.
     gate : {"softmax", "gaussian"}, default "softmax"
-        How weights depend on `gating` of `fit`.
+        How the weights depend on `gating`, an argument of `fit`.
     init : {"tensor", "random"}, estimate, fit, tuple or array, default "tensor"
         Where the search starts, as for `moment_init.fit_em`.
     n_starts, random_start : int and {"assignment", "coefficients"}, optional
         Number and kind of random starts.
     shared : str, int or sequence, optional
-        Columns, "bias" or "dispersion", common to all components.
+        Coefficients of columns, "bias" or "dispersion" that all components share.
     fixed_weights, fixed_directions : array-like, optional
-        Weights, and directions of shape (n_features, n_components), that are held.
+        Weights, and directions of shape (n_features, n_components), that are held fixed.
     min_dispersion_ratio : float, default 0.05
         Smallest ratio of two components' standard deviations.
     max_iter, tolerance : int and float, default 1000 and 1e-6
-        Most iterations of the run to the maximum, and the predicted gain of log-likelihood below
-        which it has converged.
+        Largest number of iterations of the final run, and the predicted gain in log-likelihood
+        below which it has converged.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Prior of the directions; not for inference="em".
     anchor_angle : float, default 45
@@ -150,54 +150,55 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     priors : mapping of str to prior, optional
         Other priors, see `moment_init.models.mixture_glm`; not for inference="em".
     draws, tune, chains : int
-        Draws of each chain, draws that tune the sampler, chains; not for inference="em".
+        Draws per chain, tuning draws per chain, and number of chains; not for inference="em".
     sampler_options : mapping of str to object, optional
         Further arguments of `moment_init.sample`, such as ``{"cores": 2}``.
     transform_link : str, optional
-        `transform` gives projections <u_j, x> by default, g of them if this is "family" (the g of
-        the model) or the name of a link ("logit", "probit", "log", "identity"), and the means of
-        the components, g(s_j <u_j, x> + b_j), if it is "components".
+        By default, `transform` returns projections <u_j, x>. It returns g(<u_j, x>) if this is
+        "family" (the g of the model) or the name of a link ("logit", "probit", "log", "identity"),
+        and the means of the components, g(s_j <u_j, x> + b_j), if it is "components".
     n_jobs, progressbar : int and bool
-        Random starts that run at once, and whether to show progress.
+        Number of random starts that run in parallel, and whether to show progress.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None
-        Seed of search and draws: an int repeats a fit; None is new, not NumPy's global generator.
+        Seed of the search and the draws. An int makes fits repeatable; None draws a fresh seed and
+        does not use NumPy's global generator.
 
     Attributes
     ----------
     fit_ : EMFit or JointFit
-        The maximum-likelihood fit, with every start, standard errors, status and warnings; the
-        latter of several responses.
+        The maximum-likelihood fit, with every start, standard errors, status and warnings; a
+        `JointFit` for several responses.
     posterior_ : xarray.DataTree
         The draws; not for inference="em".
     coefficients_, directions_ : numpy.ndarray, shape (n_features, n_components)
         Coefficients, and unit vectors along them. With several responses these, `scales_`,
         `biases_` and `dispersion_` have a last dimension of length n_responses.
     scales_, biases_, weights_ : numpy.ndarray, shape (n_components,)
-        Lengths of the coefficients, intercepts, and probabilities of the components. From draws all
-        of these are posterior means (of directions the unit vectors along them).
+        Lengths of the coefficients, biases, and probabilities of the components. From draws, all
+        parameters are posterior means (directions: the unit vectors along the means).
     dispersion_ : numpy.ndarray, shape (n_components,), or None
-        Dispersion, for families that have one; NaN for responses without it.
+        Dispersions, for families that have one; NaN for responses without one.
     n_components_ : int
-        Number of components; smaller than `n_components` if there are too few rows.
+        Number of fitted components; smaller than `n_components` if there are too few rows.
     n_iter_ : int
-        Iterations of the winning run.
+        Number of iterations of the best run.
     n_features_in_ : int
         Number of columns seen during `fit`.
     feature_names_in_ : numpy.ndarray of str, shape (n_features,)
-        Their names, where all are strings.
+        Names of the columns, if all are strings.
 
     Notes
     -----
-    Rows of weight 2 give the same fit as rows that occur twice, to the last bit, and the order of
+    A row with weight 2 gives the same fit as two equal rows, to the last bit, and the order of the
     rows does not matter.
 
-    `fit_em` refuses constant and collinear columns, whose coefficients are not identified.
-    Predictions are, so that the estimator takes such columns; of the coefficients that predict the
-    same it reports the shortest. With fewer rows than parameters it fits the leading principal axes
-    of the columns, at last fewer components, and warns. That does not apply if `shared`,
-    `fixed_weights`, `fixed_directions`, a gaussian gate or a start are given, nor to draws.
+    `fit_em` refuses constant and collinear columns, whose coefficients are not identified. Their
+    predictions are, so the estimator accepts such columns and reports the shortest of all
+    coefficients with the same predictions. With fewer rows than parameters it fits only the leading
+    principal axes of the columns, if necessary fewer components, and warns. None of this applies to
+    draws, nor with `shared`, `fixed_weights`, `fixed_directions`, a gaussian gate or a given start.
 
-    Several responses have neither groups nor a gate nor restrictions, and inference "em" or "nuts".
+    Several responses support inference "em" or "nuts", but no groups, gate or restrictions.
 
     Examples
     --------
@@ -283,17 +284,17 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs, without a column of ones.
         y : array-like, shape (n_obs,) or (n_obs, n_responses)
-            Response, or several; names of a DataFrame become theirs. A column is one response.
+            One response, or several with one column each; a DataFrame gives them names.
         sample_weight : array-like, shape (n_obs,), optional
-            A row of weight 2 counts as two rows.
+            Weights of the rows; a row with weight 2 counts as two rows.
         groups : array-like, shape (n_obs,), optional
-            Rows with one value share their component.
+            Group labels; rows of a group share one component.
         offset : array-like, shape (n_obs,) or (n_obs, n_responses), optional
             Known part of the linear predictor, such as the logarithm of an exposure.
         n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), optional
-            Trials behind each binomial response.
+            Number of trials of each binomial response.
         gating : array-like or DataFrame, shape (n_obs, n_gate), optional
-            Covariates on which the weights depend.
+            Covariates of the weights, for a mixture of experts.
 
         Returns
         -------
@@ -303,16 +304,16 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         Raises
         ------
         TypeError
-            For data or parameters of a wrong type.
+            If data or parameters have a wrong type.
         ValueError
-            As `moment_init.fit_em`, but for constant or collinear columns and too few rows.
+            As in `moment_init.fit_em`, except for constant or collinear columns and too few rows.
 
         Warns
         -----
         ConvergenceWarning
-            If the search did not converge; of this library's and of scikit-learn's class.
+            If the search did not converge; filters for scikit-learn's warning catch it as well.
         WeakSignalWarning
-            If there are fewer rows than parameters.
+            If there are fewer distinct rows than parameters.
         """
         require_unmasked(X, "X")
         require_no_dates(y, "y")
@@ -340,7 +341,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     def predict(
         self, X: Any, *, offset: Any = None, n_trials: Any = None, gating: Any = None
     ) -> FloatArray:
-        """Mean response of rows.
+        """Predict the mean response of rows.
 
         Parameters
         ----------
@@ -352,8 +353,8 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         Returns
         -------
         numpy.ndarray, shape (n_obs,) or (n_obs, n_responses)
-            Means of the mixture; from draws the mean over them. Of binomial counts, probability
-            times trials.
+            Means of the mixture, averaged over draws if there are any. For binomial counts, the
+            probability times the number of trials.
         """
         features = self._validated(X)
         data = {"offset": offset, "n_trials": n_trials, "gating": gating}
@@ -362,7 +363,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     def predict_components(
         self, X: Any, *, offset: Any = None, n_trials: Any = None, gating: Any = None
     ) -> FloatArray:
-        """Mean response of rows in every component.
+        """Predict the mean response of rows in every component.
 
         Parameters
         ----------
@@ -391,17 +392,17 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         n_trials: Any = None,
         gating: Any = None,
     ) -> FloatArray:
-        """Probability of every component for rows.
+        """Predict the probabilities of the components for rows.
 
         Parameters
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs.
         y : array-like, shape (n_obs,) or (n_obs, n_responses), optional
-            Response. Without it the probabilities are those before it is seen: the weights, or what
-            the gate says.
+            Response. Without it, the prior probabilities are returned: the weights, or those of the
+            gate.
         sample_weight : array-like, shape (n_obs,), optional
-            Weight of each row within its group; without groups it changes nothing.
+            Weights of the rows within their groups; without groups they have no effect.
         groups, offset, n_trials, gating : array-like, optional
             As in the fit.
 
@@ -412,13 +413,13 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         """
         features = self._validated(X)
         data = {"offset": offset, "n_trials": n_trials, "gating": gating}
-        own = {"groups": groups, "sample_weight": sample_weight}
-        return self._mixtures[0].membership(features, y, **data, **own)
+        units = {"groups": groups, "sample_weight": sample_weight}
+        return self._mixtures[0].membership(features, y, **data, **units)
 
     def log_density(
         self, X: Any, y: Any, *, offset: Any = None, n_trials: Any = None, gating: Any = None
     ) -> FloatArray:
-        """Log density of every row's response, or of all its responses, under the mixture.
+        """Compute the log density of each row's response, or of all its responses.
 
         Parameters
         ----------
@@ -432,7 +433,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         Returns
         -------
         numpy.ndarray, shape (n_obs,)
-            Log densities; from draws the logarithms of their means.
+            Log densities; from draws, the logarithms of the mean densities.
         """
         features = self._validated(X)
         data = {"offset": offset, "n_trials": n_trials, "gating": gating}
@@ -448,7 +449,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         n_trials: Any = None,
         gating: Any = None,
     ) -> float:
-        """Share of the deviance that `predict` explains, D^2; R^2 for a gaussian family.
+        """Return the share of the deviance that `predict` explains, D^2 (gaussian: R^2).
 
         Parameters
         ----------
@@ -464,25 +465,25 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         Returns
         -------
         float
-            At most 1; 0 for the prediction of the mean response. Of several responses the mean.
+            At most 1; 0 if the mean response is predicted. For several responses, the mean.
 
         Notes
         -----
-        It judges means only, as the scores of scikit-learn's own generalised linear models do. The
-        mean of a mixture of linear models is linear, whatever the number of components: choose that
-        by `log_density`.
+        The score judges means only, as do those of scikit-learn's generalised linear models. The
+        mean of a mixture of linear models is linear for any number of components: use `log_density`
+        to choose that number.
         """
         mean = self.predict(X, offset=offset, n_trials=n_trials, gating=gating)
-        own = {"sample_weight": sample_weight, "n_trials": n_trials}
+        arguments = {"sample_weight": sample_weight, "n_trials": n_trials}
         if mean.ndim == 2:
-            return mean_deviance_explained(self.fit_.kind, y, mean, **own)
-        return deviance_explained(self._family(), y, mean, **own)
+            return mean_deviance_explained(self.fit_.kind, y, mean, **arguments)
+        return deviance_explained(self._family(), y, mean, **arguments)
 
     def _family(self) -> Family:
         return get_family(cast("str | Family", self.family), self.link)
 
     def __sklearn_tags__(self) -> Any:
-        """Say what the family asks of the response."""
+        """Return scikit-learn's tags, with what the family requires of the response."""
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = refuses_negative(self.family)
         tags.target_tags.multi_output = True

@@ -1,4 +1,4 @@
-"""The rows of an estimator: checked once, and equal ones merged into one of their total weight."""
+"""The rows of an estimator: checked once, and equal rows merged with their weights added."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,23 +31,23 @@ IndexArray = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EstimatorRows:
-    """Rows that an estimator is fitted to."""
+    """The rows that an estimator is fitted to."""
 
     X: NDArray[np.generic]  # inputs; (n_obs, n_features)
-    # response, or several; codes of classes where `classes` has their labels, -1 for a label that
-    # no row of positive weight has; (n_obs,) or (n_obs, n_responses)
+    # one or several responses; with `classes` their codes, -1 for a label that no row with positive
+    # weight has; (n_obs,) or (n_obs, n_responses)
     y: FloatArray
-    sample_weight: FloatArray  # how often each row counts; (n_obs,)
-    feature_names: tuple[str, ...] | None = None  # names of the columns of X, where they have any
-    # known part of the linear predictor, and binomial trials; (n_obs,) or (n_obs, n_responses)
+    sample_weight: FloatArray  # sample weights; (n_obs,)
+    feature_names: tuple[str, ...] | None = None  # column names of X, if any
+    # known part of the linear predictor; (n_obs,) or (n_obs, n_responses)
     offset: FloatArray | None = None
-    # known part of the linear predictor, and binomial trials; (n_obs,) or (n_obs, n_responses)
+    # numbers of binomial trials; (n_obs,) or (n_obs, n_responses)
     n_trials: FloatArray | None = None
-    groups: NDArray[np.generic] | None = None  # rows with one value share their component; (n_obs,)
+    groups: NDArray[np.generic] | None = None  # group labels; (n_obs,)
     gating: FloatArray | None = None  # gating covariates; (n_obs, n_gate)
-    gate_names: tuple[str, ...] = ()  # their names
+    gate_names: tuple[str, ...] = ()  # names of the gating covariates
     response_names: tuple[str, ...] | None = None  # names of several responses
-    classes: NDArray[Any] | None = None  # labels of the classes of one mixture; (n_classes,)
+    classes: NDArray[Any] | None = None  # labels of classes that share one mixture; (n_classes,)
 
     @property
     def n_obs(self) -> int:
@@ -61,20 +61,20 @@ class EstimatorRows:
 
     @property
     def inputs(self) -> Any:
-        """Inputs with the names of their columns, where they have any."""
+        """Inputs, with their column names if they have any."""
         return _named(self.X, self.feature_names)
 
     @property
     def response(self) -> Any:
-        """Response as `moment_init.fit_em` takes it: numbers, named columns or labels."""
+        """Response in the form of `moment_init.fit_em`: an array, named columns or labels."""
         if self.classes is None:
             return _named(self.y, self.response_names)
-        # Rows of an unknown label do not count: any other will do.
+        # Rows with an unknown label have weight zero, so any other label can be used.
         return self.classes[np.maximum(self.y, 0.0).astype(np.intp)]
 
     @property
     def data_block(self) -> dict[str, Any]:
-        """What `moment_init.fit_em` takes of the rows besides inputs and response."""
+        """Arguments of `moment_init.fit_em` that belong to rows, except inputs and response."""
         return {
             "offset": self.offset,
             "n_trials": self.n_trials,
@@ -109,7 +109,7 @@ def validate_rows(
     n_trials: Any = None,
     gating: Any = None,
 ) -> EstimatorRows:
-    """Check what belongs to rows whose inputs and response scikit-learn has checked."""
+    """Check all other data of rows whose inputs and response scikit-learn has checked."""
     # X: (n_obs, n_features), y: (n_obs,)
     n_obs = len(X)
     trials = validate_n_trials(n_trials, family, n_obs)
@@ -130,7 +130,7 @@ def validate_rows(
 
 
 def has_several_columns(y: Any, family: Any) -> bool:
-    """Tell whether a response is more than one column, or has a family for each."""
+    """Tell whether a response has several columns, or one family per column."""
     if isinstance(family, str):
         get_family(family)
     if not has_several_responses(y, family):
@@ -149,7 +149,7 @@ def validate_joint_rows(
     offset: Any = None,
     n_trials: Any = None,
 ) -> tuple[EstimatorRows, tuple[Family, ...]]:
-    """Check what belongs to rows with several responses, whose inputs scikit-learn has checked."""
+    """Check rows with several responses, whose inputs scikit-learn has checked."""
     # X: (n_obs, n_features), y: (n_obs, n_responses)
     names, columns = response_columns(y)
     families = response_families(family, link, len(names))
@@ -181,11 +181,10 @@ def refuses_negative(family: Any) -> bool:
 
 
 def distinct_rows(rows: EstimatorRows) -> EstimatorRows:
-    """Merge rows that are equal, add their weights up, and leave out rows that do not count.
+    """Merge equal rows, add their weights, and leave out rows with weight zero.
 
-    The likelihood of a row of weight 2 is that of two such rows, so that nothing is lost. The
-    result is the same, bit for bit, whether rows are repeated or weighted, in any order: so is what
-    is fitted to it.
+    Nothing is lost, because a row with weight 2 has the likelihood of two equal rows. The result,
+    and so the fit, is the same bit for bit whether rows are repeated or weighted, in any order.
     """
     weighted = rows.take(np.flatnonzero(rows.sample_weight))
     keys = _keys(weighted)
@@ -193,15 +192,15 @@ def distinct_rows(rows: EstimatorRows) -> EstimatorRows:
     is_new = np.zeros(weighted.n_obs, dtype=bool)
     is_new[0] = True
     for key in keys:
-        own = key[order]
-        is_new[1:] |= own[1:] != own[:-1]
+        ordered = key[order]
+        is_new[1:] |= ordered[1:] != ordered[:-1]
     starts = np.flatnonzero(is_new)
     weights = np.add.reduceat(weighted.sample_weight[order], starts)
     return replace(weighted.take(order[starts]), sample_weight=weights)
 
 
 def _keys(rows: EstimatorRows) -> list[NDArray[Any]]:
-    """All that makes two rows equal, a column each."""
+    """List the columns that must agree for two rows to be equal."""
     keys: list[NDArray[Any]] = [*rows.X.T]
     for values in (rows.y, rows.offset, rows.n_trials):
         keys += [] if values is None else [*np.atleast_2d(values.T)]
@@ -211,9 +210,9 @@ def _keys(rows: EstimatorRows) -> list[NDArray[Any]]:
 
 
 def _sorting(keys: list[NDArray[Any]]) -> IndexArray:
-    """Order of the rows by the first key, then by the others.
+    """Sort the rows by the first key, then by the others.
 
-    The values of a continuous column differ, which spares the sorting by all other columns.
+    If all values of the first key differ, as in a continuous column, the other keys are not needed.
     """
     order = np.argsort(keys[0], kind="stable")
     first = keys[0][order]
@@ -223,6 +222,6 @@ def _sorting(keys: list[NDArray[Any]]) -> IndexArray:
 def _named(values: NDArray[np.generic], names: tuple[str, ...] | None) -> Any:
     if names is None:
         return values
-    from pandas import DataFrame  # imported where there are names only
+    from pandas import DataFrame  # imported only if there are names
 
     return DataFrame(values, columns=list(names), copy=False)

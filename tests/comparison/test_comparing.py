@@ -320,7 +320,7 @@ def test_traded_labels_are_matched_and_said(easy: Any) -> None:
     )
     text = "\n".join(found.warnings)
     assert "tensor NUTS: 3 divergent transitions" in text
-    assert "components traded labels in 50% of a chain's draws" in text
+    assert "components switched labels in 50% of a chain's draws" in text
     assert found.table.loc["tensor NUTS", "divergences"] == 3
     ours, theirs = (own.trees["tensor NUTS"]["posterior"] for own in (found, easy))
     for name in ("coefficient", "bias", "weight"):

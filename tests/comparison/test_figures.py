@@ -112,7 +112,7 @@ def test_all_panels_on_one_figure() -> None:
 def test_panels_in_the_order_asked_for() -> None:
     axes = make_example().plot(["rhat", "landscape"], figsize=(9.0, 4.0))
     titles = [panel.get_title(loc="left") for panel in axes]
-    assert titles == ["R-hat of the parameters", "Optima that starts lead to"]
+    assert titles == ["R-hat of the parameters", "Optima reached by each method"]
     assert_allclose(axes[0].figure.get_size_inches(), [9.0, 4.0])
     assert plot_comparison(make_example(), "loo").shape == (1,)
 

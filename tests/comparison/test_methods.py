@@ -33,7 +33,7 @@ def test_default_nuts_is_a_method_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert list(found.landscape["method"][:4]) == ["tensor NUTS"] * 2 + ["default NUTS"] * 2
     assert found.settings["moment_status"] == "not_identified"
     assert found.settings["priors"] == ("scale", "bias")
-    assert any("the priors of scale have no part in it" in text for text in found.warnings)
+    assert any("does not use the priors of scale" in text for text in found.warnings)
     assert any("status not_identified" in text for text in found.verdict.reasons)
 
 

@@ -45,7 +45,10 @@ def test_wrong_values_are_refused(arguments: dict[str, Any], message: str) -> No
     [
         ({"include_default_nuts": "yes"}, "`include_default_nuts` must be True or False"),
         ({"priors": [1]}, "`priors` must be a mapping of names to priors, or None; got list"),
-        ({"init": "random"}, "all arguments of pymc.sample but those it sets itself; got init"),
+        (
+            {"init": "random"},
+            "all arguments of `pymc.sample` except those it sets itself; got init",
+        ),
         ({"model": 1, "trace": 2}, "got model, trace"),
         ({"n_components": 2.0}, "`n_components` must be an integer"),
         ({"truth": 3}, "`truth` must be a MixtureData or a mapping"),

@@ -81,7 +81,7 @@ def test_tables_have_all_rows(page: Path) -> None:
         sum(re.match(r"(coefficient|scale|bias|weight)\[", label) is not None for label in labels)
         == n_parameters
     )
-    assert "share at the best" in labels
+    assert "share at best optimum" in labels
     assert "versions: numpy" in labels
     assert all(f"<dt>{method}</dt>" in html for method in comparison.table.index)
     assert method_meaning(comparison, "another method") == ""
@@ -102,20 +102,24 @@ def test_figures_are_drawings_with_words(page: Path) -> None:
 
 @pytest.mark.parametrize(
     ("family", "words"),
-    [("poisson", "square roots"), ("bernoulli", "groups of one size"), ("gaussian", "fall evenly")],
+    [
+        ("poisson", "square-root"),
+        ("bernoulli", "groups of equal size"),
+        ("gaussian", "evenly over"),
+    ],
 )
 def test_captions_suit_the_family(family: str, words: str) -> None:
     text = caption(make_example(family=family), "predictive")
     assert words in text
-    assert "data sets that tensor NUTS itself would make" in text
+    assert "data sets that tensor NUTS itself would generate" in text
 
 
 def test_caption_says_which_effects_are_shown() -> None:
-    assert "effects the" not in caption(make_example(), "forest")
+    assert "effects, the" not in caption(make_example(), "forest")
     assert "Black bars mark the truth" in caption(make_example(), "forest")
     assert "truth" not in caption(make_example(with_truth=False), "forest")
     large = caption(make_example(**EXAMPLES["largest"]), "forest")
-    assert f"Of 248 effects the {MOST_EFFECTS} are shown" in large
+    assert f"Of 248 effects, the figure shows the {MOST_EFFECTS}" in large
 
 
 def test_a_page_without_warnings_has_no_such_section(tmp_path: Path) -> None:
@@ -128,7 +132,7 @@ def test_a_page_without_warnings_has_no_such_section(tmp_path: Path) -> None:
 def test_page_says_that_no_random_start_converged(tmp_path: Path) -> None:
     comparison = make_example(with_random=False)
     html = comparison.to_html(tmp_path / "page.html").read_text("utf-8")
-    assert "None of them converged: there are no draws, no scores and no errors." in html
+    assert "None of them converged, so there are no draws, scores or errors." in html
     assert "random EM 0 of 10" in html
     assert "typical start" not in html
 
@@ -188,7 +192,7 @@ def test_page_in_a_browser(browser: str, page: Path, tmp_path: Path, width: int)
     options = ("--dump-dom", "--virtual-time-budget=10000")
     dom = run_browser(browser, copy, tmp_path, width, *options)
     assert "<h1>Random starts are not enough" in dom
-    assert '<th scope="row">share at the best</th>' in dom
+    assert '<th scope="row">share at best optimum</th>' in dom
     told = re.search(r'<title>\{"images":\[([\d,]+)\],"overflow":(-?\d+)\}</title>', dom)
     assert told is not None
     widths = [int(number) for number in told[1].split(",")]

@@ -53,7 +53,7 @@ def test_optima_of_one_height_are_told_apart() -> None:
     )
     found = compare_quickly(data.X, data.y, 2, family="poisson", n_starts=5)
     assert found.table.loc["random EM", "share_at_best"] == 1.0
-    assert "ended at another optimum than the tensor start" in found.verdict.headline
+    assert "ended at a different optimum than the tensor start" in found.verdict.headline
     assert found.table.loc["random EM", "rhat_max"] > 1.1
 
 

@@ -75,7 +75,7 @@ def test_text_has_a_column_a_method() -> None:
     lines = comparison_to_text(make_example()).splitlines()
     head = next(line for line in lines if "tensor NUTS" in line)
     assert head.split("  ")[-1].strip() == "best random EM"
-    shares = next(line for line in lines if line.startswith("share at the best"))
+    shares = next(line for line in lines if line.startswith("share at best optimum"))
     assert shares.split()[4:] == ["100", "%*", "100", "%*", "40", "%", "-"]
     rhat = next(line for line in lines if line.startswith("largest R-hat"))
     assert rhat.split()[-1] == "-"
@@ -169,7 +169,7 @@ def test_html_of_a_notebook() -> None:
     html = comparison_to_html(comparison)
     rows = Reader(html).rows
     assert rows[0][1:] == list(comparison.table.index)
-    assert ["share at the best", "100 % ★", "100 % ★", "40 %", "–"] in rows  # noqa: RUF001
+    assert ["share at best optimum", "100 % ★", "100 % ★", "40 %", "–"] in rows  # noqa: RUF001
     assert "&lt;reaches&gt; it &amp; stays" in html
     assert "<style" not in html
     assert html == comparison._repr_html_()

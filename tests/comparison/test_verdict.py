@@ -101,7 +101,10 @@ def test_random_starts_that_reach_it_rarely_are_not_enough() -> None:
     assert "not enough" in verdict.headline
     assert "3 of 20 random starts" in verdict.headline
     assert f"{starts_needed(0.15):.0f} would be needed" in verdict.headline
-    assert "5.00 below it, the worst 9.00 below, at 3 different optima" in verdict.reasons[1]
+    assert (
+        "ended 5.00 below the best log-likelihood found, the worst 9.00 below" in verdict.reasons[1]
+    )
+    assert "3 different optima" in verdict.reasons[1]
 
 
 def test_random_starts_that_never_reach_it_are_not_enough() -> None:
@@ -149,9 +152,9 @@ def test_another_optimum_of_the_same_height_is_said() -> None:
     apart = EMRun(1, replace(own, responsibilities=other), 0.1, 0)
     tensor = (EMRun(0, own, 0.1, 0),)
     same = judge(StartEvidence({"tensor EM": tensor, "random EM": (traded,) * 12}))
-    assert "another optimum" not in same.headline
+    assert "different optimum" not in same.headline
     mixed = judge(StartEvidence({"tensor EM": tensor, "random EM": (traded, *[apart] * 11)}))
-    assert "But 11 of these ended at another optimum than the tensor start" in mixed.headline
+    assert "But 11 of these ended at a different optimum than the tensor start" in mixed.headline
     assert mixed.random_starts_suffice
 
 
@@ -175,7 +178,7 @@ def test_weak_status_is_said() -> None:
     runs = {"tensor EM": (EMRun(0, weak, 0.1, 0),), "random EM": runs_at(BEST)}
     text = " ".join(judge(StartEvidence(runs, "weak_signal")).reasons)
     assert "is not_identified. The information is singular." in text
-    assert "The moments alone are of status weak_signal" in text
+    assert "The estimate from moments alone has status weak_signal" in text
     assert "status" not in " ".join(judge(evidence_of(BEST, [BEST], moment_status="ok")).reasons)
 
 
@@ -215,7 +218,9 @@ def test_unreliable_leave_one_out_is_never_cited() -> None:
     found = ScoreDifference(-20.0, 4.0)
     held = judge(evidence_of(BEST, [BEST], has_unreliable_loo=True, held_out_difference=found))
     (reason,) = (reason for reason in held.reasons if doubt in reason)
-    assert reason.startswith("In the prediction of rows held out the typical random start is worse")
+    assert reason.startswith(
+        "In the prediction of held-out rows, the typical random start is worse"
+    )
     without = judge(evidence_of(BEST, [BEST], held_out_difference=found))
     assert doubt not in " ".join(without.reasons)
 
@@ -227,4 +232,4 @@ def test_no_verdict_claims_the_global_optimum() -> None:
         text = " ".join((verdict.headline, *verdict.reasons))
         assert "global" not in text
         assert "best" in text.lower() or "BETTER" in text
-    assert any("a search with 3 starts inside" in reason for reason in verdict.reasons)
+    assert any("searches from 3 starts" in reason for reason in verdict.reasons)

@@ -73,12 +73,12 @@ def test_chains_that_have_not_met(convergence: Convergence, words: str) -> None:
 def test_chains_in_different_modes() -> None:
     own = MethodFigures(runs_at(-1.0, -7.0, np.nan), 1.0, convergence=SOUND)
     (text,) = caveats_of({"tensor NUTS": own})
-    assert "chains lead to different optima, of log-likelihood -7.00 to -1.00" in text
+    assert "chains lead to different optima, with log-likelihoods from -7.00 to -1.00" in text
 
 
 def test_traded_labels() -> None:
     (text,) = caveats_of(switched=0.3)
-    assert "traded labels in 30% of a chain's draws" in text
+    assert "switched labels in 30% of a chain's draws" in text
 
 
 def test_random_starts_that_are_few_or_fail() -> None:
@@ -100,7 +100,7 @@ def test_singular_information_is_said() -> None:
         {"random EM": MethodFigures(runs, 1.0), "tensor EM": MethodFigures(runs[:1], 1.0)}
     )
     assert texts[0] == "tensor EM: The information is singular."
-    assert "singular at the ends of 10 of 10 starts; their draws come from its positive" in texts[1]
+    assert "singular where 10 of 10 starts ended. Their draws use its positive part" in texts[1]
 
 
 def test_leave_one_out_that_is_not_reliable() -> None:
@@ -108,12 +108,12 @@ def test_leave_one_out_that_is_not_reliable() -> None:
     elpd = SimpleNamespace(elpd=-3.0, se=1.0, p=2.0, pareto_k=shapes, good_k=0.7, n_data_points=3)
     scored = MethodFigures(runs_at(-1.0), 1.0, LooScore(elpd, "", 4))
     texts = caveats_of({"tensor EM": scored})
-    assert "4 Laplace draws, under which the data are impossible" in texts[0]
+    assert "4 Laplace draws were left out of leave-one-out" in texts[0]
     assert "Pareto k is above 0.70 for 2 of 3 left out, at most 0.90" in texts[1]
-    assert "its elpd by LOO is not reliable" in texts[1]
+    assert "Its LOO score is not reliable" in texts[1]
     elpd.pareto_k = np.r_[0.9, np.full(199, 0.1)]
     few = caveats_of({"tensor EM": MethodFigures(runs_at(-1.0), 1.0, LooScore(elpd))})
-    assert "their parts of its elpd by LOO are not reliable, but they are few" in few[0]
+    assert "Their parts of its LOO score are not reliable, but they are few" in few[0]
     missing = MethodFigures(runs_at(-1.0), 1.0, LooScore(None, "too few draws"))
     (text,) = caveats_of({"tensor EM": missing})
     assert "leave-one-out could not be computed: too few draws." in text
@@ -126,4 +126,4 @@ def test_weights_and_priors_are_said() -> None:
     (text,) = caveats_of(rows=make_rows(sample_weight=weights, groups=np.arange(30) // 3))
     assert "leaves out a group with all its rows" in text
     (text,) = caveats_of(dropped=("scale", "tilt"))
-    assert "the priors of scale, tilt have no part in it" in text
+    assert "does not use the priors of scale, tilt" in text
