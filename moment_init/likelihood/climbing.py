@@ -1,20 +1,18 @@
-r"""Steps between EM and Newton, on a constraint and inside bounds.
+r"""Climb to a maximum of a mixture likelihood: EM steps while they are fast, then Newton steps.
 
-The climb of any likelihood: iterations of EM while they are fast, then damped Newton steps.
-
-Maxima that are known, and whether a climb leads to one of them.
-
-Most climbs of a search end where an earlier one has ended. Near a maximum the log-likelihood is a
-parabola whose curvature the earlier climb has left behind: a Newton step with it, from a point on
-that parabola, ends at the maximum. Where it does, there is no need to follow the climb to its end.
-
-Maximum of a mixture likelihood: EM steps while they are fast, then Newton steps damped to EM.
-
-An iteration of EM is cheap and climbs from anywhere, but near the maximum it gains only the share
-of what is left that is not missing. A Newton step solves
+An EM step is cheap and climbs from anywhere, but near the maximum it gains only a share of what is
+left: the share of information that is not missing. A damped Newton step solves
 :math:`(I_{complete} - (1 - \kappa) I_{missing})\, \delta = score`. With :math:`\kappa = 1` it is an
 EM step, with :math:`\kappa = 0` a Newton step on the observed likelihood; :math:`\kappa` falls
-after every success and rises after a failure. A step that lowers the log-likelihood is never taken.
+after every success and rises after a failure. Steps stay inside the bounds and on the constraint,
+and a step that lowers the log-likelihood is never taken.
+
+Most climbs of a search end at a maximum that an earlier climb has reached. Near a maximum the
+log-likelihood is quadratic, with a curvature that the earlier climb has computed. If a Newton step
+with this curvature leads to the known maximum, the climb is not followed to its end.
+
+`climb` climbs any likelihood, `KnownMaximum` recognises a maximum, and `maximise` climbs the
+likelihood of a mixture of GLMs.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,10 +50,10 @@ from moment_init.likelihood.sums import (
 )
 
 _SMALLEST_RIDGE = 1e-6
-"""What a zero on the diagonal counts as where a ridge is needed."""
+"""Added to the diagonal that scales a ridge, so that the ridge acts on zero entries too."""
 
 _ROUNDING = 1e-13
-"""Relative rounding error of a sum of log densities: a gain below it cannot be seen."""
+"""Relative rounding error of a sum of log densities; a smaller gain cannot be measured."""
 
 
 def bounded_step(
@@ -64,7 +62,7 @@ def bounded_step(
     constraint: LinearConstraint | None,
     damping: float,
 ) -> tuple[FloatArray, float]:
-    """Solve for a step that leaves no bound: parameters that would leave theirs are held."""
+    """Solve for a step inside the bounds; parameters that would leave a bound are held on it."""
     # -> (n_parameters,), ...
     basis = None if constraint is None else constraint.basis
     step, damping = free_step(sums, basis, damping)
@@ -86,7 +84,7 @@ def bounded_step(
 def free_step(
     sums: LikelihoodSums, tangent: FloatArray | None, damping: float
 ) -> tuple[FloatArray, float]:
-    """Solve with the smallest damping from the given one upwards that is positive definite."""
+    """Solve for a step with the least damping, from `damping` up, that is positive definite."""
     # tangent: (n_parameters, n_free) -> (n_parameters,), ...
     ridge = 0.0
     while True:
@@ -105,56 +103,54 @@ def free_step(
 
 
 def rounding_of(sums: LikelihoodSums) -> float:
-    """Gain of log-likelihood that cannot be told from rounding."""
+    """Gain in log-likelihood that cannot be distinguished from rounding."""
     return _ROUNDING * max(abs(sums.log_likelihood), sums.magnitude)
 
 
 _SMALLEST_SHARE = 1e-3
-"""A step cut to less than this without a gain ends the search: the gradient is rounding there."""
+"""A search ends when its step is cut below this share without a gain: the gradient is rounding."""
 
 _NEWTON_DAMPING = 0.5
-"""Only a step with less damping tells how much is left to gain: an EM step understates it by the
-reciprocal of the share of information that is not missing."""
+"""Only a step with less damping tells how much is left to gain: an EM step predicts only the share
+of it for which the information is not missing."""
 
 _PURE_NEWTON = 1e-3
-"""Damping below this is dropped altogether, so that the last steps converge quadratically."""
+"""Damping below this is set to zero, so that the last steps converge quadratically."""
 
 _SETTLED = 1e-2
-"""A Newton step that promises less than this share of the tolerance is not tried: what is left
-moves no estimate by more than sqrt(2 * .01 * tolerance) standard errors."""
+"""A Newton step with a predicted gain below this share of the tolerance is not tried: it would move
+no estimate by more than sqrt(2 * .01 * tolerance) standard errors."""
 
 _IDLE_STEPS = 5
-"""So many steps in a row that gain no more than rounding end a search, whatever they promise."""
+"""A search ends after this many steps in a row that gain no more than rounding."""
 
 _SLOW_RATE = 0.8
-"""EM is slow once an iteration gains more than this share of what the last one gained: five more
-iterations of it would then gain less than twice the next, and a Newton step costs about five. Gains
-that grow, or that exceed the number of parameters, are those of a run on its way, where Newton's
-step is no better."""
+"""EM is slow once a step gains more than this share of the previous gain: five more steps then gain
+less than two thirds of what is left, and a Newton step costs about five. Gains that grow, or that
+exceed the number of parameters, occur far from the maximum, where Newton steps are no better."""
 
 _NEWTON_GAIN = 1.0
-"""Gain of an iteration of EM below which the maximum is so near that Newton's steps end sooner."""
+"""Gain of an EM step below which the maximum is so close that Newton steps reach it sooner."""
 
 _SURE_RATE = 0.5
-"""Rate of EM below which, once an iteration gains less than `_NEWTON_GAIN`, less than that is left:
-Newton's first step is not damped then."""
+"""If a step gains less than `_NEWTON_GAIN` and less than this share of the previous gain, less than
+`_NEWTON_GAIN` is left, and the first Newton step is not damped."""
 
 _LONGEST_SHARE = 1.8
 _STRETCH = 1.2
-"""While a run is on its way its iterations of EM are stretched, each more than the last: EM's step
-is short by the share of information that is missing. Below a factor of two an iteration still
-contracts in every direction; one that lowers the log-likelihood is tried again at its own length.
-"""
+"""Far from the maximum EM steps are stretched, each more than the last, because EM steps are too
+short by the share of information that is missing. Below a factor of two a step still contracts in
+every direction; one that lowers the log-likelihood is tried again at its original length."""
 
 _HOPEFUL = 30.0
-"""A run is given up if even so many times the predicted gain would not take it to its target."""
+"""A run is abandoned if even this many times its predicted gain would not reach the target."""
 
 _SMALLEST_GAIN = 1e-300
-"""Keeps the ratio of two increments finite."""
+"""Keeps the ratio of two gains finite."""
 
 _LARGEST_RATE = 0.8
-"""Rate of convergence of EM beyond which increments do not tell how much is left: Newton's steps
-may then gain a hundred times as much."""
+"""Ratio of successive EM gains above which they do not tell how much is left: Newton steps may then
+gain a hundred times as much."""
 
 
 class Ending(StrEnum):
@@ -168,28 +164,28 @@ class Ending(StrEnum):
 
 
 class _Climbable[P](Protocol):
-    """A likelihood of parameters of any kind P that can be climbed."""
+    """A likelihood, with parameters of any type P, that can be climbed."""
 
     @property
     def constraint(self) -> LinearConstraint | None:
-        """What holds the vector of parameters."""
+        """Linear constraint on the vector of parameters."""
 
     def sums(self, parameters: P, *, missing: bool) -> LikelihoodSums:
-        """Log-likelihood and derivatives, the missing information if it is asked for."""
+        """Log-likelihood and derivatives, with the missing information if `missing`."""
 
     def moved(self, parameters: P, step: FloatArray) -> P:
-        """Where a step in the vector of parameters ends, inside all bounds."""
+        """Parameters after a step, inside all bounds."""
 
     def em_moved(self, parameters: P, sums: LikelihoodSums, share: float) -> P:
-        """Where a share of an iteration of EM ends."""
+        """Parameters after a share of an EM step."""
 
     def active(self, parameters: P) -> list[ActiveBound]:
-        """Bounds on which parameters lie."""
+        """Bounds on which the parameters lie."""
 
 
 @dataclass(slots=True)
 class _Search[P]:
-    """State of a search; `sums` belong to `parameters`."""
+    """State of a search; `sums` are evaluated at `parameters`."""
 
     parameters: P
     sums: LikelihoodSums
@@ -201,13 +197,13 @@ class _Search[P]:
     is_known: Callable[[P, LikelihoodSums], bool] | None = None
 
     def advance(self, parameters: P, sums: LikelihoodSums) -> bool:
-        """Take a step that was tried; whether what lies ahead is known."""
+        """Accept a step; return whether the climb now leads to a known maximum."""
         self.parameters, self.sums = parameters, sums
         self.history.append(sums.log_likelihood)
         return self.recognise()
 
     def recognise(self) -> bool:
-        """End where what lies ahead is known."""
+        """End the search if it leads to a known maximum, and return whether it does."""
         is_known = self.is_known is not None and self.is_known(self.parameters, self.sums)
         if is_known:
             self.ending = Ending.RECOGNISED
@@ -244,54 +240,54 @@ def _climb_by_em[P](
     most: int,
     target: float | None,
 ) -> None:
-    """Iterations of EM: some always, then more while they are fast."""
+    """Take EM steps: at least `em_steps`, then more while they are fast."""
     last_gain = np.inf
     while search.n_iter < most and search.ending is None:
         before = search.sums.log_likelihood
         while True:
             candidate = likelihood.em_moved(search.parameters, search.sums, search.share)
-            there = likelihood.sums(candidate, missing=False)
+            candidate_sums = likelihood.sums(candidate, missing=False)
             search.n_iter += 1
-            if there.log_likelihood >= before or search.n_iter >= most:
+            if candidate_sums.log_likelihood >= before or search.n_iter >= most:
                 break
             search.share = 1.0 if search.share > 1.0 else search.share / 3
             if search.share < _SMALLEST_SHARE:
                 return
-        if there.log_likelihood < before:
+        if candidate_sums.log_likelihood < before:
             return
-        gain = there.log_likelihood - before
-        if search.advance(candidate, there):
+        gain = candidate_sums.log_likelihood - before
+        if search.advance(candidate, candidate_sums):
             return
-        is_slow = _SLOW_RATE * last_gain < gain <= last_gain and gain < len(there.score)
+        is_slow = _SLOW_RATE * last_gain < gain <= last_gain and gain < len(candidate_sums.score)
         rate = gain / max(last_gain, _SMALLEST_GAIN)
         if search.n_iter >= em_steps and target is not None and rate < _LARGEST_RATE:
-            # Aitken: what is left is geometric
-            if there.log_likelihood + _HOPEFUL * gain * rate / (1 - rate) < target:
+            # Aitken: the remaining gains form a geometric series
+            if candidate_sums.log_likelihood + _HOPEFUL * gain * rate / (1 - rate) < target:
                 search.ending = Ending.ABANDONED
                 return
         is_near = gain < _NEWTON_GAIN and gain <= last_gain
         if search.n_iter >= em_steps and (is_slow or is_near) and search.share >= 1.0:
             search.damping = 0.0 if is_near and rate < _SURE_RATE else search.damping
             return
-        search.share = _next_share(search.share, is_far=gain > len(there.score))
+        search.share = _next_share(search.share, is_far=gain > len(candidate_sums.score))
         last_gain = gain
 
 
 def _next_share(share: float, *, is_far: bool) -> float:
-    """Share of the next iteration of EM after one that was taken."""
+    """Share of the next EM step, after an accepted one."""
     if share < 1.0:
         return min(1.0, 2 * share)
     return min(_LONGEST_SHARE, _STRETCH * share) if is_far else 1.0
 
 
 def _add_missing[P](likelihood: _Climbable[P], search: _Search[P], max_steps: int) -> None:
-    """One more iteration of EM, if there may be one, evaluated as Newton's steps need it."""
+    """Compute the missing information for Newton steps, after one more EM step if allowed."""
     if search.n_iter < max_steps:
         candidate = likelihood.em_moved(search.parameters, search.sums, min(1.0, search.share))
-        there = likelihood.sums(candidate, missing=True)
+        candidate_sums = likelihood.sums(candidate, missing=True)
         search.n_iter += 1
-        if there.log_likelihood >= search.sums.log_likelihood:
-            search.advance(candidate, there)
+        if candidate_sums.log_likelihood >= search.sums.log_likelihood:
+            search.advance(candidate, candidate_sums)
             return
     search.sums = likelihood.sums(search.parameters, missing=True)
 
@@ -302,7 +298,7 @@ def _climb_by_newton[P](
     max_steps: int,
     tolerance: float,
 ) -> None:
-    """Damped Newton steps until one promises little."""
+    """Take damped Newton steps until one predicts little gain."""
     if search.sums.missing_information is None:
         _add_missing(likelihood, search, max_steps)
     search.share, n_idle = 1.0, 0
@@ -315,18 +311,18 @@ def _climb_by_newton[P](
             search.ending = Ending.CONVERGED
             break
         candidate = likelihood.moved(search.parameters, search.share * step)
-        there = likelihood.sums(candidate, missing=True)
+        candidate_sums = likelihood.sums(candidate, missing=True)
         search.n_iter += 1
         search.damping = damping
-        if there.log_likelihood >= sums.log_likelihood:
-            gained = there.log_likelihood - sums.log_likelihood
+        if candidate_sums.log_likelihood >= sums.log_likelihood:
+            gained = candidate_sums.log_likelihood - sums.log_likelihood
             n_idle = n_idle + 1 if gained <= rounding_of(sums) else 0
-            if search.advance(candidate, there):
+            if search.advance(candidate, candidate_sums):
                 break
             is_newton = damping < _NEWTON_DAMPING
             if gain < tolerance and (is_newton or n_idle >= _IDLE_STEPS):
                 search.ending = Ending.CONVERGED
-            elif n_idle >= _IDLE_STEPS:  # the bounds take back what a step would gain
+            elif n_idle >= _IDLE_STEPS:  # the bounds undo what a step would gain
                 search.ending = Ending.STALLED
             search.damping = damping / 4 if damping > _PURE_NEWTON else 0.0
             search.share = min(1.0, 2 * search.share)
@@ -343,32 +339,32 @@ def _climb_by_newton[P](
 IndexArray = NDArray[np.intp]
 
 LARGEST_GAP = 20.0
-"""Points that are further below a maximum are not on its parabola; it saves trying."""
+"""Points further below a maximum lie outside its quadratic region and are not tested."""
 
 SMALLEST_GAP = 0.01
-"""Runs end within this of their maximum: points no further above it can be on their way to it."""
+"""Runs end within this of their maximum, so a point this much above it may still lead to it."""
 
 CONTRACTION = 0.3
-"""Share of the distance to the maximum that a Newton step with the maximum's own curvature may
-leave, in its metric. From another stationary point the step is zero, and leaves all of it; where it
-leaves less than a third, so do the next, ever less, and no other maximum lies between."""
+"""Largest share of the distance to a maximum, in the metric of its curvature, that a Newton step
+with this curvature may leave. From another stationary point the step is zero and leaves all of it.
+If it leaves less than a third, later steps leave ever less, and no other maximum lies between."""
 
 CLOSE = 1e-2
-"""A step that ends so near, squared, ends within .005 of the maximum's log-likelihood."""
+"""A step that ends within this squared distance ends within .005 of the maximum's height."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownMaximum:
     """A maximum that a climb has reached."""
 
-    parameters: MixtureParameters  # where it is
-    log_likelihood: float  # its height
-    # lower Cholesky factor of the observed information there; (n_parameters, n_parameters)
+    parameters: MixtureParameters
+    log_likelihood: float
+    # lower Cholesky factor of the observed information; (n_parameters, n_parameters)
     factor: FloatArray
 
     @classmethod
     def of(cls, parameters: MixtureParameters, sums: LikelihoodSums) -> "KnownMaximum | None":
-        """Keep where a climb ended, if it is a maximum inside all bounds."""
+        """Store the end of a climb if it is a maximum inside all bounds."""
         if sums.missing_information is None:
             return None
         try:
@@ -378,10 +374,10 @@ class KnownMaximum:
         return cls(parameters, sums.log_likelihood, factor)
 
     def lies_ahead(self, parameters: MixtureParameters, sums: LikelihoodSums) -> bool:
-        """Whether a climb from some point leads here."""
+        """Whether a climb from the given parameters leads to this maximum."""
         if len(sums.score) != len(self.factor):
             return False
-        # A climb never falls: above the maximum it leads to another one.
+        # A climb never goes down: from above this maximum it leads to another one.
         if not -SMALLEST_GAP < self.log_likelihood - sums.log_likelihood < LARGEST_GAP:
             return False
         order = _matching(self.parameters, parameters)
@@ -392,7 +388,7 @@ class KnownMaximum:
 
 
 def _matching(known: MixtureParameters, other: MixtureParameters) -> IndexArray:
-    """Which component of another mixture stands for each of the known one."""
+    """Component of another mixture that matches each component of the known one."""
     gaps = _vectors(known)[:, :, None] - _vectors(other)[:, None, :]
     return np.asarray(linear_sum_assignment(np.einsum("ajk,ajk->jk", gaps, gaps))[1])
 
@@ -405,26 +401,26 @@ def _vectors(parameters: MixtureParameters) -> FloatArray:
 def _reordered_score(
     score: FloatArray, parameters: MixtureParameters, order: IndexArray
 ) -> FloatArray:
-    """The score in the coordinates of the reordered mixture; that of all logits sums to zero."""
+    """Score in the coordinates of the reordered mixture; the scores of all logits sum to zero."""
     r, q = parameters.n_components, component_size(parameters)
-    own = score[: r * q].reshape(r, q)[order]
+    by_component = score[: r * q].reshape(r, q)[order]
     logits = score[r * q :].reshape(r - 1, 1 + parameters.n_gate)
     logits = np.concatenate([logits, -logits.sum(axis=0, keepdims=True)])[order][:-1]
-    return np.concatenate([own.ravel(), logits.ravel()])
+    return np.concatenate([by_component.ravel(), logits.ravel()])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaximiseResult:
-    """Where a search for the maximum of a mixture likelihood ended."""
+    """End of a climb of a mixture likelihood."""
 
     parameters: MixtureParameters  # the best parameters found
-    sums: LikelihoodSums  # log-likelihood and its derivatives there
+    sums: LikelihoodSums  # log-likelihood and derivatives at these parameters
     n_iter: int  # number of steps tried
-    ending: Ending  # why the search ended
-    # log-likelihood at the start and after every step taken; it never falls
+    ending: Ending  # why the climb ended
+    # log-likelihood at the start and after every accepted step; it never falls
     history: tuple[float, ...]
     bounds: tuple[str, ...]  # the bounds on which the parameters lie; empty at an interior point
-    # the maximum that lies ahead, if the search ended because that was seen
+    # the known maximum that the climb leads to, if it was ended for that reason
     recognised: KnownMaximum | None = None
 
     @property
@@ -434,7 +430,7 @@ class MaximiseResult:
 
     @property
     def information(self) -> FloatArray:
-        """Observed information; positive definite at an interior maximum only."""
+        """Observed information; positive definite only at an interior maximum."""
         return self.sums.information()
 
     @property
@@ -445,7 +441,7 @@ class MaximiseResult:
 
 @dataclass(frozen=True, slots=True)
 class _Likelihood:
-    """The function that is climbed."""
+    """Likelihood of a mixture of GLMs, to be climbed."""
 
     family: Family
     rows: LikelihoodRows
@@ -459,14 +455,14 @@ class _Likelihood:
         )
 
     def moved(self, parameters: MixtureParameters, step: FloatArray) -> MixtureParameters:
-        """A step that ends inside the bounds, and on the constraint."""
+        """Take a step that ends inside the bounds and on the constraint."""
         inside = enforce(move(parameters, step), self.bounds)
         return inside if self.constraint is None else self.constraint.project(inside, parameters)
 
     def em_moved(
         self, parameters: MixtureParameters, sums: LikelihoodSums, share: float
     ) -> MixtureParameters:
-        """A share of the step of EM; on a constraint, of the complete information's solution."""
+        """Take a share of an EM step; with a constraint, solve with the complete information."""
         held = self.constraint
         step = em_step(self.family, sums, parameters) if held is None else None
         if step is None:
@@ -494,7 +490,7 @@ def maximise(
     constant: float | None = None,
     known: Sequence[KnownMaximum] = (),
 ) -> MaximiseResult:
-    """Climb from a start to the maximum of the likelihood near it."""
+    """Climb from a start to a nearby maximum of the likelihood."""
     rows = rows.with_products()
     bounds = bounds_of(family, min_weight=min_weight, min_dispersion_ratio=min_dispersion_ratio)
     if constant is None:
@@ -502,8 +498,8 @@ def maximise(
     likelihood = _Likelihood(family, rows, bounds, constraint, constant)
     ahead: list[KnownMaximum] = []
 
-    def is_recognised(at: MixtureParameters, sums: LikelihoodSums) -> bool:
-        ahead.extend(each for each in known if each.lies_ahead(at, sums))
+    def is_recognised(parameters: MixtureParameters, sums: LikelihoodSums) -> bool:
+        ahead.extend(maximum for maximum in known if maximum.lies_ahead(parameters, sums))
         return bool(ahead)
 
     search = climb(

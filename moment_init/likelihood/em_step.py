@@ -1,6 +1,7 @@
-"""Solving for steps with an information matrix.
+"""The M-step: maximise the expected complete-data likelihood, component by component.
 
-The M-step: maximum of the expected complete-data likelihood, component by component.
+`solve_information` and `solve_blocks` solve for steps with information matrices, `em_step` solves
+for one EM step, and `fit_assigned` fits components to given responsibilities.
 """
 
 import numpy as np
@@ -14,14 +15,14 @@ from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
 
 _RIDGE = 1e-10
 """Added to the unit diagonal of a scaled information: far below its statistical error, and enough
-to keep a direction that no row informs from making the factorisation fail by rounding."""
+that a direction without information does not make the factorisation fail by rounding."""
 
 _SMALLEST_DIAGONAL = 1e-12
-"""Diagonal entries of the information are scaled as if at least this large."""
+"""Smaller diagonal entries of the information are scaled as if they were this large."""
 
 
 def solve_information(information: FloatArray, score: FloatArray) -> FloatArray | None:
-    """Solve for a step by a Cholesky factorisation of the information scaled to unit diagonal."""
+    """Solve for a step by Cholesky factorisation of the information scaled to unit diagonal."""
     # information: (n_parameters, n_parameters), score: (n_parameters,) -> (n_parameters,)
     scale = np.sqrt(np.maximum(np.diag(information), _SMALLEST_DIAGONAL))
     scaled = information / np.outer(scale, scale)
@@ -49,10 +50,10 @@ def solve_blocks(informations: FloatArray, scores: FloatArray) -> FloatArray | N
 
 
 _SMALLEST_COUNT = 1e-8
-"""Expected number of units of an emptied component: its logit then falls by a large finite step."""
+"""Least expected number of units of a component: the logit of an empty one then stays finite."""
 
 _SMALLEST_VARIANCE_RATIO = 1e-6
-"""One M-step shrinks a variance by at most this factor; less is rounding of an exact fit."""
+"""One M-step shrinks a variance by at most this factor; less is the rounding of an exact fit."""
 
 _BLIND_STEP = 0.5
 """Step of a log dispersion along the sign of its score, where its curvature has the wrong sign."""
@@ -61,19 +62,19 @@ _BLIND_STEP = 0.5
 def em_step(
     family: Family, sums: LikelihoodSums, parameters: MixtureParameters
 ) -> FloatArray | None:
-    r"""Step of an iteration of EM, by one weighted least-squares solve a component.
+    r"""Solve for an EM step, by one weighted least-squares solve per component.
 
-    For every component, with responsibilities R and the working weights V of iteratively reweighted
+    For each component, with responsibilities R and the working weights V of iteratively reweighted
     least squares,
 
     .. math:: (\textstyle\sum R V x x')\, \delta = \sum R u x.
 
-    That is the whole M-step of a gaussian response, whose standard deviation has a closed form too,
-    and a Newton step towards it for all others. The weights have their closed form without a gate.
+    For a Gaussian response this is the whole M-step, and the standard deviation has a closed form
+    too; for other responses it is a Newton step. Without a gate the weights have a closed form.
     """
     # -> (n_parameters,)
     if sums.component_information is None:
-        raise ValueError("`curvature` must be True in `likelihood_sums` for a step of EM.")
+        raise ValueError("`curvature` must be True in `likelihood_sums` for an EM step.")
     p, r, q = parameters.n_features, parameters.n_components, component_size(parameters)
     scores = sums.score[: r * q].reshape(r, q)
     informations = sums.component_information[:, : p + 1, : p + 1]
@@ -95,10 +96,10 @@ def em_step(
 def _dispersion_steps(
     family: Family, sums: LikelihoodSums, scores: FloatArray, gains: FloatArray
 ) -> FloatArray:
-    """Closed form where the dispersion is a standard deviation, else Newton steps.
+    """Steps of the log dispersions: closed form for a standard deviation, else Newton steps.
 
-    The residual sum of squares after the step is sigma^2 (score + count - gain), `gains` being
-    twice what the coefficients' step adds to the expected log-likelihood.
+    The residual sum of squares after the step is sigma^2 (score + count - gain), where the gain is
+    twice what the step of the coefficients adds to the expected log-likelihood.
     """
     if family.has_closed_deviation:
         ratios = 1 + (scores - gains) / np.maximum(sums.row_counts, _SMALLEST_COUNT)
@@ -111,7 +112,7 @@ def _dispersion_steps(
 
 
 def _gate_step(sums: LikelihoodSums, parameters: MixtureParameters) -> FloatArray | None:
-    """Closed form of the weights without a gate, else a Newton step of a multinomial logit."""
+    """Step of the weights: closed form without a gate, else a multinomial logit's Newton step."""
     r, q = parameters.n_components, component_size(parameters)
     if parameters.gate is None:
         counts = np.log(np.maximum(sums.unit_counts, _SMALLEST_COUNT)) - np.log(parameters.weights)
@@ -129,7 +130,7 @@ def fit_assigned(
     max_steps: int = 8,
     tolerance: float = 1e-2,
 ) -> MixtureParameters:
-    """M-step to its end: fit every component to given shares of the units."""
+    """Run the M-step to convergence: fit every component to its given share of the units."""
     # assigned: (n_components, n_units)
     parameters = start
     sums = likelihood_sums(family, rows, start, missing=False, constant=0.0, assigned=assigned)
@@ -141,14 +142,14 @@ def fit_assigned(
         candidate = move(parameters, share * step)
         if family.has_closed_deviation:  # one solve is the whole M-step
             return candidate
-        there = likelihood_sums(
+        candidate_sums = likelihood_sums(
             family, rows, candidate, missing=False, constant=0.0, assigned=assigned
         )
-        gain = there.log_likelihood - sums.log_likelihood
+        gain = candidate_sums.log_likelihood - sums.log_likelihood
         if not gain >= 0.0:
             share /= 3
             continue
-        parameters, sums, share = candidate, there, min(1.0, 2 * share)
+        parameters, sums, share = candidate, candidate_sums, min(1.0, 2 * share)
         if gain < tolerance:
             break
     return parameters

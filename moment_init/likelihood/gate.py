@@ -1,26 +1,23 @@
-r"""A gate made of Gaussian densities of the gating covariates.
+r"""A gate made of Gaussian densities of the gating covariates, and its joint likelihood.
 
-In the alternative mixture of experts of Xu, Jordan and Hinton (1995) a component has a density of
-the gating covariates beside that of the response,
+In the alternative mixture of experts of Xu, Jordan and Hinton (1995) each component has a density
+of the gating covariates as well as of the response,
 
 .. math:: \pi_j(g) = \frac{\alpha_j N(g; m_j, S_j)}{\sum_k \alpha_k N(g; m_k, S_k)}.
 
-The log density is linear in the statistics T(g) = (1, g, products of g), so that this gate is a
-multinomial logit of T(g) whose slopes are those of the log densities.
+The log density is linear in the statistics T(g) = (1, g, products of g), so this gate is a
+multinomial logit of T(g) whose slopes are those of the log densities. The joint likelihood of
+gating covariates and response is
 
-Where a vector of a gate's parameters appears, a component has its means and then the lower triangle
-of the root L_j of S_j = L_j L_j', row by row, with logarithms on the diagonal; any vector is a gate
-then.
+.. math:: \sum_i \log \sum_j \alpha_j N(g_i; m_j, S_j) f(y_i \mid x_i, j).
 
-The joint likelihood of gating covariates and response, for a gate of Gaussian densities.
+Responsibilities and the missing information come from the same sums over rows as for a logit; the
+M-step of the gate has a closed form.
 
-.. math:: \sum_i \log \sum_j \alpha_j N(g_i; m_j, S_j) f(y_i \mid x_i, j)
-
-Given the gating covariates this is a mixture with a multinomial logit of their statistics, so that
-responsibilities and the missing information come from the same sums over rows as for a logit; the
-M-step of the gate has a closed form. The vector of parameters is that of
-`moment_init.likelihood.parameters` without a gate, with the logits of alpha, followed by that of
-`moment_init.likelihood.gate`.
+The vector of parameters is that of `moment_init.likelihood.parameters` without a gate, with the
+logits of alpha, followed by that of the gate: for each component its means and then the lower
+triangle of the root L_j of S_j = L_j L_j', row by row, with logarithms on the diagonal. Every real
+vector is then a valid gate.
 """
 
 from dataclasses import dataclass, replace
@@ -51,17 +48,17 @@ from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
 
 _CLOSE = 1e-8
-"""An eigenvalue is on its floor when it is this close, relative: `raise_to_floor` leaves it within
-a rounding error of about 1e-16 over the floor."""
+"""An eigenvalue counts as on its floor within this relative distance: `raise_to_floor` leaves a
+relative rounding error of about 1e-16 over the floor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianGate:
     """Gaussian densities of the gating covariates, one for each component."""
 
-    means: FloatArray  # their means, one column for each component; (n_gate, n_components)
-    # lower triangular roots of their covariances, with a positive diagonal; (n_components, n_gate,
-    # n_gate)
+    means: FloatArray  # one column per component; (n_gate, n_components)
+    # lower triangular roots of the covariances, with a positive diagonal;
+    # (n_components, n_gate, n_gate)
     roots: FloatArray
 
     @property
@@ -94,12 +91,12 @@ class GaussianGate:
         return np.stack(columns, axis=1)
 
     def reorder(self, order: NDArray[np.intp]) -> "GaussianGate":
-        """Take the components in another order."""
+        """Reorder the components."""
         # order: (n_components,)
         return GaussianGate(self.means[:, order], self.roots[order])
 
     def rescale(self, shift: FloatArray, scales: FloatArray) -> "GaussianGate":
-        """Densities of covariates that are scaled and then shifted."""
+        """Densities of the covariates after scaling and then shifting them."""
         # shift, scales: (n_gate,)
         means = shift[:, None] + scales[:, None] * self.means
         return GaussianGate(means, scales[:, None] * self.roots)
@@ -107,11 +104,11 @@ class GaussianGate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GateDerivatives:
-    """Derivatives of a gate in its vector, component by component."""
+    """Derivatives of a gate with respect to its vector, component by component."""
 
     # expected statistics (g, products) of each component; (n_components, size)
     mean_statistics: FloatArray
-    # derivatives of the natural parameters (rows) in the component's own parameters (columns);
+    # derivatives of the natural parameters (rows) in the component's parameters (columns);
     # (n_components, size, size)
     of_slopes: FloatArray
     of_means: FloatArray  # derivatives of the expected statistics; (n_components, size, size)
@@ -146,7 +143,7 @@ def log_gate_density(parameters: MixtureParameters, statistics: FloatArray) -> F
 
 
 def gate_derivatives(gate: GaussianGate) -> GateDerivatives:
-    """Differentiate a gate in its vector."""
+    """Differentiate a gate with respect to its vector."""
     parts = [
         _differentiate(mean, root) for mean, root in zip(gate.means.T, gate.roots, strict=True)
     ]
@@ -154,11 +151,11 @@ def gate_derivatives(gate: GaussianGate) -> GateDerivatives:
 
 
 def pack_gate(gate: GaussianGate) -> FloatArray:
-    """Write a gate as a vector without constraints."""
+    """Write a gate as an unconstrained vector."""
     # -> (n_components * size,)
     logged = gate.roots.copy()
-    own = np.arange(gate.n_gate)
-    logged[:, own, own] = np.log(gate.roots[:, own, own])
+    diagonal = np.arange(gate.n_gate)
+    logged[:, diagonal, diagonal] = np.log(gate.roots[:, diagonal, diagonal])
     first, second = np.tril_indices(gate.n_gate)
     return np.concatenate([gate.means.T, logged[:, first, second]], axis=1).ravel()
 
@@ -170,8 +167,8 @@ def unpack_gate(vector: FloatArray, like: GaussianGate) -> GaussianGate:
     roots = np.zeros_like(like.roots)
     first, second = np.tril_indices(like.n_gate)
     roots[:, first, second] = blocks[:, like.n_gate :]
-    own = np.arange(like.n_gate)
-    roots[:, own, own] = np.exp(roots[:, own, own])
+    diagonal = np.arange(like.n_gate)
+    roots[:, diagonal, diagonal] = np.exp(roots[:, diagonal, diagonal])
     return GaussianGate(np.ascontiguousarray(blocks[:, : like.n_gate].T), roots)
 
 
@@ -187,10 +184,10 @@ def move_gate(gate: GaussianGate, step: FloatArray) -> GaussianGate:
 
 
 def raise_to_floor(covariance: FloatArray, pooled_root: FloatArray, floor: float) -> FloatArray:
-    """Root of the nearest covariance that is nowhere smaller than a share of the pooled one.
+    """Root of the nearest covariance that is at least `floor` times the pooled one everywhere.
 
-    Among all that satisfy the floor it is the one of the highest Gaussian likelihood for rows with
-    the given covariance, so that EM still climbs.
+    Among all covariances above the floor it has the highest Gaussian likelihood for rows with the
+    given covariance, so EM still climbs.
     """
     # covariance: (n_gate, n_gate), pooled_root: (n_gate, n_gate) -> (n_gate, n_gate)
     values, vectors = np.linalg.eigh(_whitened(covariance, pooled_root))
@@ -220,7 +217,7 @@ def _precision(root: FloatArray) -> FloatArray:
 def _differentiate(
     mean: FloatArray, root: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Of one density: mean statistics, and what `GateDerivatives` has of each parameter."""
+    """Mean statistics of one density, and its derivatives as in `GateDerivatives`."""
     n_gate, precision = len(mean), _precision(root)
     below = np.tril_indices(n_gate)
     factor = np.where(below[0] == below[1], 0.5, 1.0)
@@ -248,16 +245,16 @@ def _differentiate(
 
 
 SMALLEST_COUNT = 1e-6
-"""Expected number of units below which a component keeps its density of the gating covariates: its
-moments are differences of sums over all units, and rounding errors there."""
+"""A component with fewer expected units keeps its density of the gating covariates: its moments are
+differences of sums over all units, and would be rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatedMixture:
     """A mixture of experts with a Gaussian gate."""
 
-    mixture: MixtureParameters  # the experts and the weights alpha; without a gate
-    gate: GaussianGate  # the densities of the gating covariates
+    mixture: MixtureParameters  # the experts and the weights alpha, without a gate
+    gate: GaussianGate  # densities of the gating covariates
 
     @property
     def as_logit(self) -> MixtureParameters:
@@ -265,7 +262,7 @@ class GatedMixture:
         return replace(self.mixture, gate=self.gate.slopes)
 
     def reorder(self, order: NDArray[np.intp]) -> "GatedMixture":
-        """Take the components in another order."""
+        """Reorder the components."""
         # order: (n_components,)
         return GatedMixture(self.mixture.reorder(order), self.gate.reorder(order))
 
@@ -274,46 +271,50 @@ class GatedMixture:
 class GatedLikelihood:
     """The joint likelihood of gating covariates and response, to be climbed."""
 
-    family: Family  # the response family
+    family: Family
     rows: LikelihoodRows  # rows whose gate holds the statistics of the gating covariates
-    bounds: ParameterBounds  # bounds of experts and weights
-    mixture_constraint: LinearConstraint | None  # what holds the vector of experts and weights
-    constraint: LinearConstraint | None  # the same for the whole vector of parameters
-    constant: float | None  # part of the rows' log-likelihood that no parameter enters
+    bounds: ParameterBounds  # bounds of the experts and weights
+    mixture_constraint: LinearConstraint | None  # on the vector of experts and weights
+    constraint: LinearConstraint | None  # the same constraint on the whole vector of parameters
+    constant: float | None  # part of the log-likelihood that does not depend on parameters
     pooled_root: FloatArray  # root of the covariance of the gating covariates; (n_gate, n_gate)
-    floor: float  # smallest ratio of a component's variance to the pooled one, in any direction
+    floor: (
+        float  # smallest ratio of a component's variance to the pooled variance, in any direction
+    )
 
     def sums(self, parameters: GatedMixture, *, missing: bool) -> LikelihoodSums:
         """Log-likelihood, score and information of all parameters."""
         logit, mixture = parameters.as_logit, parameters.mixture
-        given = likelihood_sums(
+        conditional = likelihood_sums(
             self.family, self.rows, logit, missing=missing, constant=self.constant
         )
         log_density, prior_totals = _gate_sums(self.rows, logit)
-        slopes = gate_derivatives(parameters.gate)
+        derivatives = gate_derivatives(parameters.gate)
         r, q = mixture.n_components, component_size(mixture)
-        logit_scores = given.score[r * q :].reshape(r - 1, 1 + logit.n_gate)
+        logit_scores = conditional.score[r * q :].reshape(r - 1, 1 + logit.n_gate)
         totals = _posterior_totals(logit_scores, prior_totals)
-        counts, weights = given.unit_counts, mixture.weights
-        excess = totals - counts[:, None] * slopes.mean_statistics
-        gate_score = np.einsum("jts,jt->js", slopes.of_slopes, excess)
+        counts, weights = conditional.unit_counts, mixture.weights
+        excess = totals - counts[:, None] * derivatives.mean_statistics
+        gate_score = np.einsum("jts,jt->js", derivatives.of_slopes, excess)
         logit_score = counts - counts.sum() * weights
         logit_information = counts.sum() * (np.diag(weights) - np.outer(weights, weights))
-        own = counts[:, None, None] * slopes.information
-        lost = given.missing_information
-        if lost is not None:
-            lift = _missing_map(mixture, slopes)
-            lost = lift @ lost @ lift.T
+        gate_blocks = counts[:, None, None] * derivatives.information
+        missing_information = conditional.missing_information
+        if missing_information is not None:
+            lift = _missing_map(mixture, derivatives)
+            missing_information = lift @ missing_information @ lift.T
         return replace(
-            given,
-            log_likelihood=given.log_likelihood + log_density,
-            score=np.concatenate([given.score[: r * q], logit_score[:-1], gate_score.ravel()]),
-            gate_information=np.asarray(block_diag(logit_information[:-1, :-1], *own)),
-            missing_information=lost,
+            conditional,
+            log_likelihood=conditional.log_likelihood + log_density,
+            score=np.concatenate(
+                [conditional.score[: r * q], logit_score[:-1], gate_score.ravel()]
+            ),
+            gate_information=np.asarray(block_diag(logit_information[:-1, :-1], *gate_blocks)),
+            missing_information=missing_information,
         )
 
     def moved(self, parameters: GatedMixture, step: FloatArray) -> GatedMixture:
-        """Take a step that ends inside the bounds, and on the constraint."""
+        """Take a step that ends inside the bounds and on the constraint."""
         # step: (n_parameters,)
         size = parameter_count(parameters.mixture)
         gate = move_gate(parameters.gate, step[size:])
@@ -325,33 +326,35 @@ class GatedLikelihood:
     def em_moved(
         self, parameters: GatedMixture, sums: LikelihoodSums, share: float
     ) -> GatedMixture:
-        """Take an iteration of EM."""
+        """Take a share of an EM step of the mixture, and a whole M-step of the gate."""
         mixture, held = parameters.mixture, self.mixture_constraint
-        own = _mixture_sums(sums, mixture)
-        step = em_step(self.family, own, mixture) if held is None else None
+        mixture_sums = _mixture_sums(sums, mixture)
+        step = em_step(self.family, mixture_sums, mixture) if held is None else None
         if step is None:
-            step = free_step(own, None if held is None else held.basis, 1.0)[0]
+            step = free_step(mixture_sums, None if held is None else held.basis, 1.0)[0]
         return GatedMixture(
             self._moved_mixture(mixture, share * step), self._fitted_gate(parameters, sums)
         )
 
     def active(self, parameters: GatedMixture) -> list[ActiveBound]:
-        """Find the bounds on which parameters lie."""
+        """Find the bounds on which the parameters lie."""
         size = gate_size(parameters.gate.n_gate) * parameters.gate.n_components
-        found = [
+        bounds = [
             replace(bound, inward=np.append(bound.inward, np.zeros(size)))
             for bound in active_bounds(parameters.mixture, self.bounds)
         ]
-        return found + self._active_covariances(parameters)
+        return bounds + self._active_covariances(parameters)
 
     def floored(self, means: FloatArray, covariances: FloatArray) -> GaussianGate:
-        """Densities with covariances raised to their floor."""
+        """Build densities with covariances raised to their floor."""
         # means: (n_gate, n_components), covariances: (n_components, n_gate, n_gate)
-        roots = [raise_to_floor(own, self.pooled_root, self.floor) for own in covariances]
+        roots = [
+            raise_to_floor(covariance, self.pooled_root, self.floor) for covariance in covariances
+        ]
         return GaussianGate(means, np.stack(roots))
 
     def gate_of(self, counts: FloatArray, totals: FloatArray) -> GaussianGate:
-        """M-step of the gate: means and covariances of the units, by their responsibilities."""
+        """M-step of the gate: means and covariances of the units, from totals of the statistics."""
         # counts: (n_components,), totals: (n_components, n_statistics)
         n_gate = len(self.pooled_root)
         first, second = np.tril_indices(n_gate)
@@ -368,21 +371,21 @@ class GatedLikelihood:
         return inside if held is None else held.project(inside, mixture)
 
     def _fitted_gate(self, parameters: GatedMixture, sums: LikelihoodSums) -> GaussianGate:
-        """The M-step from the gate's score, J'(sum of R T - count * mean of T)."""
+        """M-step of the gate from its score, J'(sum of R T - count * mean of T)."""
         gate, slopes = parameters.gate, gate_derivatives(parameters.gate)
         size = gate_size(gate.n_gate)
         score = sums.score[-size * gate.n_components :].reshape(-1, size, 1)
         excess = np.linalg.solve(slopes.of_slopes.transpose(0, 2, 1), score)[:, :, 0]
         counts = np.maximum(sums.unit_counts, SMALLEST_COUNT)
-        is_seen = (sums.unit_counts > SMALLEST_COUNT)[:, None]
-        averages = slopes.mean_statistics + np.where(is_seen, excess / counts[:, None], 0.0)
+        has_units = (sums.unit_counts > SMALLEST_COUNT)[:, None]
+        averages = slopes.mean_statistics + np.where(has_units, excess / counts[:, None], 0.0)
         return self.gate_of(np.ones(gate.n_components), averages)
 
     def _active_covariances(self, parameters: GatedMixture) -> list[ActiveBound]:
-        """Bounds v'Sv of the shrunken directions v; v'Sw between two of them is held both ways."""
+        """Bounds v'Sv of the shrunken directions v; v'Sw of two of them is held both ways."""
         gate, slopes = parameters.gate, gate_derivatives(parameters.gate)
         size, first = gate_size(gate.n_gate), parameter_count(parameters.mixture)
-        found = []
+        bounds = []
         for j, root in enumerate(gate.roots):
             directions = shrunken_directions(root, self.pooled_root, self.floor)
             changes = np.einsum("av,bw,abs->vws", directions, directions, slopes.of_covariances[j])
@@ -390,14 +393,14 @@ class GatedLikelihood:
             for v, w in zip(*np.tril_indices(directions.shape[1]), strict=True):
                 inward = np.zeros(first + size * gate.n_components)
                 inward[first + j * size : first + (j + 1) * size] = changes[v, w]
-                found.append(ActiveBound(label, inward))
+                bounds.append(ActiveBound(label, inward))
                 if v != w:
-                    found.append(ActiveBound(label, -inward))
-        return found
+                    bounds.append(ActiveBound(label, -inward))
+        return bounds
 
 
 def unit_values(rows: LikelihoodRows) -> tuple[FloatArray, FloatArray]:
-    """Gating covariates, or their statistics, and weights of the units."""
+    """Gating covariates (or their statistics) and weights of the units."""
     # -> (n_units, n_columns), (n_units,)
     covariates = np.empty((rows.n_obs, 0)) if rows.gate is None else rows.gate
     if rows.group_starts is None:
@@ -406,7 +409,7 @@ def unit_values(rows: LikelihoodRows) -> tuple[FloatArray, FloatArray]:
 
 
 def _gate_sums(rows: LikelihoodRows, logit: MixtureParameters) -> tuple[float, FloatArray]:
-    """Log-likelihood of the gating covariates, and totals of T weighted with the gate, (r, t)."""
+    """Log-likelihood of the gating covariates, and totals of T weighted by the gate, (r, t)."""
     statistics, weight = unit_values(rows)
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
@@ -421,17 +424,17 @@ def _gate_sums(rows: LikelihoodRows, logit: MixtureParameters) -> tuple[float, F
 
 
 def _posterior_totals(logit_scores: FloatArray, prior_totals: FloatArray) -> FloatArray:
-    """Totals of T weighted with the responsibilities, from the scores of a logit of (1, 1, T).
+    """Totals of T weighted by the responsibilities, from the scores of a logit of (1, 1, T).
 
-    The score is that of the responsibilities less that of the gate; over the components both add up
-    to the total of T.
+    A score is the total by responsibilities minus the total by the gate; summed over components,
+    both are the total of T.
     """
     excess = logit_scores[:, 2:]
     return np.asarray(prior_totals + np.concatenate([excess, -excess.sum(axis=0)[None]]))
 
 
 def _mixture_sums(sums: LikelihoodSums, mixture: MixtureParameters) -> LikelihoodSums:
-    """The part of the sums that belongs to experts and weights."""
+    """Keep the part of the sums that belongs to experts and weights."""
     size, n_logits = parameter_count(mixture), mixture.n_components - 1
     information = sums.gate_information
     return replace(
@@ -443,11 +446,11 @@ def _mixture_sums(sums: LikelihoodSums, mixture: MixtureParameters) -> Likelihoo
 
 
 def _missing_map(mixture: MixtureParameters, slopes: GateDerivatives) -> FloatArray:
-    """From complete-data scores of a logit of (1, 1, T) to those of the densities.
+    """Matrix that maps complete-data scores of a logit of (1, 1, T) to those of the densities.
 
-    With e_j the indicator of component j, those of the logit are e_j (1, 1, T) for all components
-    but the last; those of the densities are J_j' (e_j T - e_j E_j T), and the last indicator is one
-    less the others. What is constant given the unit has no variance.
+    With e_j the indicator of component j, the logit's scores are e_j (1, 1, T) for all components
+    but the last, and the densities' are J_j' (e_j T - e_j E_j T); the last indicator is one minus
+    the others. Terms that are constant given the unit have no variance and are left out.
     """
     r, q = mixture.n_components, component_size(mixture)
     size = slopes.mean_statistics.shape[1]
@@ -458,8 +461,8 @@ def _missing_map(mixture: MixtureParameters, slopes: GateDerivatives) -> FloatAr
         at = r * q + k * width
         result[r * q + k, at] = 1.0
         for j, sign in ((k, 1.0), (r - 1, -1.0)):
-            own = slice(first + j * size, first + (j + 1) * size)
+            entries = slice(first + j * size, first + (j + 1) * size)
             turned = sign * slopes.of_slopes[j].T
-            result[own, at] = -turned @ slopes.mean_statistics[j]
-            result[own, at + 2 : at + width] = turned
+            result[entries, at] = -turned @ slopes.mean_statistics[j]
+            result[entries, at + 2 : at + width] = turned
     return result

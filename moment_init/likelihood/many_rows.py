@@ -1,11 +1,8 @@
-"""All rows of a likelihood in the user's units, seen from standardised coordinates.
+"""Climb the likelihood of many rows by Le Cam's steps: score of all rows, curvature of a sample.
 
-Many rows are not whitened: parameters and scores are mapped to the user's units and back.
-
-Le Cam's steps on many rows: the score of all of them, the curvature of a sample.
-
-A step costs one pass without curvature, a fraction of a Newton step. Rows stay in the user's units:
-parameters and scores are mapped to them and back.
+A step costs one pass without curvature, a fraction of a Newton step. Rows are not whitened: they
+stay in the user's units, and `AllRows` maps parameters and scores to these units and back.
+`best_start` chooses a start on a sample of rows; `climb_on_many` takes the steps.
 """
 
 from collections.abc import Sequence
@@ -37,24 +34,24 @@ from moment_init.row_sources.columns import hold_rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllRows:
-    """All rows of a likelihood, with the way to standardised coordinates."""
+    """All rows of a likelihood, with the map to standardised coordinates."""
 
-    family: Family  # the response family
-    rows: LikelihoodRows  # the rows, inputs in the user's units
+    family: Family
+    rows: LikelihoodRows  # rows with inputs in the user's units
     mean: FloatArray  # mean of the inputs; (n_features,)
     # lower triangular L with L L' the covariance of the inputs; (n_features, n_features)
     factor: FloatArray
-    constant: float = 0.0  # log-likelihood terms that no parameter enters
+    constant: float = 0.0  # part of the log-likelihood that does not depend on parameters
 
     def sample(self, size: int, rng: np.random.Generator) -> LikelihoodRows:
-        """Take a random sample of rows, whitened; all rows if there are not more."""
+        """Take a random sample of rows and whiten it; all rows if there are no more than `size`."""
         taken = self.rows.take(sample_rows(self.rows.n_obs, size, rng))
         centred = read_block(taken.Z, slice(None)) - self.mean
         whitened = solve_triangular(self.factor, centred.T, lower=True).T
         return replace(taken, Z=np.ascontiguousarray(whitened))
 
     def hold_samples(self, sizes: Sequence[int], rng: np.random.Generator) -> None:
-        """Read rows that will be sampled, in one pass if they are not in memory."""
+        """Load the rows that will be sampled in one pass, if the rows are not in memory."""
         rows = self.rows
         if rows.source is not None:
             copied = deepcopy(rng)
@@ -62,11 +59,11 @@ class AllRows:
             hold_rows((rows.Z, rows.y, rows.sample_weight, rows.offset, rows.n_trials), wanted)
 
     def thin(self, stride: int) -> "AllRows":
-        """Take every so manieth row, without a copy and without constant."""
+        """Keep every `stride`-th row, without a copy and without the constant."""
         return replace(self, rows=self.rows.take(slice(None, None, stride)), constant=0.0)
 
     def evaluate(self, parameters: MixtureParameters) -> tuple[float, FloatArray]:
-        """Sum log-likelihood and score over the rows, none of them whitened."""
+        """Sum log-likelihood and score over the rows, without whitening them."""
         # -> ..., (n_parameters,)
         slopes = solve_triangular(self.factor, parameters.coefficients, lower=True, trans="T")
         in_user_units = replace(
@@ -85,65 +82,65 @@ class AllRows:
         return sums.log_likelihood, score
 
 
-# Rows for the curvature. The square of its relative error is the rate at which it lets gains
-# shrink: a few times parameters / rows, as scores have heavier tails than normal ones.
+# Rows for the curvature. Gains shrink at a rate that is the square of its relative error: a few
+# times parameters / rows, because scores have heavier tails than the normal.
 CURVATURE_SHARE = 1.0 / 20.0
 CURVATURE_ROWS = 20_000
 MOST_CURVATURE_ROWS = 200_000
 CURVATURE_ROWS_PER_PARAMETER = 200
 
-# The first steps are made on every 16th row, then on every fourth, wherever that leaves so many for
-# each parameter: the former only if they promise to gain a multiple of what sampling is off by, a
-# half of a unit for each parameter; both until the last leaves a small share of that to gain. On
-# all rows 3/2 of a unit for each parameter are then left.
+# The first steps use every 16th row, the next ones every fourth, if that leaves enough rows per
+# parameter. Steps on every 16th row are taken only if they predict a gain of a multiple of the
+# sampling error, which is half a unit per parameter. Both end when a step leaves a small share of
+# that to gain. On all rows, 3/2 of a unit per parameter are then left.
 APPROACHES = ((16, 2.0), (4, 0.0))
 APPROACH_ROWS_PER_PARAMETER = 100
 APPROACH_GAIN_PER_PARAMETER = 1.0 / 32.0
 
-# Steps that gain more than this for each parameter lead to where the curvature is another one.
+# Steps that gain more than this per parameter end where the curvature is different.
 LONG_STEP_PER_PARAMETER = 4.0
 
-# A sample of rows decides between starts if one leads by so many standard errors of the sum of the
-# rows' differences, and by a unit for each parameter, which it may owe to being fitted to the
-# sample. Starts between which it does not are compared on every so manieth row.
+# A sample of rows decides between starts if one leads by this many standard errors of the summed
+# differences of the rows, plus one unit per parameter, which may come from fitting the sample.
+# Undecided starts are compared on every `COMPARISON_STRIDE`-th row.
 DECISIVE_ERRORS = 5.0
 COMPARISON_STRIDE = 4
 
-# Steps end with one whose gain is known to a unit of log-likelihood beforehand, and is not
-# evaluated any more: BIC charges more than five units for a parameter. The share by which a gain
-# is off is at most the root of the rate at which gains shrink, and mostly a third of it. What is
-# left to gain must be small too: a half of a unit for each parameter is a standard error, so that
-# parameters are within a fourteenth of one. Before a rate is seen, it is taken to be a tenth.
+# The last step is one whose gain is predicted to within a unit of log-likelihood; it is taken
+# without evaluation. For comparison, BIC charges more than five units per parameter. The relative
+# error of a predicted gain is at most the root of the rate at which gains shrink, and usually a
+# third of that. What is left to gain must be small too: half a unit per parameter is one standard
+# error, so parameters are within a fourteenth of one. Until a rate is observed, a tenth is assumed.
 LARGEST_ERROR = 1.0
 LEFT_GAIN_PER_PARAMETER = 1.0 / 400.0
 EXPECTED_RATE = 0.1
 MAX_STEPS = 12
 
-# A score that decreases along a step by less than this share of what was expected says that the
-# step has left the region where a quadratic model holds.
+# If the score decreases along a step by less than this share of the prediction, the step has left
+# the region where the quadratic model holds.
 SMALLEST_CURVATURE = 0.01
 
 
 class Optimum(NamedTuple):
-    """Where a search ended."""
+    """End of a climb."""
 
     parameters: MixtureParameters  # in standardised coordinates
     log_likelihood: float  # log-likelihood of all rows
     information: FloatArray  # information of all rows; (n_parameters, n_parameters)
-    has_converged: bool  # whether the last step promised less than the tolerance
+    has_converged: bool  # whether the predicted gain of the last step was small enough
 
 
 class _Step(NamedTuple):
     """A step that was evaluated."""
 
-    change: FloatArray  # of the parameters, in the order of `pack`
-    decrease: FloatArray  # of the score
-    gain: float  # that was predicted
+    change: FloatArray  # change of the parameters, in the order of `pack`
+    decrease: FloatArray  # decrease of the score
+    gain: float  # predicted gain in log-likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curvature:
-    """Sum of the outer products of the scores of some rows, with what steps have told."""
+    """Sum of outer products of the scores of some rows, updated by the steps taken."""
 
     family: Family
     rows: LikelihoodRows
@@ -153,30 +150,29 @@ class _Curvature:
     def at(
         cls, family: Family, rows: LikelihoodRows, parameters: MixtureParameters
     ) -> "_Curvature":
-        """The curvature of some rows."""
+        """Compute the curvature of some rows."""
         return cls(family, rows, outer_product_information(family, rows, parameters))
 
     def information(self, total_weight: float) -> FloatArray:
-        """Information of rows of this weight."""
+        """Information of rows with this total weight."""
         return total_weight / self.rows.total_weight * self.products
 
     def updated(self, step: _Step, total_weight: float) -> "_Curvature":
-        """Agree with the decrease of the score along a step (Broyden, Fletcher, Goldfarb, Shanno).
+        """Update the curvature to match the decrease of the score along a step (BFGS).
 
-        What single rows of heavy tails add to the curvature, or do not as they are not among these
-        rows, is in the score of all rows.
+        The score of all rows includes heavy-tailed rows that the sample over-represents or lacks.
         """
         expected = self.products @ step.change
         decrease = self.rows.total_weight / total_weight * step.decrease
-        seen, promised = float(decrease @ step.change), float(expected @ step.change)
-        if promised <= 0.0 or seen < SMALLEST_CURVATURE * promised:
+        observed, predicted = float(decrease @ step.change), float(expected @ step.change)
+        if predicted <= 0.0 or observed < SMALLEST_CURVATURE * predicted:
             return self
-        change = np.outer(decrease, decrease) / seen - np.outer(expected, expected) / promised
+        change = np.outer(decrease, decrease) / observed - np.outer(expected, expected) / predicted
         return replace(self, products=self.products + change)
 
 
 def curvature_rows(n_obs: int, n_parameters: int) -> int:
-    """How many rows give the curvature near the maximum."""
+    """Number of rows for the curvature near the maximum."""
     size = min(max(CURVATURE_ROWS, int(CURVATURE_SHARE * n_obs)), MOST_CURVATURE_ROWS)
     return max(size, CURVATURE_ROWS_PER_PARAMETER * n_parameters)
 
@@ -184,7 +180,7 @@ def curvature_rows(n_obs: int, n_parameters: int) -> int:
 def best_start(
     likelihood: AllRows, starts: Sequence[MixtureParameters], sample: LikelihoodRows
 ) -> MixtureParameters:
-    """Choose the start with the largest likelihood."""
+    """Choose the start with the highest likelihood."""
     bounds = bounds_of(likelihood.family)
     held = [enforce(start, bounds) for start in starts]
     rivals = _undecided(likelihood.family, held, sample) if len(held) > 1 else [0]
@@ -198,13 +194,13 @@ def best_start(
 def _undecided(
     family: Family, starts: Sequence[MixtureParameters], sample: LikelihoodRows
 ) -> list[int]:
-    """Which starts may be the best, as far as a sample of rows tells."""
+    """Indices of the starts that may be the best, judged on a sample of rows."""
     weight = sample.sample_weight
-    by_row = np.stack([unit_log_likelihood(family, sample, each) * weight for each in starts])
+    by_row = np.stack([unit_log_likelihood(family, sample, start) * weight for start in starts])
     leads = by_row[np.argmax(by_row.sum(axis=1))] - by_row  # (n_starts, n_rows)
     errors = np.sqrt(np.square(leads).sum(axis=1))
     limits = DECISIVE_ERRORS * errors + parameter_count(starts[0])
-    return [int(each) for each in np.flatnonzero(leads.sum(axis=1) <= limits)]
+    return [int(index) for index in np.flatnonzero(leads.sum(axis=1) <= limits)]
 
 
 def climb_on_many(
@@ -215,7 +211,7 @@ def climb_on_many(
 ) -> Optimum:
     """Climb to the maximum of the likelihood of many rows.
 
-    A few passes over every 16th row, two over every fourth, two or three over all of them.
+    It takes a few passes over every 16th row, two over every fourth, and two or three over all.
     """
     family, n_parameters = likelihood.family, parameter_count(start)
     n_obs = likelihood.rows.n_obs
@@ -232,9 +228,9 @@ def climb_on_many(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Climb:
-    """Steps on some rows: to an optimum or, where `far_gain` is given, to near an optimum.
+    """Steps on some rows, to an optimum or, if `far_gain` is given, close to an optimum.
 
-    No step is made if the first would gain less than `far_gain`.
+    No step is taken if the first predicts a gain below `far_gain`.
     """
 
     likelihood: AllRows
@@ -244,7 +240,7 @@ class _Climb:
     def run(
         self, parameters: MixtureParameters, curvature: _Curvature
     ) -> tuple[Optimum, _Curvature]:
-        """Where the steps lead, and what the curvature has become."""
+        """Take the steps; return their end and the updated curvature."""
         weight = self.likelihood.rows.total_weight
         bounds = bounds_of(self.likelihood.family)
         log_likelihood, score = self.likelihood.evaluate(parameters)
@@ -261,20 +257,20 @@ class _Climb:
             candidate = enforce(move(parameters, fraction * change), bounds)
             if fraction == 1.0 and self._is_last(gain, rate, last):
                 return Optimum(candidate, log_likelihood + gain, information, True), curvature
-            there, score_there = self.likelihood.evaluate(candidate)
-            step = _Step(pack(candidate) - pack(parameters), score - score_there, gain)
+            candidate_value, candidate_score = self.likelihood.evaluate(candidate)
+            step = _Step(pack(candidate) - pack(parameters), score - candidate_score, gain)
             curvature = curvature.updated(step, weight)
-            if there < log_likelihood:
+            if candidate_value < log_likelihood:
                 fraction /= 2.0
                 continue
-            parameters, log_likelihood, score = candidate, there, score_there
+            parameters, log_likelihood, score = candidate, candidate_value, candidate_score
             last, fraction = step, min(1.0, 2.0 * fraction)
             curvature, rate = self._renew(curvature, step, parameters, score)
         information = curvature.information(weight)
         return Optimum(parameters, log_likelihood, information, False), curvature
 
     def _is_last(self, gain: float, rate: float, last: _Step | None) -> bool:
-        """Whether a step need not be evaluated any more."""
+        """Whether a step can be taken without evaluating it."""
         if self.far_gain is None:
             is_small = gain * rate < LEFT_GAIN_PER_PARAMETER * self.n_parameters
             return is_small and gain * float(np.sqrt(rate)) < LARGEST_ERROR
@@ -283,7 +279,7 @@ class _Climb:
     def _renew(
         self, curvature: _Curvature, step: _Step, parameters: MixtureParameters, score: FloatArray
     ) -> tuple[_Curvature, float]:
-        """The curvature after a step, taken anew if it served badly, and the rate of gains."""
+        """Curvature after a step, recomputed if it predicted badly, and the rate of gains."""
         weight = self.likelihood.rows.total_weight
         change = solve_information(curvature.information(weight), score)
         rate = 1.0 if change is None else min(1.0, 0.5 * float(score @ change) / step.gain)

@@ -1,4 +1,4 @@
-"""Matching of components: they have no order of their own, so compare only after this."""
+"""Match the components of two mixtures, which have no order of their own."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ def match_components(
     Parameters
     ----------
     estimated : array-like, shape (n_features, n_components)
-        Columns to be put in order.
+        Columns to reorder.
     reference : array-like, shape (n_features, n_components)
         Columns that set the order.
     signed : bool
@@ -31,7 +31,7 @@ def match_components(
     TypeError
         For columns that are not real numbers.
     ValueError
-        If the shapes differ, and for columns without a direction: zero, missing or infinite.
+        If the shapes differ, and for columns that are zero, missing or infinite.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def angles_in_degrees(
     TypeError
         For columns that are not real numbers.
     ValueError
-        If the shapes differ, and for columns without a direction: zero, missing or infinite.
+        If the shapes differ, and for columns that are zero, missing or infinite.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def angles_in_degrees(
     first = first[:, _matched(first, second, signed=signed)]
     if not signed:
         first = first * np.where(np.sum(first * second, axis=0) < 0.0, -1.0, 1.0)
-    # Not by the arc cosine, which loses half the digits of a small angle.
+    # The arc cosine would lose half the digits of a small angle.
     half = np.arctan2(
         np.linalg.norm(first - second, axis=0), np.linalg.norm(first + second, axis=0)
     )
@@ -90,7 +90,7 @@ def _unit_columns(columns: ArrayLike, name: str) -> FloatArray:
     if matrix.ndim != 2 or 0 in matrix.shape or not np.all(np.isfinite(matrix)):
         raise ValueError(
             f"`{name}` must be finite, of shape (n_features, n_components); got shape "
-            f"{matrix.shape} with {int(np.sum(~np.isfinite(matrix)))} values that are not."
+            f"{matrix.shape} with {int(np.sum(~np.isfinite(matrix)))} values that are not finite."
         )
     largest = np.abs(matrix).max(axis=0)
     if not largest.all():
@@ -98,7 +98,7 @@ def _unit_columns(columns: ArrayLike, name: str) -> FloatArray:
             f"`{name}` must have a direction in every column; got column {int(np.argmin(largest))} "
             "of zeros. Leave it out."
         )
-    scaled = matrix / largest  # whose squares neither overflow nor vanish
+    scaled = matrix / largest  # squares neither overflow nor underflow
     return np.asarray(scaled / np.linalg.norm(scaled, axis=0))
 
 
@@ -112,7 +112,7 @@ def _unit_pair(estimated: ArrayLike, reference: ArrayLike) -> tuple[FloatArray, 
 
 
 def _matched(first: FloatArray, second: FloatArray, *, signed: bool) -> NDArray[np.intp]:
-    """Order of the first unit columns that has the largest total cosine with the second."""
+    """Order of the first unit columns with the largest total cosine to the second."""
     cosines = first.T @ second
     gains = cosines if signed else np.abs(cosines)
     _, index = linear_sum_assignment(-gains.T)

@@ -1,29 +1,25 @@
-"""The parameters of a mixture of generalised linear models, and their one order as a vector.
+"""Parameters of a mixture of GLMs: their order in a vector, linear constraints and bounds.
 
-Everywhere a vector or matrix over parameters appears (scores, information, steps) the order is
+Every vector or matrix over parameters (scores, information, steps) has the order
 
     component by component (beta_j, b_j[, log dispersion_j]), then for each component but the last
     the logit log(w_j / w_r) and, with a gate, its slopes
 
-so that component j owns a slice of length q = p + 1 (+ 1 with a dispersion) and the vector has
-r q + (r - 1)(1 + g) entries, g the number of gating covariates. `pack`, `unpack` and `move` are the
-only functions that know it by heart.
+so that component j has a slice of length q = p + 1 (+ 1 with a dispersion) and the vector has
+r q + (r - 1)(1 + g) entries, with g gating covariates. `pack`, `unpack` and `move` define this
+order.
 
-Linear constraints on parameters: what components share, and what is held.
+Shared coefficients, fixed weights and fixed directions are linear constraints: the vector of
+parameters moves only in a subspace. Steps are solved for in an orthonormal basis of the subspace,
+with the projected score and information.
 
-Shared coefficients, fixed weights and fixed directions are all of one kind: the vector of
-parameters moves only in a subspace. Steps are solved for in an orthonormal basis of it, with the
-score and the information projected.
-
-Bounds that keep a mixture likelihood from running away, and which of them hold a maximum.
-
-Five things can run away. A weight goes to zero and its component no longer sees any row. The
-standard deviation of one component goes to zero around a few rows, and the likelihood to infinity:
-Hathaway's (1985) constraint keeps every deviation above a share of the largest. A dispersion goes
-to the end of its range, as alpha does for counts without overdispersion. And coefficients grow
-without end where a component's rows are separated: the length of (beta_j, b_j) stays below the
-link's `largest_predictor`, beyond which the response no longer tells lengths apart. A gate's slopes
-grow likewise where its covariates separate the components.
+Bounds keep parameters from diverging. A weight can go to zero, so that its component has no rows.
+The standard deviation of a component can go to zero around a few rows, and the likelihood to
+infinity: Hathaway's (1985) constraint keeps every deviation above a share of the largest. A
+dispersion can go to the end of its range, as alpha does for counts without overdispersion.
+Coefficients grow without limit under separation: the length of (beta_j, b_j) stays below the link's
+`largest_predictor`, beyond which the response does not distinguish lengths. The slopes of a gate
+grow likewise if its covariates separate the components.
 """
 
 from dataclasses import dataclass, replace
@@ -43,16 +39,14 @@ far from quadratic in the logarithm of a dispersion, and a longer step leaves th
 class MixtureParameters:
     """Parameters of a mixture of generalised linear models, in standardised coordinates."""
 
-    # the coefficients beta_j, one column for each component; (n_features, n_components)
-    coefficients: FloatArray
-    biases: FloatArray  # the intercepts b_j; (n_components,)
-    # the probabilities w_j of the components; positive, their sum is one; (n_components,)
-    weights: FloatArray
+    coefficients: FloatArray  # beta_j, one column per component; (n_features, n_components)
+    biases: FloatArray  # b_j; (n_components,)
+    weights: FloatArray  # probabilities w_j > 0 that sum to one; (n_components,)
     # dispersion on its natural scale (standard deviation, alpha or shape); None for families
     # without one; (n_components,)
     dispersion: FloatArray | None = None
-    # slopes of the gate's logits, zero for the last component: the probability of component j at
-    # gating covariates g is proportional to ``w_j exp(<gate_j, g>)``. None without a gate;
+    # slopes of the gate's logits, zero for the last component: the probability of component j
+    # given gating covariates g is proportional to ``w_j exp(<gate_j, g>)``; None without a gate;
     # (n_gate, n_components)
     gate: FloatArray | None = None
 
@@ -83,7 +77,7 @@ class MixtureParameters:
         return self.coefficients / np.where(scales > 0, scales, 1.0)
 
     def reorder(self, order: NDArray[np.intp]) -> "MixtureParameters":
-        """Take the components in another order."""
+        """Reorder the components."""
         # order: (n_components,)
         gate = None if self.gate is None else self.gate[:, order]
         return MixtureParameters(
@@ -101,7 +95,7 @@ class MixtureParameters:
 
 
 def component_size(parameters: MixtureParameters) -> int:
-    """Number of entries q that one component owns in a parameter vector."""
+    """Number q of entries of one component in a parameter vector."""
     return parameters.n_features + 1 + (parameters.dispersion is not None)
 
 
@@ -112,7 +106,7 @@ def parameter_count(parameters: MixtureParameters) -> int:
 
 
 def pack(parameters: MixtureParameters) -> FloatArray:
-    """Write parameters as a vector without constraints."""
+    """Write parameters as an unconstrained vector."""
     # -> (n_parameters,)
     blocks = [parameters.coefficients, parameters.biases[None]]
     if parameters.dispersion is not None:
@@ -155,7 +149,7 @@ def move(parameters: MixtureParameters, step: FloatArray) -> MixtureParameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearConstraint:
-    """Parameters that move in a subspace only."""
+    """A constraint that lets the vector of parameters move only in a subspace."""
 
     # orthonormal basis of the directions in which the vector of parameters may move;
     # (n_parameters, n_free)
@@ -176,28 +170,28 @@ class LinearConstraint:
 
     @classmethod
     def spanned_by(cls, directions: FloatArray) -> "LinearConstraint":
-        """Constraint from any set of allowed directions."""
+        """Constraint with any set of allowed directions."""
         # directions: (n_parameters, n_free)
         return cls(np.linalg.qr(directions)[0])
 
 
 MIN_WEIGHT = 1e-4
-"""One row in ten thousand: no component that small can be estimated from fewer than millions of
-rows, and from a smaller weight EM needs ever more steps to come back."""
+"""One row in ten thousand: a component this small can only be estimated from millions of rows, and
+from a smaller weight EM needs ever more steps to come back."""
 
 MIN_DISPERSION_RATIO = 0.05
 """Default of Hathaway's constraint: deviations within a factor of twenty of each other."""
 
 MIN_GATED_WEIGHT = 1e-12
 """With a gate the weight is only the probability at the mean of the gating covariates; a component
-may be rare there and common elsewhere."""
+may be rare there and common at other values."""
 
 LARGEST_GATE = 40.0
 """Largest length of a component's gate slopes on standardised covariates: one standard deviation
-then changes odds by e^40, which no number of rows tells from a jump."""
+then changes the odds by e^40, which no number of rows distinguishes from a jump."""
 
 _CLOSE = 1e-9
-"""A bound holds when it is this close, relative; `enforce` puts parameters on it to rounding."""
+"""A bound is active within this relative distance; `enforce` is exact up to rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,19 +199,19 @@ class ParameterBounds:
     """Bounds of the parameters of one family."""
 
     min_weight: float  # smallest weight of a component
-    deviation_power: float | None  # see `FamilyDensity`; None where the likelihood is bounded
-    # smallest ratio of two components' deviations, where `deviation_power` is given
+    deviation_power: float | None  # see `FamilyDensity`; None if the likelihood is bounded
+    # smallest ratio of two components' deviations, used if `deviation_power` is given
     min_dispersion_ratio: float
-    dispersion: tuple[float, float]  # smallest and largest dispersion
+    dispersion: tuple[float, float]  # smallest and largest value
     largest_predictor: float  # largest length of (beta_j, b_j)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveBound:
-    """A bound on which parameters lie."""
+    """A bound on which the parameters lie."""
 
     label: str  # which bound of which component
-    # gradient of the bounded quantity: steps with a negative product leave the bounds;
+    # gradient of the bounded quantity: a step with a negative inner product leaves the bounds;
     # (n_parameters,)
     inward: FloatArray
 
@@ -259,7 +253,7 @@ def enforce(parameters: MixtureParameters, bounds: ParameterBounds) -> MixturePa
 
 
 def active_bounds(parameters: MixtureParameters, bounds: ParameterBounds) -> list[ActiveBound]:
-    """Find the bounds on which parameters lie."""
+    """Find the bounds on which the parameters lie."""
     return [
         *_active_weights(parameters, bounds),
         *_active_dispersion(parameters, bounds),
@@ -269,7 +263,7 @@ def active_bounds(parameters: MixtureParameters, bounds: ParameterBounds) -> lis
 
 
 def _bounded_weights(weights: FloatArray, smallest: float) -> FloatArray:
-    """Raise small weights to the floor; the others give up what that takes, in proportion."""
+    """Raise small weights to the floor and shrink the others in proportion."""
     smallest = min(smallest, 0.5 / len(weights))
     result = weights / weights.sum()
     low = np.zeros(len(weights), dtype=bool)
@@ -291,7 +285,7 @@ def _bounded_dispersion(dispersion: FloatArray, bounds: ParameterBounds) -> Floa
 
 
 def _active_weights(parameters: MixtureParameters, bounds: ParameterBounds) -> list[ActiveBound]:
-    """The gradient of log w_j in the logits is e_j - w, without the last entry."""
+    """Find weights on their bound; the gradient of log w_j in the logits is (e_j - w)[:-1]."""
     if parameters.gate is not None:
         return []
     r = parameters.n_components

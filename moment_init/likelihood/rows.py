@@ -1,11 +1,9 @@
-"""Weighted sums of x x' over rows, for many weightings at once.
+"""Rows that a likelihood is summed over, and weighted sums of x x' for many weightings at once.
 
 The products x_a x_b of the columns of x = (z, 1) are formed once; every weighted Gram matrix is
-then a row of one matrix product. That costs half of what separate products would, and far fewer
-calls. To form them for a single use pays for few columns only: with more, the weighted columns of
-all weightings go into one product of matrices.
-
-The rows over which a likelihood is summed.
+then a row of one matrix product. This costs half as much as separate products, with far fewer
+calls. For a single use it pays only with few columns; with more, the weighted columns of all
+weightings go into one matrix product.
 """
 
 from dataclasses import dataclass, replace
@@ -19,15 +17,15 @@ from moment_init.data.blocks import RowSource, source_of
 from moment_init.row_sources.columns import take_rows
 
 MAX_PRODUCT_WIDTH = 48
-"""Beyond so many columns the products of a block of rows no longer fit a core's cache (512 rows of
-48 * 49 / 2 doubles are 4.8 MB), and a product of matrices for each weighting is faster."""
+"""With more columns the products of a block of rows no longer fit a core's cache (512 rows of
+48 * 49 / 2 doubles are 4.8 MB), and one matrix product per weighting is faster."""
 
 _FORMED_WIDTH = 8
-"""Up to so many columns products are formed even for a single use (measured, 1 to 6 weightings)."""
+"""Up to this width products are formed even for a single use (measured, 1 to 6 weightings)."""
 
 
 def with_ones(z: FloatArray) -> FloatArray:
-    """Inputs with a column of ones for the intercept."""
+    """Inputs with a column of ones for the bias."""
     # z: (n_block, n_features) -> (n_block, n_features + 1)
     x = np.empty((z.shape[0], z.shape[1] + 1))
     x[:, :-1] = z
@@ -68,7 +66,7 @@ def weighted_grams(
 
 @lru_cache(maxsize=64)
 def _positions(width: int) -> NDArray[np.intp]:
-    """Where the product of columns a and b stands, shape (width, width)."""
+    """Index of the product of columns a and b, shape (width, width)."""
     positions = np.empty((width, width), dtype=np.intp)
     first, second = np.triu_indices(width)
     positions[first, second] = np.arange(len(first))
@@ -79,27 +77,27 @@ def _positions(width: int) -> NDArray[np.intp]:
 IndexArray = NDArray[np.intp]
 
 MAX_STORED_PRODUCTS = 2**22
-"""Products of columns are kept for all rows up to 32 MiB of them; beyond that each block forms its
-own, which costs about as much as reading them from memory would."""
+"""Products of columns are stored for all rows up to 32 MiB; beyond that each block forms its own,
+which costs about as much as reading them from memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LikelihoodRows:
-    """Inputs, responses and what belongs to each row."""
+    """Inputs, responses, weights and other values of the rows."""
 
-    # inputs without a column of ones; rows of any real type, read by blocks as double precision;
+    # inputs without a column of ones, of any real type; blocks are read in double precision;
     # (n_obs, n_features)
     Z: NDArray[np.generic]
     y: FloatArray  # response; (n_obs,)
-    # weight of each row; a row of weight 2 counts as two rows (of the same group, if any);
+    # weight of each row; a row with weight 2 counts as two rows (of the same group, if any);
     # (n_obs,)
     sample_weight: FloatArray
     offset: FloatArray | None = None  # known part of the linear predictor; (n_obs,)
     n_trials: FloatArray | None = None  # trials behind each binomial response; (n_obs,)
     # gating covariates, the same for all rows of a group; (n_obs, n_gate)
     gate: FloatArray | None = None
-    # first row of each group, where the rows of a group follow one another and share their
-    # component. None where every row has a component of its own; (n_groups,)
+    # first row of each group; the rows of a group are contiguous and share one component; None if
+    # there is one component per row; (n_groups,)
     group_starts: IndexArray | None = None
     # products of the columns of (Z, 1), see `with_products`; (n_obs, n_products)
     products: FloatArray | None = None
@@ -111,12 +109,12 @@ class LikelihoodRows:
 
     @property
     def source(self) -> RowSource | None:
-        """Where the rows are, if not in memory."""
+        """Source of the rows, if they are not in memory."""
         return source_of(self.Z)
 
     @property
     def n_units(self) -> int:
-        """Number of units that have a component each: groups, or rows where there are none."""
+        """Number of units with one component each: groups, or rows without groups."""
         return self.n_obs if self.group_starts is None else len(self.group_starts)
 
     @property
@@ -131,17 +129,17 @@ class LikelihoodRows:
 
     @property
     def total_weight(self) -> float:
-        """Sum of the weights: the number of rows that these rows stand for."""
+        """Sum of the weights: the number of rows they stand for."""
         return float(self.sample_weight.sum())
 
     @property
     def total_units(self) -> float:
-        """Number of draws of a component that these rows stand for."""
+        """Number of draws of a component: total weight, or number of groups."""
         return self.total_weight if self.group_starts is None else float(self.n_units)
 
     @property
     def unit_weights(self) -> FloatArray:
-        """How many draws of a component each unit stands for; none if its rows have no weight."""
+        """Number of draws of a component per unit; zero if its rows have no weight."""
         if self.group_starts is None:
             return self.sample_weight
         return (np.add.reduceat(self.sample_weight, self.group_starts) > 0.0).astype(np.float64)
@@ -154,7 +152,7 @@ class LikelihoodRows:
         return slice(int(self.group_starts[units.start]), stop)
 
     def take(self, index: IndexArray | slice) -> "LikelihoodRows":
-        """Select units: rows, or groups with all of their rows."""
+        """Select units: rows, or groups with all their rows."""
         starts = None
         if self.group_starts is not None:
             ends = np.append(self.group_starts[1:], self.n_obs)
@@ -168,10 +166,15 @@ class LikelihoodRows:
         return LikelihoodRows(Z, y, weight, offset, trials, gate, starts, products)
 
     def with_products(self) -> "LikelihoodRows":
-        """Store the products of the columns if they are few, for callers that sum often."""
+        """Store the products of the columns if they are small, for callers that sum often."""
         width = self.n_features + 1
         is_small = self.n_obs * width * (width + 1) // 2 <= MAX_STORED_PRODUCTS
-        is_here = self.source is None
-        if self.products is not None or not is_small or width > MAX_PRODUCT_WIDTH or not is_here:
+        is_in_memory = self.source is None
+        if (
+            self.products is not None
+            or not is_small
+            or width > MAX_PRODUCT_WIDTH
+            or not is_in_memory
+        ):
             return self
         return replace(self, products=symmetric_products(np.asarray(self.Z, dtype=np.float64)))

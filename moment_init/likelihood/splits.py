@@ -1,15 +1,15 @@
-r"""Where one component hides two: information-matrix splits.
+r"""Split components to leave a local maximum, where one component stands for two.
 
 With z = (x, 1), u = d log p_j / d eta, V = -d^2 log p_j / d eta^2 and responsibilities R,
 
 .. math:: M_j = \sum R (u^2 - V) z z', \qquad C_j = \sum R V z z'.
 
-(with groups, the score of a group and its information take the place of u z and V z z').
-At the right model the mean of M_j is zero (the information-matrix equality). If component j stands
-for two with coefficients beta +- v, M_j is positive along v: the top generalised eigenvectors of
-(M_j, C_j) are the directions in which to split it.
+With groups, the score of a group and its information replace u z and V z z'. Under the true model
+the mean of M_j is zero (the information-matrix equality). If component j stands for two with
+coefficients beta +- v, M_j is positive along v: the top generalised eigenvectors of (M_j, C_j) are
+the directions in which to split it.
 
-Splits of components, and moves out of a local maximum: drop one component and split another.
+`improve` leaves a local maximum by moves that drop one component and split another.
 """
 
 from collections.abc import Callable
@@ -28,35 +28,35 @@ from moment_init.likelihood.posterior import BlockPosterior, doubles_per_unit, p
 from moment_init.likelihood.rows import LikelihoodRows, weighted_grams, with_ones
 
 _RIDGE = 1e-8
-"""Added to C_j: a component without rows has none, and its splits are then of size zero."""
+"""Added to C_j, which is zero for a component without rows; its splits then have size zero."""
 
 _SMALLEST_REMAINDER = 1e-12
-"""A row whose other components have less probability than this loses at most 28 units of
-log-likelihood in the estimate of what a dropped component costs."""
+"""Lower bound of the probability of a row's other components: in the estimated cost of dropping a
+component, a row loses at most 28 units of log-likelihood."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitStatistics:
-    """How much each component asks to be split, and what it costs to drop it."""
+    """Evidence that each component should be split, and the cost of dropping it."""
 
     # largest generalised eigenvalues of (M_j, C_j), largest first; (n_components, n_directions)
     eigenvalues: FloatArray
-    noise_edges: FloatArray  # what the largest eigenvalue comes to by noise alone; (n_components,)
-    # their eigenvectors v, the bias last, scaled to ``v' C_j v = sum R_j``; (n_components,
-    # n_directions, n_features + 1)
+    noise_edges: FloatArray  # largest eigenvalue expected from noise alone; (n_components,)
+    # eigenvectors v, the bias last, scaled to ``v' C_j v = sum R_j``;
+    # (n_components, n_directions, n_features + 1)
     directions: FloatArray
-    # log-likelihood lost by leaving a component out without refitting; infinite if it is alone;
+    # log-likelihood lost by dropping a component without refitting; infinite for a single one;
     # (n_components,)
     drop_losses: FloatArray
 
     @property
     def ratios(self) -> FloatArray:
-        """Largest eigenvalue of each component in units of its noise, shape (n_components,)."""
+        """Largest eigenvalue of each component relative to its noise, shape (n_components,)."""
         return self.eigenvalues[:, 0] / self.noise_edges
 
     @property
     def misfit(self) -> float:
-        """The largest of the ratios: about one or less where the model holds."""
+        """Largest ratio; about one or less if the model holds."""
         return float(self.ratios.max())
 
 
@@ -67,10 +67,10 @@ def split_statistics(
     *,
     n_directions: int = 1,
 ) -> SplitStatistics:
-    """Test every component for a hidden split, and find its directions.
+    """Test whether each component stands for two, and find the directions of the split.
 
-    Two passes over the rows. The noise is the edge of the spectrum of a random symmetric matrix:
-    twice the square root of the largest row sum of its entries' variances.
+    This takes two passes over the rows. The noise is the edge of the spectrum of a random symmetric
+    matrix: twice the square root of the largest row sum of its entries' variances.
     """
     excess, curvature, counts, drop_losses = _split_sums(family, rows, parameters)
     width = parameters.n_features + 1
@@ -89,31 +89,31 @@ def split_statistics(
 
 
 def misfit(family: Family, rows: LikelihoodRows, parameters: MixtureParameters) -> float:
-    """Largest split statistic of all components, in units of its noise."""
+    """Largest split statistic of all components, relative to its noise."""
     return split_statistics(family, rows, parameters).misfit
 
 
 def _split_sums(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """M_j and C_j (r, p + 1, p + 1), effective rows (r,) and losses by dropping (r,)."""
+    """M_j and C_j (r, p + 1, p + 1), expected rows (r,) and losses from dropping (r,)."""
     r = parameters.n_components
 
-    def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        there = posterior_of_block(family, rows, parameters, block)
-        posterior, weight = there.posterior, there.unit_weight
-        counts = posterior.responsibilities * there.weight
+    def sum_block(units: slice) -> tuple[FloatArray, ...]:
+        block = posterior_of_block(family, rows, parameters, units)
+        posterior, weight = block.posterior, block.unit_weight
+        counts = posterior.responsibilities * block.weight
         curvature = -counts * posterior.eta2
-        # the others' probabilities grow to sum to one
-        remainders = _log_remainder(there.prior) - _log_remainder(there.unit_responsibilities)
+        # the probabilities of the others are rescaled to sum to one
+        remainders = _log_remainder(block.prior) - _log_remainder(block.unit_responsibilities)
         losses = np.dot(remainders, weight) if r > 1 else np.full(1, np.inf)
-        if there.group_starts is None:
+        if block.group_starts is None:
             squares = counts * posterior.eta1**2
-            both = weighted_grams(there.z, np.concatenate([squares, curvature]), there.products)
+            both = weighted_grams(block.z, np.concatenate([squares, curvature]), block.products)
             return both[:r] - both[r:], both[r:], counts.sum(axis=1), losses
-        information = weighted_grams(there.z, curvature, there.products)
-        x, starts, shares = with_ones(there.z), there.group_starts, there.unit_responsibilities
-        scores = [np.add.reduceat(x * u[:, None], starts) for u in posterior.eta1 * there.weight]
+        information = weighted_grams(block.z, curvature, block.products)
+        x, starts, shares = with_ones(block.z), block.group_starts, block.unit_responsibilities
+        scores = [np.add.reduceat(x * u[:, None], starts) for u in posterior.eta1 * block.weight]
         pairs = zip(scores, shares, strict=True)
         squared = np.stack([np.dot((t * share[:, None]).T, t) for t, share in pairs])
         return squared - information, information, counts.sum(axis=1), losses
@@ -127,38 +127,38 @@ def _noise_edges(
 ) -> FloatArray:
     """Edge of the noise of the whitened M_j, shape (r,)."""
 
-    def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        there = posterior_of_block(family, rows, parameters, block)
-        x = with_ones(there.z)
+    def sum_block(units: slice) -> tuple[FloatArray, ...]:
+        block = posterior_of_block(family, rows, parameters, units)
+        x = with_ones(block.z)
         pairs = enumerate(whiteners)
-        return (np.stack([_row_variances(there, j, x @ whitener.T) for j, whitener in pairs]),)
+        return (np.stack([_row_variances(block, j, x @ whitener.T) for j, whitener in pairs]),)
 
     (row_sums,) = sum_over_blocks(sum_block, rows.n_units, _doubles_per_unit(rows, parameters))
     # a component without rows has neither signal nor noise
     return 2 * np.sqrt(np.maximum(row_sums.max(axis=1), np.finfo(np.float64).tiny))
 
 
-def _row_variances(there: BlockPosterior, component: int, whitened: FloatArray) -> FloatArray:
+def _row_variances(block: BlockPosterior, component: int, whitened: FloatArray) -> FloatArray:
     """Row sums of the variances of R (u^2 - V) x x' with whitened x, shape (p + 1,)."""
-    if there.group_starts is not None:
-        return _group_variances(there, there.group_starts, component, whitened)
-    posterior = there.posterior
+    if block.group_starts is not None:
+        return _group_variances(block, block.group_starts, component, whitened)
+    posterior = block.posterior
     slopes, curvature = posterior.eta1[component], posterior.eta2[component]
     excess = posterior.responsibilities[component] * (slopes**2 + curvature)
-    # Whitened rows are small where slopes are huge: neither is squared alone.
+    # Whitened rows are small where slopes are huge, so neither is squared alone.
     products = excess[:, None] * whitened**2
-    return np.asarray(np.dot(there.weight * products.sum(axis=1), products))
+    return np.asarray(np.dot(block.weight * products.sum(axis=1), products))
 
 
 def _group_variances(
-    there: BlockPosterior, starts: NDArray[np.intp], component: int, whitened: FloatArray
+    block: BlockPosterior, starts: NDArray[np.intp], component: int, whitened: FloatArray
 ) -> FloatArray:
-    """Row sums of the variances of R (t t' - sum V x x') over groups, row by row of the matrix."""
-    posterior = there.posterior
-    slopes = posterior.eta1[component] * there.weight
-    curvature = posterior.eta2[component] * there.weight
+    """Row sums of the variances of R (t t' - sum V x x') over groups, one matrix row at a time."""
+    posterior = block.posterior
+    slopes = posterior.eta1[component] * block.weight
+    curvature = posterior.eta2[component] * block.weight
     scores = np.add.reduceat(whitened * slopes[:, None], starts)
-    shares = there.unit_responsibilities[component] ** 2
+    shares = block.unit_responsibilities[component] ** 2
     result = np.empty(whitened.shape[1])
     for a, column in enumerate(whitened.T):
         information = np.add.reduceat(whitened * (curvature * column)[:, None], starts)
@@ -167,7 +167,7 @@ def _group_variances(
 
 
 def _log_remainder(probabilities: FloatArray) -> FloatArray:
-    """Logarithm of the probability of all other components, held from below."""
+    """Logarithm of the probability of all other components, bounded from below."""
     return np.asarray(np.log(np.maximum(1 - probabilities, _SMALLEST_REMAINDER)))
 
 
@@ -176,31 +176,31 @@ def _doubles_per_unit(rows: LikelihoodRows, parameters: MixtureParameters) -> in
 
 
 _RACE_EM_STEPS = 3
-"""EM steps of a race before slow progress turns it to Newton's steps."""
+"""EM steps of each proposal in the first round of a race."""
 
 _FINISH_EM_STEPS = 4
-"""EM steps of a finishing run before it may be given up: the increments of the first say little."""
+"""EM steps of a finishing run before it may be abandoned: the first gains say little."""
 
 _CHILD_DEVIATION = 0.6
-"""Children explain part of their parent's deviation as difference of their means: two children at
-+- v with as much variance between as within them leave a share of 0.7; a little less than that, as
-a child that starts too wide takes its sibling's rows."""
+"""Share of the parent's deviation that each child starts with. The children's means explain the
+rest: with as much variance between as within children, 0.7 is left. The value is a little smaller,
+because a child that starts too wide takes its sibling's rows."""
 
 _NO_DIFFERENCE = 1e-9
-"""Ratios and losses whose largest is smaller than this do not rank anything."""
+"""Ratios and losses are not ranked if the largest is smaller than this."""
 
 
 Climb = Callable[..., MaximiseResult]
-"""Maps a start and options of `maximise` to where the climb ended."""
+"""Maps a start and options of `maximise` to the end of the climb."""
 
 Proposals = Callable[[MixtureParameters], list[MixtureParameters]]
-"""Maps a mixture to mixtures of the same size from which to climb."""
+"""Maps a mixture to mixtures of the same size to climb from."""
 
 
 def split_component(
     family: Family, parameters: MixtureParameters, component: int, direction: FloatArray
 ) -> MixtureParameters:
-    """Replace a component by two children at ``beta +- v`` with half its weight each."""
+    """Replace a component by two children at ``beta +- v``, each with half its weight."""
     # direction: (n_features + 1,)
     appended = np.append(np.arange(parameters.n_components), component)
     doubled = parameters.reorder(appended)
@@ -214,7 +214,7 @@ def drop_and_split(
     split: int,
     direction: FloatArray,
 ) -> MixtureParameters:
-    """Take one component away and split another, so that their number stays."""
+    """Drop one component and split another, so that their number stays the same."""
     # direction: (n_features + 1,)
     order = np.arange(parameters.n_components)
     order[drop] = split
@@ -233,7 +233,7 @@ def improve(
     tolerance: float = 1e-3,
     min_gain: float = 0.1,
 ) -> tuple[MaximiseResult, int]:
-    """Leave a maximum by proposed moves for as long as that raises the likelihood."""
+    """Leave a maximum by proposed moves for as long as they raise the likelihood."""
     n_moves = 0
     while n_moves < max_rounds:
         raced = _raced(climb, propose(current.parameters), race_steps, 2 * n_finishers)
@@ -258,7 +258,7 @@ def improve(
 def propose_drops_and_splits(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters, *, n_pairs: int = 6
 ) -> list[MixtureParameters]:
-    """Mixtures with the least useful components dropped and the worst fitting ones split."""
+    """Propose mixtures with the least useful component dropped and the worst fitting one split."""
     statistics = split_statistics(family, rows, parameters)
     return [
         drop_and_split(family, parameters, drop, split, statistics.directions[split, 0])
@@ -269,11 +269,11 @@ def propose_drops_and_splits(
 def _raced(
     climb: Climb, starts: list[MixtureParameters], n_steps: int, n_kept: int
 ) -> list[MaximiseResult]:
-    """Short runs, best first: all of them a few steps of EM, the best of these to the end."""
+    """Short runs, best first: a few EM steps from every start, then more from the best ends."""
     short = _RACE_EM_STEPS
     heats = [climb(start, max_steps=short, em_steps=short) for start in starts]
     heats.sort(key=_by_log_likelihood, reverse=True)
-    # one that leads back to a known maximum is not followed
+    # runs that lead back to a known maximum are dropped
     kept = [run for run in heats if run.recognised is None][:n_kept]
     more = n_steps - short
     runs = [climb(run.parameters, max_steps=more, max_em_steps=more) for run in kept]
@@ -286,7 +286,7 @@ def _by_log_likelihood(result: MaximiseResult) -> float:
 
 
 def _best_pairs(statistics: SplitStatistics, n_pairs: int) -> list[tuple[int, int]]:
-    """Pairs (drop, split): most to gain by the split, least to lose by the drop, both relative."""
+    """Pairs (drop, split) with the largest relative gain of the split minus loss of the drop."""
     if len(statistics.ratios) == 1:
         return []
     gains = statistics.ratios / max(float(statistics.ratios.max()), _NO_DIFFERENCE)
@@ -300,7 +300,7 @@ def _best_pairs(statistics: SplitStatistics, n_pairs: int) -> list[tuple[int, in
 def _plant_children(
     family: Family, doubled: MixtureParameters, first: int, second: int, direction: FloatArray
 ) -> MixtureParameters:
-    """Move two copies of a parent apart, halve their weights and narrow them."""
+    """Move two copies of a parent apart, halve their weights and reduce their dispersion."""
     children = np.array([first, second])
     signs = np.array([1.0, -1.0])
     coefficients, biases = doubled.coefficients.copy(), doubled.biases.copy()

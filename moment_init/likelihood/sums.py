@@ -1,15 +1,13 @@
-r"""The missing information: conditional variance of the complete-data score, as sums over units.
+r"""Log-likelihood of a mixture, its score and its information, as sums over rows.
 
-Log-likelihood of a mixture, its score and its information, as sums over rows.
+Louis' identity (1982) splits the observed information into two parts,
 
-With responsibilities R_ji and the score s_ji of component j's own log density in its own
-parameters, Louis' identity (1982) splits the observed information into two parts,
+.. math:: I_{observed} = I_{complete} - I_{missing}.
 
-.. math:: I_{observed} = I_{complete} - I_{missing},
-
-the conditional mean of the information that would be had if the components were known, and the
-conditional variance of the score that was then known. The first alone gives EM steps, the
-difference Newton steps.
+The complete-data information is the conditional mean, given the data, of the information if the
+components were known; the missing information is the conditional variance of the complete-data
+score. The first alone gives EM steps, the difference Newton steps. A unit is a group, or a row if
+there are no groups.
 """
 
 from dataclasses import dataclass
@@ -26,22 +24,22 @@ from moment_init.likelihood.rows import LikelihoodRows, weighted_grams
 
 
 class BlockScores(NamedTuple):
-    """Scores of the units of a block, weighted with the roots of the units' weights.
+    """Scores of the units of a block, multiplied by the roots of the units' weights.
 
-    t_j is the score of component j's own density of a unit in its own parameters.
+    t_j is the score of a unit's density under component j in the parameters of component j.
     """
 
     by_component: FloatArray  # scores t_j of groups, or R_j t_j of rows; (n_units, n_components, q)
-    responsibilities: FloatArray  # responsibilities R_j; (n_units, n_components)
-    gate: FloatArray  # A one and the gating covariates; (n_units, 1 + n_gate)
+    responsibilities: FloatArray  # R_j; (n_units, n_components)
+    gate: FloatArray  # a one and the gating covariates; (n_units, 1 + n_gate)
     is_grouped: bool  # whether units are groups
-    # room for the means of the complete-data scores; of rows, `by_component` is part of it;
+    # buffer for the means of the complete-data scores; without groups `by_component` is a view;
     # (n_units, n_parameters)
     means: FloatArray
 
 
 class MissingSums(NamedTuple):
-    """Sums over units from which the missing information is put together."""
+    """Sums over units from which the missing information is assembled."""
 
     # sum of outer products of the mean complete-data scores; (n_parameters, n_parameters)
     products: FloatArray
@@ -50,79 +48,81 @@ class MissingSums(NamedTuple):
     gate_square: FloatArray  # sum of R_j g g'; (n_components, 1 + n_gate, 1 + n_gate)
 
 
-def missing_of_block(there: BlockPosterior, q: int) -> MissingSums:
-    """Sum over the units of a block."""
-    scores = block_scores(there, q)
+def missing_of_block(block: BlockPosterior, q: int) -> MissingSums:
+    """Sum the terms of the missing information over the units of a block."""
+    scores = block_scores(block, q)
     means = mean_scores(scores, scores.responsibilities)
     u, r = scores.responsibilities.shape
-    own = means[:, : r * q].reshape(u, r, q)
-    roots = np.sqrt(there.unit_weight)
-    counts = there.unit_responsibilities * there.unit_weight
-    if there.gate.shape[1] == 1:  # without a gate g = 1
+    component_means = means[:, : r * q].reshape(u, r, q)
+    roots = np.sqrt(block.unit_weight)
+    counts = block.unit_responsibilities * block.unit_weight
+    if block.gate.shape[1] == 1:  # without a gate g = 1
         squares = counts.sum(axis=1)[:, None, None]
         cross = np.dot(roots, means[:, : r * q]).reshape(r, q, 1)
     else:
-        gate = there.gate
+        gate = block.gate
         squares = np.stack([np.dot((gate * count[:, None]).T, gate) for count in counts])
         weighted = gate * roots[:, None]
-        cross = np.stack([np.dot(own[:, j].T, weighted) for j in range(r)])
-    seconds = _second_moments(there, scores, own, q)
+        cross = np.stack([np.dot(component_means[:, j].T, weighted) for j in range(r)])
+    seconds = _second_moments(block, scores, component_means, q)
     return MissingSums(np.dot(means.T, means), seconds, cross, squares)
 
 
 def _second_moments(
-    there: BlockPosterior, scores: BlockScores, own: FloatArray, q: int
+    block: BlockPosterior, scores: BlockScores, component_means: FloatArray, q: int
 ) -> FloatArray:
     """Sum over units of R_j t_j t_j', (r, q, q)."""
-    posterior = there.posterior
-    if there.group_starts is not None:
+    posterior = block.posterior
+    if block.group_starts is not None:
         by_component = scores.by_component
-        pairs = ((own[:, j].T, by_component[:, j]) for j in range(own.shape[1]))
+        pairs = (
+            (component_means[:, j].T, by_component[:, j]) for j in range(component_means.shape[1])
+        )
         return np.stack([np.dot(*pair) for pair in pairs])
-    counts = posterior.responsibilities * there.weight
+    counts = posterior.responsibilities * block.weight
     squared, mixed = None, None
     if posterior.tau1 is not None:
         squared, mixed = counts * posterior.tau1**2, counts * posterior.eta1 * posterior.tau1
-    return weighted_blocks(there, counts * posterior.eta1**2, mixed, squared, q)
+    return weighted_blocks(block, counts * posterior.eta1**2, mixed, squared, q)
 
 
-def block_scores(there: BlockPosterior, q: int) -> BlockScores:
-    """Scores t_j of every unit; those of a group are sums over its rows."""
-    posterior, z = there.posterior, there.z
+def block_scores(block: BlockPosterior, q: int) -> BlockScores:
+    """Compute the scores t_j of every unit; those of a group are sums over its rows."""
+    posterior, z = block.posterior, block.z
     (n, p), r = z.shape, len(posterior.eta1)
-    is_grouped = there.group_starts is not None
-    n_parameters = r * q + (r - 1) * there.gate.shape[1]
-    means = np.empty((len(there.gate), n_parameters))
+    is_grouped = block.group_starts is not None
+    n_parameters = r * q + (r - 1) * block.gate.shape[1]
+    means = np.empty((len(block.gate), n_parameters))
     scores = np.empty((n, r, q)) if is_grouped else means[:, : r * q].reshape(n, r, q)
-    # without groups only products with the responsibilities are ever needed
-    factor = there.weight if is_grouped else posterior.responsibilities * np.sqrt(there.weight)
+    # without groups only products with the responsibilities are needed
+    factor = block.weight if is_grouped else posterior.responsibilities * np.sqrt(block.weight)
     slopes = (posterior.eta1 * factor).T
     np.multiply(slopes[:, :, None], z[:, None, :], out=scores[:, :, :p])
     scores[:, :, p] = slopes
     if posterior.tau1 is not None:
         scores[:, :, p + 1] = (posterior.tau1 * factor).T
-    if there.group_starts is not None:
-        scores = np.add.reduceat(scores, there.group_starts, axis=0)
-    shares = there.unit_responsibilities.T * np.sqrt(there.unit_weight)[:, None]
-    return BlockScores(scores, shares, there.gate, is_grouped, means)
+    if block.group_starts is not None:
+        scores = np.add.reduceat(scores, block.group_starts, axis=0)
+    shares = block.unit_responsibilities.T * np.sqrt(block.unit_weight)[:, None]
+    return BlockScores(scores, shares, block.gate, is_grouped, means)
 
 
 def mean_scores(scores: BlockScores, shares: FloatArray) -> FloatArray:
-    """Means of the complete-data scores given the unit."""
+    """Conditional means of the complete-data scores of each unit."""
     # shares: (n_units, n_components) -> (n_units, n_parameters)
     u, r, q = scores.by_component.shape
     width = scores.gate.shape[1]
     result = scores.means
     if scores.is_grouped:
-        own = scores.by_component * scores.responsibilities[:, :, None]
-        result[:, : r * q] = own.reshape(u, r * q)
+        weighted = scores.by_component * scores.responsibilities[:, :, None]
+        result[:, : r * q] = weighted.reshape(u, r * q)
     logits = shares[:, : r - 1, None] * scores.gate[:, None, :]
     result[:, r * q :] = logits.reshape(u, (r - 1) * width)
     return result
 
 
 def weighted_blocks(
-    there: BlockPosterior,
+    block: BlockPosterior,
     eta: FloatArray,
     mixed: FloatArray | None,
     tau: FloatArray | None,
@@ -131,10 +131,10 @@ def weighted_blocks(
     """Sum over rows of [[eta x x', mixed x], [mixed x', tau]] with x = (z, 1)."""
     # eta, mixed, tau: (n_components, n_block) -> (n_components, q, q)
     result = np.empty((len(eta), q, q))
-    p = there.z.shape[1]
-    result[:, : p + 1, : p + 1] = weighted_grams(there.z, eta, there.products)
+    p = block.z.shape[1]
+    result[:, : p + 1, : p + 1] = weighted_grams(block.z, eta, block.products)
     if tau is not None and mixed is not None:
-        result[:, :p, -1] = np.dot(mixed, there.z)
+        result[:, :p, -1] = np.dot(mixed, block.z)
         result[:, p, -1] = mixed.sum(axis=1)
         result[:, -1, :-1] = result[:, :-1, -1]
         result[:, -1, -1] = tau.sum(axis=1)
@@ -142,21 +142,21 @@ def weighted_blocks(
 
 
 def assemble_missing(sums: MissingSums) -> FloatArray:
-    """Conditional variance of the complete-data score, e_j (t_j, g) with e_j the indicator of j.
+    """Assemble the conditional variance of the complete-data score e_j (t_j, g), e_j indicating j.
 
-    e_j has mean R_j given the unit: Cov(e_j t_j, e_k t_k) = delta_jk R_j t_j t_j' - R_j t_j R_k
-    t_k', and likewise for the gate's part.
+    Given the unit, e_j has mean R_j, so Cov(e_j t_j, e_k t_k) =
+    delta_jk R_j t_j t_j' - R_j t_j R_k t_k', and likewise for the gate.
     """
     # -> (n_parameters, n_parameters)
     r, q, width = sums.gate_cross.shape
     missing = -sums.products
     for j in range(r):
-        own = slice(j * q, (j + 1) * q)
-        missing[own, own] += sums.second_moment[j]
+        entries = slice(j * q, (j + 1) * q)
+        missing[entries, entries] += sums.second_moment[j]
         if j < r - 1:
             logits = slice(r * q + j * width, r * q + (j + 1) * width)
-            missing[own, logits] += sums.gate_cross[j]
-            missing[logits, own] += sums.gate_cross[j].T
+            missing[entries, logits] += sums.gate_cross[j]
+            missing[logits, entries] += sums.gate_cross[j].T
             missing[logits, logits] += sums.gate_square[j]
     return missing
 
@@ -169,37 +169,36 @@ class LikelihoodSums:
     # its gradient, in the order of `moment_init.likelihood.parameters`; (n_parameters,)
     score: FloatArray
     unit_counts: FloatArray  # expected number of units of each component; (n_components,)
-    # expected number of rows of each component; the same where there are no groups;
+    # expected number of rows of each component, equal to `unit_counts` without groups;
     # (n_components,)
     row_counts: FloatArray
-    # blocks of the complete-data information; None if no curvature was asked for; (n_components,
-    # q, q)
+    # blocks of the complete-data information; None without curvature; (n_components, q, q)
     component_information: FloatArray | None
-    # complete-data information of the logits and the gate's slopes; (n_gate_parameters,
-    # n_gate_parameters)
+    # complete-data information of the logits and the gate's slopes; None without curvature;
+    # (n_gate_parameters, n_gate_parameters)
     gate_information: FloatArray | None
-    # conditional variance of the complete-data score; None if it was not asked for; (n_parameters,
-    # n_parameters)
+    # conditional variance of the complete-data score; None if not requested;
+    # (n_parameters, n_parameters)
     missing_information: FloatArray | None
-    # size of the two sums whose difference the log-likelihood is: it is exact to their rounding,
-    # which for large counts is far coarser than its own
+    # size of the two sums that the log-likelihood is the difference of; their rounding limits its
+    # accuracy, and for large counts it is far coarser than that of the difference
     magnitude: float = 0.0
 
     @property
     def complete_information(self) -> FloatArray:
         """Conditional mean of the complete-data information, (n_parameters, n_parameters)."""
         if self.component_information is None or self.gate_information is None:
-            raise ValueError("`curvature` must be True in `likelihood_sums` for an information.")
+            raise ValueError("`curvature` must be True in `likelihood_sums` for the information.")
         r, q, _ = self.component_information.shape
         result = np.zeros((len(self.score), len(self.score)))
-        for component, own in enumerate(self.component_information):
-            at = slice(component * q, (component + 1) * q)
-            result[at, at] = own
+        for component, information in enumerate(self.component_information):
+            entries = slice(component * q, (component + 1) * q)
+            result[entries, entries] = information
         result[r * q :, r * q :] = self.gate_information
         return result
 
     def information(self, damping: float = 0.0) -> FloatArray:
-        """Information between the observed one and the complete-data one."""
+        """Complete information minus (1 - damping) times missing: the observed one at 0."""
         # -> (n_parameters, n_parameters)
         complete = self.complete_information
         if damping == 1.0:
@@ -228,19 +227,19 @@ def likelihood_sums(
         raise ValueError("`assigned` must be None for rows that are not in memory.")
     r, q = parameters.n_components, component_size(parameters)
 
-    def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        there = posterior_of_block(family, rows, parameters, block, assigned)
-        counts = there.posterior.responsibilities * there.weight
-        sums = _first_order(there, counts, q)
+    def sum_block(units: slice) -> tuple[FloatArray, ...]:
+        block = posterior_of_block(family, rows, parameters, units, assigned)
+        counts = block.posterior.responsibilities * block.weight
+        sums = _first_order(block, counts, q)
         if not curvature:
             return sums
         is_lean = family.has_closed_deviation and not missing
-        complete = _complete_blocks(there, counts, sums[-1], q, is_lean)
-        sums = (*sums, complete, _gate_information(there))
-        return (*sums, *missing_of_block(there, q)) if missing else sums
+        complete = _complete_blocks(block, counts, sums[-1], q, is_lean)
+        sums = (*sums, complete, _gate_information(block))
+        return (*sums, *missing_of_block(block, q)) if missing else sums
 
-    # Blocks are cut as if rows were copied once: the weighted copies of all components are written
-    # and read in long runs, for which smaller blocks would cost more calls than they save.
+    # Block sizes count one copy of the rows only: the weighted copies of all components are written
+    # and read sequentially, and smaller blocks would cost more in calls than they save.
     formed = parameters.n_features + 1 if rows.products is None else 0
     extra = (formed + (r * q if missing else 0)) if curvature else 0
     log_likelihood, scores, gate_score, unit_counts, row_counts, *rest = sum_over_blocks(
@@ -265,8 +264,8 @@ def likelihood_sums(
 
 
 def parameter_free_log_likelihood(family: Family, rows: LikelihoodRows) -> float:
-    """Weighted sum of the terms of the log density that no parameter enters."""
-    y, weight, n_trials = rows.y, rows.sample_weight, rows.n_trials  # inputs are not read for it
+    """Weighted sum of the terms of the log density that do not depend on parameters."""
+    y, weight, n_trials = rows.y, rows.sample_weight, rows.n_trials  # inputs are not read
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
         trials = None if n_trials is None else n_trials[block]
@@ -281,30 +280,30 @@ def outer_product_information(
 ) -> FloatArray:
     """Sum over units of the unit's score times its transpose.
 
-    Consistent for the information where the model holds, and never indefinite, which the observed
-    information, a difference of two large matrices, may be on a sample of rows.
+    It is consistent for the information if the model holds and never indefinite; the observed
+    information, a difference of two large matrices, may be indefinite on a sample of rows.
     """
     # -> (n_parameters, n_parameters)
     q = component_size(parameters)
     n_parameters = parameter_count(parameters)
 
-    def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        there = posterior_of_block(family, rows, parameters, block)
-        shares = (there.unit_responsibilities - there.prior).T * np.sqrt(there.unit_weight)[:, None]
-        scores = mean_scores(block_scores(there, q), shares)
+    def sum_block(units: slice) -> tuple[FloatArray, ...]:
+        block = posterior_of_block(family, rows, parameters, units)
+        shares = (block.unit_responsibilities - block.prior).T * np.sqrt(block.unit_weight)[:, None]
+        scores = mean_scores(block_scores(block, q), shares)
         return (np.dot(scores.T, scores),)
 
     doubles = doubles_per_unit(rows, parameters, 2 * n_parameters)
     return sum_over_blocks(sum_block, rows.n_units, doubles, source=rows.source)[0]
 
 
-def _first_order(there: BlockPosterior, row_counts: FloatArray, q: int) -> tuple[FloatArray, ...]:
-    """Log-likelihood, scores of components (r, q) and gate (r - 1, 1 + g), counts (r,) twice."""
-    posterior, z = there.posterior, there.z
+def _first_order(block: BlockPosterior, row_counts: FloatArray, q: int) -> tuple[FloatArray, ...]:
+    """Log-likelihood, scores of components (r, q) and gate (r - 1, 1 + g), and counts (r,)."""
+    posterior, z = block.posterior, block.z
     p = z.shape[1]
     unit_counts = row_counts
-    if there.group_starts is not None:
-        unit_counts = there.unit_responsibilities * there.unit_weight
+    if block.group_starts is not None:
+        unit_counts = block.unit_responsibilities * block.unit_weight
     slopes = row_counts * posterior.eta1
     score = np.empty((len(slopes), q))
     score[:, :p] = np.dot(slopes, z)
@@ -312,34 +311,34 @@ def _first_order(there: BlockPosterior, row_counts: FloatArray, q: int) -> tuple
     if posterior.tau1 is not None:
         score[:, p + 1] = np.einsum("ji,ji->j", row_counts, posterior.tau1)
     by_rows = row_counts.sum(axis=1)
-    by_units = by_rows if there.group_starts is None else unit_counts.sum(axis=1)
-    if there.gate.shape[1] == 1:  # without a gate the prior is the same for all units
-        excess = by_units[:, None] - there.prior * there.unit_weight.sum()
+    by_units = by_rows if block.group_starts is None else unit_counts.sum(axis=1)
+    if block.gate.shape[1] == 1:  # without a gate the prior is the same for all units
+        excess = by_units[:, None] - block.prior * block.unit_weight.sum()
         gate_score = excess[:-1]
     else:
-        gate_score = np.dot((unit_counts - there.prior * there.unit_weight)[:-1], there.gate)
-    log_likelihood = np.array(np.dot(there.unit_weight, posterior.log_density))
+        gate_score = np.dot((unit_counts - block.prior * block.unit_weight)[:-1], block.gate)
+    log_likelihood = np.array(np.dot(block.unit_weight, posterior.log_density))
     return log_likelihood, score, gate_score, by_units, by_rows
 
 
 def _complete_blocks(
-    there: BlockPosterior, counts: FloatArray, row_counts: FloatArray, q: int, is_lean: bool
+    block: BlockPosterior, counts: FloatArray, row_counts: FloatArray, q: int, is_lean: bool
 ) -> FloatArray:
-    """Expected information of each component's own density, (r, q, q).
+    """Complete-data information of each component, (r, q, q).
 
-    A standard deviation that has a closed form in an M-step is given its mean information, twice
-    the number of rows, and none in common with the coefficients.
+    With `is_lean`, a standard deviation with a closed form in the M-step gets its expected
+    information, twice the number of rows, and none in common with the coefficients.
     """
-    posterior = there.posterior
+    posterior = block.posterior
     if is_lean:
         result = np.zeros((len(counts), q, q))
-        grams = weighted_grams(there.z, counts * -posterior.eta2, there.products)
+        grams = weighted_grams(block.z, counts * -posterior.eta2, block.products)
         result[:, :-1, :-1] = grams
         result[:, -1, -1] = 2.0 * row_counts
         return result
     mixed, squared = posterior.eta_tau, posterior.tau2
     return weighted_blocks(
-        there,
+        block,
         -counts * posterior.eta2,
         None if mixed is None else -counts * mixed,
         None if squared is None else -counts * squared,
@@ -347,9 +346,9 @@ def _complete_blocks(
     )
 
 
-def _gate_information(there: BlockPosterior) -> FloatArray:
+def _gate_information(block: BlockPosterior) -> FloatArray:
     """Information of a multinomial logit, ((r - 1)(1 + g), (r - 1)(1 + g))."""
-    prior, gate, weight = there.prior, there.gate, there.unit_weight
+    prior, gate, weight = block.prior, block.gate, block.unit_weight
     r, width = len(prior), gate.shape[1]
     if width == 1:
         counts = weight.sum() * prior[:-1, 0]

@@ -1,10 +1,9 @@
-"""Score tensors contracted with a basis: what estimators ask of an input model.
+"""Base classes of the input models: a density and its contracted score tensors (Eq. 9).
 
-Symmetric tensors of third order: sums of cubes, and a vector times a matrix in all places.
-
-Scores of log-densities that are a quadratic plus functions of single projections of the row.
-
-What every input model offers: its fit, its density, and its contracted score tensors.
+`Contraction` declares what the estimators need: the score tensors of each row, their weighted sums,
+and slices and fibres of the third order. The functions after it pack, unpack and symmetrise tensors
+of third order. `RidgeContraction` implements a contraction for log-densities that are a quadratic
+plus functions of single projections of the row. `InputModel` is the base class of all densities.
 """
 
 from abc import ABC, abstractmethod
@@ -24,9 +23,9 @@ from moment_init.data.standardising import CorrelationFit, fit_correlation
 class Contraction(ABC):
     """Score tensors contracted with a basis B, (n_features, k), in every mode.
 
-    What depends on the basis alone is prepared once; the methods then take blocks of rows. The sums
-    form no array of n_obs x k x k. A density states its formulas as the private methods of like
-    names.
+    Quantities that depend only on the basis are computed once; the methods then take blocks of
+    rows. The sums never form an array of shape (n_obs, k, k). A density implements its formulas in
+    the private methods of similar names.
     """
 
     def score(self, X: FloatArray, order: int) -> FloatArray:
@@ -97,7 +96,7 @@ class Contraction(ABC):
         Returns
         -------
         tuple of numpy.ndarray
-            What is added up over blocks; by default the tensor itself.
+            Sums to be added up over blocks; by default the tensor itself.
         """
         return self._third_order(X, weights)
 
@@ -126,7 +125,7 @@ class Contraction(ABC):
         weights : numpy.ndarray, shape (n_obs,)
             The :math:`a_i`.
         thetas : numpy.ndarray, shape (k, n_slices)
-            Contracted with the third mode, a column a slice.
+            Vectors that the third mode is contracted with, one column per slice.
 
         Returns
         -------
@@ -145,7 +144,7 @@ class Contraction(ABC):
         weights : numpy.ndarray, shape (n_obs,)
             The :math:`a_i`.
         vectors : numpy.ndarray, shape (k, n_vectors)
-            Contracted with the second and third mode, a column a fibre.
+            Vectors that the second and third mode are contracted with, one column per fibre.
 
         Returns
         -------
@@ -192,11 +191,11 @@ class Contraction(ABC):
         """S_m(x)(b_l, ..., b_l) of each row."""
 
     def _low_orders(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weighted sums of the first two orders; where one evaluation serves both, better so."""
+        """Weighted sums of the first two orders; override it where one evaluation serves both."""
         return self._sum(X, weights, 1), self._sum(X, weights, 2)
 
     def _third_order(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, ...]:
-        """Sums from which `_assemble` makes the third order; the tensor itself by default."""
+        """Sums from which `_assemble` computes the third order; by default the tensor itself."""
         return (self._sum(X, weights, 3),)
 
     def _assemble(self, sums: tuple[FloatArray, ...]) -> FloatArray:
@@ -205,7 +204,7 @@ class Contraction(ABC):
 
 
 def _halves(k: int) -> tuple[slice, slice]:
-    """The columns in two halves: of any three indices two are in the same one."""
+    """Split the columns into two halves: of any three indices, two lie in the same half."""
     middle = (k + 1) // 2
     return slice(0, middle), slice(middle, k)
 
@@ -213,8 +212,8 @@ def _halves(k: int) -> tuple[slice, slice]:
 def packed_cubes(columns: FloatArray, weights: FloatArray) -> FloatArray:
     """Sum of weights_i z_i^3, packed: all columns times the distinct pairs inside each half.
 
-    That takes half the arithmetic of all distinct pairs, a quarter of all. Columns come as the rows
-    of an array, (k, n_obs): products of contiguous rows are the cheap ones.
+    This takes half the arithmetic of all distinct pairs and a quarter of all pairs. The columns are
+    passed as the rows of an array, (k, n_obs), because products of contiguous rows are cheap.
     """
     # columns: (k, n_obs), weights: (n_obs,) -> (k, n_pairs)
     k, n_obs = columns.shape
@@ -230,12 +229,12 @@ def packed_cubes(columns: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def _n_pairs(size: int) -> int:
-    """Number of distinct pairs, an index with itself included."""
+    """Number of distinct pairs, including each index with itself."""
     return size * (size + 1) // 2
 
 
 def unpack_cubes(packed: FloatArray) -> FloatArray:
-    """The symmetric tensor of sums packed by `packed_cubes`."""
+    """Unpack the sums of `packed_cubes` into a symmetric tensor."""
     # packed: (k, n_pairs) -> (k, k, k)
     k = len(packed)
     tensor = np.empty((k, k, k))
@@ -253,14 +252,14 @@ def unpack_cubes(packed: FloatArray) -> FloatArray:
 
 
 def symmetrise(vector: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Tensor sym3(v x A), the sum of v x A over the three places that v can take."""
+    """Tensor sym3(v x A): the sum of v x A over the three positions of v."""
     # vector: (k,), matrix: (k, k) -> (k, k, k)
     product = np.multiply.outer(vector, matrix)
     return np.asarray(product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0))
 
 
 def symmetrise_rows(z: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Tensors sym3(z_i x A) of all rows, with one matrix or one for each row."""
+    """Tensors sym3(z_i x A) of all rows, with one matrix for all rows or one per row."""
     # z: (n_obs, k), matrix: (k, k) or (n_obs, k, k) -> (n_obs, k, k, k)
     matrices = matrix if matrix.ndim == 2 else matrix[:, None]
     product = z[:, :, None, None] * matrices
@@ -268,7 +267,7 @@ def symmetrise_rows(z: FloatArray, matrix: FloatArray) -> FloatArray:
 
 
 def symmetrise_first(tensor: FloatArray) -> FloatArray:
-    """Sum of a tensor, symmetric in its last two modes, over the three places of its first mode."""
+    """Sum a tensor, symmetric in its last two modes, over the three positions of the first."""
     # tensor: (k, k, k) -> (k, k, k)
     return np.asarray(tensor + tensor.transpose(1, 0, 2) + tensor.transpose(1, 2, 0))
 
@@ -286,15 +285,15 @@ class RidgeContraction(Contraction):
     .. math:: S_1 = z, \quad S_2 = z z' + H(B, B), \quad
               S_3 = z^{\otimes 3} + \mathrm{sym}_3(z \otimes H(B, B)) - K(B, B, B).
 
-    Sums take O(n k (k + n_functions)), slices and fibres as much for each; no row has a matrix of
-    its own.
+    Sums cost O(n k (k + n_functions)), and so does each slice and each fibre; they form no matrix
+    per row.
     """
 
     basis: FloatArray  # the basis B; (n_features, k)
     inner: FloatArray  # the constant part of the Hessian, H_0(B, B); (k, k)
     projections: FloatArray  # the vectors v_q; (n_functions, k)
-    # maps rows to the gradient (n_obs, n_features), and to second and third derivatives h and
-    # kappa of the functions, (n_obs, n_functions)
+    # maps rows to the gradient, (n_obs, n_features), and to the second and third derivatives h and
+    # kappa of the functions, each (n_obs, n_functions)
     derivatives: RidgeDerivatives
 
     def _score(self, X: FloatArray, order: int) -> FloatArray:
@@ -306,8 +305,8 @@ class RidgeContraction(Contraction):
         if order == 2:
             return np.asarray(z[:, :, None] * z[:, None, :] + hessians)
         cubes = z[:, :, None, None] * z[:, None, :, None] * z[:, None, None, :]
-        own = np.einsum("nq,qa,qb,qc->nabc", third, v, v, v, optimize=True)
-        return np.asarray(cubes + symmetrise_rows(z, hessians) - own)
+        derivatives = np.einsum("nq,qa,qb,qc->nabc", third, v, v, v, optimize=True)
+        return np.asarray(cubes + symmetrise_rows(z, hessians) - derivatives)
 
     def _sum(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
         z, second, third = self._rows(X)
@@ -326,27 +325,27 @@ class RidgeContraction(Contraction):
     def _slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
         z, second, third = self._rows(X)
         v, weighted = self.projections, z * weights[:, None]
-        first, cross, own = weighted.sum(axis=0), weighted.T @ second, weights @ third
+        first, cross, thirds = weighted.sum(axis=0), weighted.T @ second, weights @ third
         slices = np.empty((thetas.shape[1], z.shape[1], z.shape[1]))
         for index, theta in enumerate(thetas.T):
-            along, seen = weighted @ theta, v @ theta  # (n_obs,), (q,)
-            mixed = np.outer(first, self.inner @ theta) + (cross * seen) @ v
+            along, projected = weighted @ theta, v @ theta  # (n_obs,), (q,)
+            mixed = np.outer(first, self.inner @ theta) + (cross * projected) @ v
             slices[index] = (z * along[:, None]).T @ z + along.sum() * self.inner
-            slices[index] += self._between(along @ second - own * seen) + mixed + mixed.T
+            slices[index] += self._between(along @ second - thirds * projected) + mixed + mixed.T
         return slices
 
     def _fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
         z, second, third = self._rows(X)
         weighted = z * weights[:, None]
-        along, seen = z @ vectors, self.projections @ vectors  # (n_obs, L), (q, L)
+        along, projected = z @ vectors, self.projections @ vectors  # (n_obs, L), (q, L)
         inner = self.inner @ vectors
         fibres = weighted.T @ np.square(along)
         fibres += np.outer(weighted.sum(axis=0), np.sum(vectors * inner, axis=0))
-        fibres += (weighted.T @ second) @ np.square(seen)
+        fibres += (weighted.T @ second) @ np.square(projected)
         fibres += 2.0 * inner * (weights @ along)
         weighted_second = second.T @ (along * weights[:, None])  # (q, L)
-        own = (weights @ third)[:, None] * np.square(seen)
-        fibres += self.projections.T @ (2.0 * weighted_second * seen - own)
+        third_terms = (weights @ third)[:, None] * np.square(projected)
+        fibres += self.projections.T @ (2.0 * weighted_second * projected - third_terms)
         return np.asarray(fibres)
 
     def _powers(self, X: FloatArray, order: int) -> FloatArray:
@@ -359,7 +358,7 @@ class RidgeContraction(Contraction):
         return np.asarray(z * (np.square(z) + 3.0 * lengths) - third @ self.projections**3)
 
     def _rows(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """S_1(x) B of each row, with second and third derivatives of the functions."""
+        """S_1(x) B of each row, and second and third derivatives of the functions."""
         gradient, second, third = self.derivatives(X)
         return np.asarray(-gradient @ self.basis), second, third
 
@@ -369,8 +368,8 @@ class RidgeContraction(Contraction):
 
 
 SMALLEST_PIECE = 0.01
-"""Share of the rows below which a piece of a density is left out: its moments would be noise, and
-cost as much as others."""
+"""Pieces of a density with a smaller share of the rows are left out: their moments cost as much as
+the others' and would be noise."""
 
 
 class InputModel(ABC):
@@ -381,16 +380,16 @@ class InputModel(ABC):
     .. math:: S_m(x) = (-1)^m \nabla^{(m)} p(x) / p(x),
 
     so that :math:`E[f(x) S_m(x)] = E[\nabla^{(m)} f(x)]` (Theorem 9). The text of [1]_ also calls
-    :math:`\nabla \log p` the score; Eq. (9) gives :math:`S_1 = -\nabla \log p`, which is used here.
+    :math:`\nabla \log p` the score; here the sign is that of Eq. (9), :math:`S_1 = -\nabla \log p`.
 
     Attributes
     ----------
     mean_ : numpy.ndarray, shape (n_features,)
         Mean of the input.
     shrinkage_ : float
-        Share of the correlation matrix that was replaced by the identity; 0 unless rows are few.
+        Share of the correlation matrix replaced by the identity; 0 unless there are few rows.
     n_fitted_ : float
-        Effective number of rows that the density was fitted to; infinite if it was given.
+        Effective number of rows that the density was fitted to; infinite for known parameters.
 
     References
     ----------
@@ -400,11 +399,11 @@ class InputModel(ABC):
 
     mean_: FloatArray
     shrinkage_: float = 0.0
-    n_fitted_: float = float("inf")  # rows that a fit has seen; a model that is given has no error
+    n_fitted_: float = float("inf")  # known parameters have no estimation error
     _factor: FloatArray
 
     def fit(self, X: Any, *, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the density to rows; what was given to the constructor is kept.
+        """Fit the density to rows; parameters given to the constructor are kept.
 
         Parameters
         ----------
@@ -421,7 +420,7 @@ class InputModel(ABC):
         Raises
         ------
         ValueError
-            For constant or collinear columns, which are named, and for parameters of a wrong shape.
+            For constant or collinear columns, which are named, and for parameters of wrong shape.
         """
         features, names = validate_features(X)
         weights = validate_sample_weight(sample_weight, features.shape[0])
@@ -431,16 +430,16 @@ class InputModel(ABC):
     def fit_rows(
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
     ) -> Self:
-        """Fit to rows that were checked already.
+        """Fit to validated rows.
 
         Parameters
         ----------
         features : numpy.ndarray, shape (n_obs, n_features)
-            Checked inputs.
+            Validated inputs.
         weights : numpy.ndarray, shape (n_obs,)
             Weight of each row.
         names : tuple of str
-            Names of the columns, for the messages.
+            Column names for error messages.
 
         Returns
         -------
@@ -450,22 +449,22 @@ class InputModel(ABC):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there is a density: `fit` was called, or given parameters were used."""
+        """Whether the density is set, by `fit` or from given parameters."""
         return hasattr(self, "_factor")
 
     @property
     def is_normalised(self) -> bool:
-        """Whether `log_density` is one of a density and not known up to a constant only."""
+        """Whether `log_density` includes the normalising constant."""
         return True
 
     @property
     def highest_order(self) -> int:
-        """Highest order up to three whose score is valid: p and lower derivatives end at zero."""
+        """Highest order (at most 3) with a valid score: p and lower derivatives vanish at edges."""
         return 3
 
     @property
     def pieces(self) -> tuple["InputModel", ...]:
-        """Densities whose mixture this one is, where it is one; itself otherwise."""
+        """Densities of which this one is a mixture; the density itself if it is not a mixture."""
         return (self,)
 
     def piece_shares(self, X: FloatArray) -> FloatArray:
@@ -490,12 +489,12 @@ class InputModel(ABC):
         return self._factor
 
     def require_n_features(self, n_features: int) -> None:
-        """Raise if the density is one of another number of features.
+        """Raise if the density has another number of features.
 
         Parameters
         ----------
         n_features : int
-            Number of columns of the rows that are to be used.
+            Number of columns of the rows.
 
         Raises
         ------
@@ -525,31 +524,31 @@ class InputModel(ABC):
         return np.asarray(-self.score(X, 1))
 
     def _require_fitted(self) -> None:
-        """Use given parameters if there are any; raise if there is no density yet."""
+        """Set the density from given parameters if it is not set; raise if there are none."""
         if not self.is_fitted:
             self._use_given()
 
     def _use_given(self) -> None:
-        """Set the density from what the constructor was given; by default that is nothing."""
+        """Set the density from parameters given to the constructor; by default there are none."""
         raise ValueError(
             f"{type(self).__name__}() must be fitted before its scores are used; got no "
             "parameters. Call `fit(X)` or give them all."
         )
 
     def _set_moments(self, mean: FloatArray, scales: FloatArray, correlation: FloatArray) -> None:
-        """Keep mean and factor of the covariance, taken on the scale of the columns."""
+        """Store the mean and the Cholesky factor of the covariance, by that of the correlation."""
         self.mean_ = mean
         self._factor = scales[:, None] * cholesky(correlation, lower=True)
 
     def _set_covariance(self, mean: FloatArray, covariance: FloatArray) -> None:
-        """Keep mean and factor of a covariance that is known as a whole."""
+        """Store the mean and the Cholesky factor of a covariance."""
         scales = np.sqrt(np.diag(covariance))
         self._set_moments(mean, scales, covariance / np.outer(scales, scales))
 
     def _fit_moments(
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
     ) -> CorrelationFit:
-        """Keep mean and factor of the rows' own covariance; count the rows."""
+        """Store mean and covariance factor of the rows, and the effective number of rows."""
         fitted = fit_correlation(features, weights, names)
         self._set_moments(fitted.mean, fitted.scales, fitted.correlation)
         self.shrinkage_ = fitted.shrinkage
@@ -595,7 +594,7 @@ class InputModel(ABC):
         Parameters
         ----------
         basis : numpy.ndarray, shape (n_features, k)
-            Contracted with every mode.
+            Basis that every mode is contracted with.
 
         Returns
         -------
@@ -613,7 +612,7 @@ class InputModel(ABC):
         order : {1, 2, 3}
             Order m of the score.
         basis : array-like, shape (n_features, k), optional
-            Contracted with every mode; the identity by default.
+            Basis that every mode is contracted with; the identity by default.
 
         Returns
         -------

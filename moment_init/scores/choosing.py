@@ -1,15 +1,15 @@
-r"""Which density of the input to use: the Gaussian, or where it fails a mixture of Gaussians.
+r"""Choose a density of the input and pose the estimation problem under it.
 
-Stein's identities on rows that were not fitted tell whether the input can be Gaussian. If not,
-moments are formed under a mixture of Gaussians, piece by piece: :math:`E[\gamma_k T S_m^{(k)}]`,
-with control variates of each piece. Polynomials are all that a slightly wrong density adds to such
-moments, and control variates take these out; and no score has heavy tails. So these moments come
-nearer to the directions than moments under the true density do where that is skewed, has heavy
-tails or ends abruptly (`benchmarks/input_models`). Other densities can be given.
+Stein's identities on held-out rows tell whether the input can be Gaussian. If it cannot, moments
+are formed under a mixture of Gaussians, piece by piece: :math:`E[\gamma_k T S_m^{(k)}]`, with
+control variates of each piece. A slightly wrong density adds only polynomials to such moments,
+control variates remove these, and no score has heavy tails. Where the true density is skewed, has
+heavy tails or ends abruptly, these moments are therefore closer to the directions than moments
+under the true density (`benchmarks/input_models`).
 
-One estimation problem: checked rows, density of the input, standardised coordinates.
-
-From checked rows to a problem with densities of its input: given, by name, or chosen.
+`choose_input_model` chooses between the two densities. `pose_problem` standardises the response and
+fixes the coordinates. `resolve_input` goes from validated rows to an `EstimationProblem`, with a
+density that the caller gave, named or left to be chosen.
 """
 
 from collections.abc import Callable
@@ -36,29 +36,29 @@ from moment_init.scores.gaussian_mixture import GaussianMixture
 from moment_init.scores.stein import SteinCheck, SteinStatus, stein_check
 
 SAMPLED_ROWS = 5_000
-"""Rows to which candidates are fitted, and as many on which they are judged: a deviation that does
-not show in so many, four standard errors, biases a moment by less than a twentieth of its terms."""
+"""Number of rows to fit candidates to, and number to judge them on: a deviation of less than four
+standard errors in that many rows biases a moment by about a twentieth of its terms at most."""
 
 FEWEST_ROWS_PER_FEATURE = 50
-"""With fewer rows third moments are noise under any density, and the Gaussian has least of it."""
+"""With fewer rows, third moments are noise under any density, and least so under the Gaussian."""
 
 LARGEST_GAUSSIAN_SCORE = 1.5
-"""Mean square of S_3 over its expectation, 3!, up to which rows can be Gaussian: a sixth power of
-normal variables has a relative deviation of ten, a seventh over five thousand rows."""
+"""Largest mean square of S_3 of Gaussian rows, relative to its expectation 3!: the sixth power of a
+normal variable has a relative deviation of ten, and its mean over 5,000 rows one of a seventh."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputJudgement:
-    """A candidate for the density of the input, and what speaks for it."""
+    """A candidate for the density of the input, and its Stein check."""
 
-    name: str  # what it is called
-    model: InputModel  # the density, fitted
-    check: SteinCheck  # stein's identities on rows that were held out
+    name: str
+    model: InputModel  # the fitted density
+    check: SteinCheck  # Stein's identities on held-out rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputChoice:
-    """The density of the input that was chosen, and why.
+    """The chosen density of the input, and the reason for the choice.
 
     Parameters
     ----------
@@ -87,26 +87,26 @@ def choose_input_model(
     frame: Gaussian,
     rng: np.random.Generator,
 ) -> InputChoice:
-    """Choose a density for the input."""
+    """Choose between a Gaussian and a mixture of Gaussians as the density of the input."""
     # features: (n_obs, n_features), weights: (n_obs,)
     n_obs, n_features = features.shape
     if n_obs < FEWEST_ROWS_PER_FEATURE * n_features:
-        reason = f"{n_obs} rows of {n_features} features are too few to tell densities apart."
+        reason = f"{n_obs} rows with {n_features} features are too few to distinguish densities."
         return keep_gaussian(features, weights, names, frame, rng, reason=reason)
     drawn = resample_rows(weights, 2 * SAMPLED_ROWS, rng)
-    rows, own = np.asarray(features[drawn], dtype=np.float64), np.ones(len(drawn))
+    rows, unit_weights = np.asarray(features[drawn], dtype=np.float64), np.ones(len(drawn))
     order = rng.permutation(len(drawn))
     fitted, held_out = order[: len(order) // 2], rows[order[len(order) // 2 :]]
-    sampled = Gaussian().fit_rows(rows[fitted], own[fitted], names)
+    sampled = Gaussian().fit_rows(rows[fitted], unit_weights[fitted], names)
     gaussian = _judge("gaussian", sampled, held_out, names, rng)
-    # Heavy tails make deviations uncertain, so that identities pass; they show in the score.
+    # Heavy tails inflate the standard errors, so the identities hold; the size of S_3 shows them.
     is_light = gaussian.check.score_sizes[2] < LARGEST_GAUSSIAN_SCORE
     if gaussian.check.status is SteinStatus.PASSED and is_light:
-        explanation = "gaussian: all of Stein's identities hold on rows held out."
+        explanation = "gaussian: all of Stein's identities hold on held-out rows."
         return InputChoice(frame, (gaussian,), explanation)
     try:
-        model = GaussianMixture(random_seed=rng).fit_rows(rows[fitted], own[fitted], names)
-    except (ValueError, np.linalg.LinAlgError):  # parts that run into few equal rows
+        model = GaussianMixture(random_seed=rng).fit_rows(rows[fitted], unit_weights[fitted], names)
+    except (ValueError, np.linalg.LinAlgError):  # a part collapsed onto a few equal rows
         return InputChoice(frame, (gaussian,), _explain(gaussian, None))
     if len(model.pieces) == 1:
         return InputChoice(frame, (gaussian,), _explain(gaussian, None))
@@ -123,7 +123,7 @@ def keep_gaussian(
     *,
     reason: str,
 ) -> InputChoice:
-    """Take the Gaussian, whatever Stein's identities say; they are reported."""
+    """Keep the Gaussian whatever Stein's identities say, and report them."""
     # features: (n_obs, n_features), weights: (n_obs,)
     drawn = resample_rows(weights, 2 * SAMPLED_ROWS, rng)
     rows = np.asarray(features[drawn], dtype=np.float64)
@@ -141,7 +141,7 @@ def _judge(
 
 
 def _explain(gaussian: InputJudgement, mixture: InputJudgement | None) -> str:
-    """The choice in a sentence or two."""
+    """Explain the choice in one or two sentences."""
     if gaussian.check.status is SteinStatus.PASSED:
         size = gaussian.check.score_sizes[2]
         reason = f"tails are heavy (the mean square of S_3 is {size:.1f} times a Gaussian's)"
@@ -151,46 +151,45 @@ def _explain(gaussian: InputJudgement, mixture: InputJudgement | None) -> str:
         return f"gaussian: no mixture of Gaussians fits better, though {reason}."
     n_pieces = len(mixture.model.pieces)
     return (
-        f"gaussian_mixture: moments within {n_pieces} Gaussians, since under one {reason}. "
+        f"gaussian_mixture: moments within {n_pieces} Gaussians, because under one {reason}. "
         f"Under the mixture: {mixture.check.message}"
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EstimationProblem:
-    """What every estimator starts from."""
+    """Rows, densities of their input and coordinates: what every estimator starts from."""
 
-    data: RegressionData  # checked rows
-    # fitted density of the input whose mean and covariance are those of the coordinates
+    data: RegressionData  # validated rows
+    # fitted density of the input, whose mean and covariance set the coordinates
     input_model: InputModel
-    # response without offset and trials, standardised for the identity link; (n_obs,)
+    # response after removing offset and trials, standardised for the identity link; (n_obs,)
     response: FloatArray
-    coordinates: Coordinates  # the way between standardised coordinates and the user's units
-    # densities with whose scores moments are formed, the preferred one first; `input_model` alone
-    # if there are none
+    coordinates: Coordinates  # maps between standardised coordinates and the user's units
+    # densities whose scores the moments use, the preferred one first; if empty, `input_model`
     densities: tuple[InputModel, ...] = ()
-    choice: InputChoice | None = None  # how they were chosen, where they were
-    # the problem of the continuous columns, where others are discrete: moments are its own
+    choice: InputChoice | None = None  # how the densities were chosen, if they were
+    # problem of the continuous columns, which the moments use if other columns are discrete
     block: "BlockProblem | None" = None
 
     @property
     def source(self) -> "EstimationProblem":
-        """The problem that moments are formed of."""
+        """The problem that moments are computed from."""
         return self if self.block is None else self.block.problem
 
     def thin(self, stride: int) -> "EstimationProblem":
-        """Keep every so manieth row, without a copy; input model and coordinates stay."""
+        """Keep every `stride`-th row, without a copy; input model and coordinates stay the same."""
         kept = slice(None, None, stride)
         return replace(self, data=self.data.take(kept), response=self.response[kept])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockProblem:
-    """The problem of the continuous columns."""
+    """The problem of the continuous columns, if other columns are discrete."""
 
-    problem: EstimationProblem  # their problem
-    block: ContinuousBlock  # the way back to all columns
-    # why each column of all has no density, in words; empty for those that have one
+    problem: EstimationProblem  # problem of the continuous columns alone
+    block: ContinuousBlock  # maps back to all columns
+    # for each column of `X`, why it has no density, in words; empty if it has one
     kinds: tuple[str, ...]
 
     def discrete_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -199,7 +198,7 @@ class BlockProblem:
         return tuple(name for name, is_discrete in pairs if is_discrete)
 
 
-@single_threaded_blas()  # a threaded sum over rows has other bits
+@single_threaded_blas()  # threaded sums over rows differ in the last bits
 def pose_problem(
     data: RegressionData,
     input_model: InputModel,
@@ -208,7 +207,7 @@ def pose_problem(
     densities: tuple[InputModel, ...] = (),
     block: BlockProblem | None = None,
 ) -> EstimationProblem:
-    """Standardise the response and settle the coordinates."""
+    """Standardise the response and fix the coordinates."""
     response = data.family.moment_response(
         data.y, order=1, offset=data.offset, n_trials=data.n_trials
     )
@@ -233,13 +232,13 @@ def resolve_input(
     *,
     is_stacked: bool,
 ) -> EstimationProblem:
-    """Pose the problem of rows with the density of their input."""
+    """Pose the estimation problem of validated rows with a density of their input."""
     # unlabelled: (n_rows, n_features)
-    others = _validate_unlabelled(unlabelled, data)
+    extra_rows = _validate_unlabelled(unlabelled, data)
     if isinstance(input_model, InputModel):
-        return _pose_given(data, input_model, others, is_stacked=is_stacked)
+        return _pose_given(data, input_model, extra_rows, is_stacked=is_stacked)
     if input_model == "gaussian":
-        return pose_problem(data, _fit(Gaussian(), data, others))
+        return pose_problem(data, _fit(Gaussian(), data, extra_rows))
     if input_model != "auto":
         raise ValueError(
             "`input_model` must be 'auto', 'gaussian' or an input model of moment_init.scores; "
@@ -254,22 +253,22 @@ def resolve_input(
             "input_model='gaussian' to treat them as continuous."
         )
     if not is_discrete.any():
-        return _pose_chosen(data, others, rng, is_stacked=is_stacked)
+        return _pose_chosen(data, extra_rows, rng, is_stacked=is_stacked)
     if not is_stacked:
-        return _pose_continuous(data, others, kinds, rng)
+        return _pose_continuous(data, extra_rows, kinds, rng)
     block = split_continuous(data, is_discrete)
-    inner = None if others is None else block.residuals(others)
+    inner = None if extra_rows is None else block.residuals(extra_rows)
     problem = _pose_chosen(block.data, inner, rng, is_stacked=True)
     return pose_problem(
         data,
-        _fit(Gaussian(), data, others),
+        _fit(Gaussian(), data, extra_rows),
         choice=problem.choice,
         block=BlockProblem(problem, block, kinds),
     )
 
 
 def apply_features(phi: Callable[[Any], Any], X: Any, name: str) -> Any:
-    """Apply known features to rows."""
+    """Apply the known features `phi` to rows."""
     # X: (n_obs, n_inputs) -> (n_obs, n_features)
     if not callable(phi):
         raise TypeError(f"`phi` must be a function of rows; got {type(phi).__name__}.")
@@ -277,7 +276,7 @@ def apply_features(phi: Callable[[Any], Any], X: Any, name: str) -> Any:
     features = phi(rows)
     if np.ndim(features) != 2 or np.shape(features)[0] != np.shape(rows)[0]:
         raise ValueError(
-            f"`phi` must return a table with a row for each row of `{name}` "
+            f"`phi` must return a table with one row for each row of `{name}` "
             f"({np.shape(rows)[0]}); got shape {np.shape(features)}."
         )
     return features
@@ -300,54 +299,54 @@ def _validate_unlabelled(unlabelled: Any, data: RegressionData) -> FloatArray | 
     return np.asarray(features, dtype=np.float64)
 
 
-def _fit[M: InputModel](model: M, data: RegressionData, others: FloatArray | None) -> M:
-    """Fit a density to the rows and to those without a response."""
-    if others is None:
+def _fit[M: InputModel](model: M, data: RegressionData, extra_rows: FloatArray | None) -> M:
+    """Fit a density to the rows, and to rows without a response if there are any."""
+    if extra_rows is None:
         return model.fit_rows(data.X, data.sample_weight, data.feature_names)
-    rows, weights = _all_inputs(data, others)
+    rows, weights = _all_inputs(data, extra_rows)
     return model.fit_rows(rows, weights, data.feature_names)
 
 
 def _all_inputs(
-    data: RegressionData, others: FloatArray | None
+    data: RegressionData, extra_rows: FloatArray | None
 ) -> tuple[NDArray[np.generic], FloatArray]:
-    if others is None:
+    if extra_rows is None:
         return data.X, data.sample_weight
-    rows = np.concatenate([np.asarray(data.X, dtype=np.float64), others])
-    return rows, np.concatenate([data.sample_weight, np.ones(len(others))])
+    rows = np.concatenate([np.asarray(data.X, dtype=np.float64), extra_rows])
+    return rows, np.concatenate([data.sample_weight, np.ones(len(extra_rows))])
 
 
 def _pose_given(
     data: RegressionData,
     model: InputModel,
-    others: FloatArray | None,
+    extra_rows: FloatArray | None,
     *,
     is_stacked: bool,
 ) -> EstimationProblem:
-    """The problem under a density that the caller gave, fitted first if it is not."""
+    """Pose the problem under the caller's density, fitted first if necessary."""
     if model.is_fitted:
         model.require_n_features(data.n_features)
     else:
-        model = _fit(copy(model), data, others)  # the caller's object stays as it is
+        model = _fit(copy(model), data, extra_rows)  # leaves the caller's object unchanged
     if not is_stacked or isinstance(model, Gaussian):
         return pose_problem(data, model)
-    return pose_problem(data, _fit(Gaussian(), data, others), densities=(model,))
+    return pose_problem(data, _fit(Gaussian(), data, extra_rows), densities=(model,))
 
 
 def _pose_continuous(
     data: RegressionData,
-    others: FloatArray | None,
+    extra_rows: FloatArray | None,
     kinds: tuple[str, ...],
     rng: np.random.Generator,
 ) -> EstimationProblem:
-    """The problem with discrete columns taken for Gaussian ones, as the third moment must.
+    """Pose the problem with discrete columns treated as Gaussian, as the third moment requires.
 
-    A mixture of Gaussians would have parts without width at their values.
+    A mixture of Gaussians would have parts of zero width at their values.
     """
-    frame = _fit(Gaussian(), data, others)
-    rows, weights = _all_inputs(data, others)
+    frame = _fit(Gaussian(), data, extra_rows)
+    rows, weights = _all_inputs(data, extra_rows)
     reason = (
-        f"the third moment takes all columns for continuous, among them "
+        f"the third moment treats all columns as continuous, including "
         f"{name_discrete(data.feature_names, kinds)}."
     )
     choice = keep_gaussian(rows, weights, data.feature_names, frame, rng, reason=reason)
@@ -356,17 +355,17 @@ def _pose_continuous(
 
 def _pose_chosen(
     data: RegressionData,
-    others: FloatArray | None,
+    extra_rows: FloatArray | None,
     rng: np.random.Generator,
     *,
     is_stacked: bool,
 ) -> EstimationProblem:
-    """The problem under a chosen density; the Gaussian stays in the race."""
-    frame = _fit(Gaussian(), data, others)
-    rows, weights = _all_inputs(data, others)
+    """Pose the problem under a chosen density; the Gaussian stays a candidate."""
+    frame = _fit(Gaussian(), data, extra_rows)
+    rows, weights = _all_inputs(data, extra_rows)
     choice = choose_input_model(rows, weights, data.feature_names, frame, rng)
-    if others is not None:
-        shared = f"{len(others)} rows without a response served the density too."
+    if extra_rows is not None:
+        shared = f"The density was also fitted to {len(extra_rows)} rows without a response."
         choice = replace(choice, explanation=f"{choice.explanation} {shared}")
     if choice.model is frame:
         return pose_problem(data, frame, choice=choice)

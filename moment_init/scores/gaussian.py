@@ -1,6 +1,7 @@
-"""Hermite tensors: the scores of a Gaussian density, contracted with a basis.
+"""Gaussian input: its scores are Hermite tensors (Eq. 9).
 
-The Gaussian input model: Hermite tensors, and the moments that fit it.
+`HermiteContraction` contracts the tensors with a basis. `Gaussian` is the input model; its mean and
+covariance are known or fitted.
 """
 
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ class HermiteContraction(Contraction):
 
 
 class Gaussian(InputModel):
-    r"""Gaussian input, N(mean, covariance), given or fitted.
+    r"""Gaussian input, N(mean, covariance), with known or fitted parameters.
 
     With :math:`z = \Sigma^{-1}(x - \mu)` the scores are the Hermite tensors
 
@@ -127,12 +128,12 @@ class Gaussian(InputModel):
     covariance_ : numpy.ndarray, shape (n_features, n_features)
         Covariance after `fit`.
     shrinkage_ : float
-        Share of the correlation matrix that was replaced by the identity; 0 unless rows are few.
+        Share of the correlation matrix replaced by the identity; 0 unless there are few rows.
 
     Notes
     -----
     The covariance is fitted on the scale of the columns, so units do not matter. With fewer than 16
-    rows per column the correlation matrix is shrunk towards the identity as [2]_ does.
+    rows per column the correlation matrix is shrunk towards the identity as in [2]_.
 
     References
     ----------
@@ -160,7 +161,7 @@ class Gaussian(InputModel):
         self.covariance = covariance
 
     def __repr__(self) -> str:
-        """Say what is given and what is fitted."""
+        """Name the parameters that were given."""
         parts = [
             "mean" if self.mean is not None else "",
             "covariance" if self.covariance is not None else "",
@@ -171,16 +172,16 @@ class Gaussian(InputModel):
     def fit_rows(
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
     ) -> Self:
-        """Fit to rows that were checked already.
+        """Fit to validated rows.
 
         Parameters
         ----------
         features : numpy.ndarray, shape (n_obs, n_features)
-            Checked inputs.
+            Validated inputs.
         weights : numpy.ndarray, shape (n_obs,)
             Weight of each row.
         names : tuple of str
-            Names of the columns, for the messages.
+            Column names for error messages.
 
         Returns
         -------
@@ -233,7 +234,7 @@ class Gaussian(InputModel):
         Parameters
         ----------
         basis : numpy.ndarray, shape (n_features, k)
-            Contracted with every mode.
+            Basis that every mode is contracted with.
 
         Returns
         -------
@@ -246,7 +247,7 @@ class Gaussian(InputModel):
         return HermiteContraction(self.mean_, np.asarray(whitening), np.asarray(half.T @ half))
 
     def _use_given(self) -> None:
-        """Set the density without rows, if it was given whole."""
+        """Set the density from the given mean and covariance; raise if one is missing."""
         if self.mean is None or self.covariance is None:
             raise ValueError(
                 "Gaussian() must be fitted before its scores are used; got no mean or no "
@@ -259,7 +260,7 @@ class Gaussian(InputModel):
 
 
 def split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray, FloatArray]:
-    """Standard deviations and correlation matrix of a given covariance."""
+    """Split a given covariance into standard deviations and a correlation matrix."""
     # covariance: (n_features, n_features) -> (n_features,), (n_features, n_features)
     matrix = as_float_array(covariance, "covariance")
     if matrix.shape != (n_features, n_features):
@@ -276,13 +277,13 @@ def split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray
     if smallest < COLLINEAR_TOLERANCE:
         raise ValueError(
             "`covariance` must be positive definite; got a correlation matrix with smallest "
-            f"eigenvalue {smallest:.1e}. Drop the columns that are linear in others."
+            f"eigenvalue {smallest:.1e}. Drop columns that are linear in others."
         )
     return scales, correlation
 
 
 def given_mean(mean: ArrayLike, n_features: int) -> FloatArray:
-    """Check a given mean."""
+    """Validate a given mean."""
     # mean: (n_features,) -> (n_features,)
     vector = as_float_array(mean, "mean")
     if vector.shape != (n_features,):

@@ -1,6 +1,7 @@
-"""Mixtures of Gaussians by EM: the number of parts by BIC, the last steps on all rows.
+"""Mixtures of Gaussians: for clusters and, with enough parts, for any smooth density.
 
-Mixtures of Gaussians: clusters, and any smooth density if there are components enough.
+`choose_mixture` fits mixtures by EM to a sample of rows, chooses the number of parts by BIC and
+takes the last EM steps on all rows. `GaussianMixture` is the input model.
 """
 
 import warnings
@@ -20,20 +21,20 @@ from moment_init.data.standardising import CorrelationFit
 from moment_init.scores.base import Contraction, InputModel
 from moment_init.scores.gaussian import Gaussian
 
-# Rows on which the number and the start are found: clusters that matter hold hundreds of them.
+# Rows to find the number of parts and the start on: clusters that matter have hundreds of them.
 START_ROWS = 5_000
 
-# EM steps on those rows from k-means; parts that are apart need ten.
+# EM steps on these rows from k-means; well separated parts need ten.
 START_STEPS = 50
 
-# EM steps on all rows: clusters that are apart need one or two, and where parts overlap the density
-# that they make, which is all that is used, is right long before the parts are.
+# EM steps on all rows. Well separated clusters need one or two; where parts overlap, their joint
+# density, which is all that is used, converges long before the parts do.
 FULL_STEPS = 5
 
-# A variance below this share of the column's is a part that has run into few equal rows.
+# A part with a variance below this share of the column's has collapsed onto a few equal rows.
 SMALLEST_VARIANCE = 1e-4
 
-# After so many further parts without a better BIC the search ends.
+# The search ends after this many larger mixtures without a better BIC.
 PATIENCE = 2
 
 
@@ -42,8 +43,8 @@ class GaussianMixtureParameters:
     """Parameters of a mixture of Gaussians."""
 
     weights: FloatArray  # probabilities of the parts; (n_parts,)
-    means: FloatArray  # their means; (n_parts, n_features)
-    covariances: FloatArray  # their covariances; (n_parts, n_features, n_features)
+    means: FloatArray  # means of the parts; (n_parts, n_features)
+    covariances: FloatArray  # covariances of the parts; (n_parts, n_features, n_features)
 
 
 def choose_mixture(
@@ -53,7 +54,7 @@ def choose_mixture(
     numbers: Sequence[int],
     rng: np.random.Generator,
 ) -> tuple[GaussianMixtureParameters, tuple[float, ...]]:
-    """Fit mixtures with each number of parts, keep the one with the least BIC."""
+    """Fit mixtures with each number of parts and keep the one with the lowest BIC."""
     # features: (n_obs, n_features), weights: (n_obs,)
     if features.shape[0] <= numbers[0]:
         raise ValueError(
@@ -80,7 +81,7 @@ def choose_mixture(
 
 
 def _fit_sample(sample: FloatArray, number: int, rng: np.random.Generator) -> Any:
-    """Fit one number of parts by scikit-learn's EM."""
+    """Fit a mixture with `number` parts by scikit-learn's EM."""
     from sklearn.mixture import GaussianMixture
 
     estimator = GaussianMixture(
@@ -89,10 +90,9 @@ def _fit_sample(sample: FloatArray, number: int, rng: np.random.Generator) -> An
         max_iter=START_STEPS,
         random_state=int(rng.integers(2**31)),
     )
-    # Threads of k-means wait actively for each other, which takes ten times as long on a busy
-    # machine.
+    # The threads of k-means busy-wait for each other: ten times slower on a busy machine.
     with threadpool_limits(1, user_api="openmp"), changed_filters():
-        # An EM that is still climbing has its density right already; steps on all rows follow.
+        # Without convergence the density is already close enough; steps on all rows follow.
         warnings.filterwarnings("ignore", message="Best performing initialization did not")
         warnings.filterwarnings("ignore", message="Number of distinct clusters")
         return estimator.fit(sample)
@@ -104,7 +104,7 @@ def _em_step(
     units: CorrelationFit,
     parameters: GaussianMixtureParameters,
 ) -> GaussianMixtureParameters:
-    """One EM step on all rows, in standardised columns."""
+    """Take one EM step on all rows, in standardised columns."""
     factors = [cholesky(covariance, lower=True) for covariance in parameters.covariances]
     n_parts, n_features = parameters.means.shape
 
@@ -139,7 +139,7 @@ def _in_input_units(
     )
 
 
-# Clusters that a histogram shows are few; BIC stops earlier where fewer do.
+# Largest number of parts by default: visible clusters are few, and BIC stops earlier if it can.
 LARGEST_DEFAULT = 8
 
 
@@ -149,10 +149,8 @@ class MixtureContraction(Contraction):
 
     .. math:: S_m(x) = \sum_k \gamma_k(x) S_m^{(k)}(x)
 
-    for every order m: derivatives of p are sums of those of its parts, and
-    :math:`\gamma_k(x) = \pi_k p_k(x) / p(x)`.
-
-    Costs as many times the Gaussian's as there are parts.
+    for every order m, with :math:`\gamma_k(x) = \pi_k p_k(x) / p(x)`, because the derivatives of p
+    are sums of those of its parts. The cost is that of a Gaussian times the number of parts.
     """
 
     mixture: "GaussianMixture"  # gives the posterior probabilities of the parts
@@ -184,7 +182,7 @@ class MixtureContraction(Contraction):
         return np.asarray(sum(terms))
 
     def _add(self, method: str, X: FloatArray, weights: FloatArray, argument: Any) -> FloatArray:
-        """Sums over rows are sums over parts with the rows' weights divided among them."""
+        """Sum over the parts, with each row's weight divided among them by `responsibilities`."""
         shares = self.mixture.responsibilities(X) * weights[:, None]
         terms = (
             getattr(part, method)(X, np.ascontiguousarray(share), argument)
@@ -194,40 +192,40 @@ class MixtureContraction(Contraction):
 
 
 class GaussianMixture(InputModel):
-    r"""Mixture of Gaussians, given or fitted.
+    r"""Mixture of Gaussians, with known or fitted parameters.
 
-    The score of every order is that of the parts, averaged with their posterior probabilities.
+    The score of every order is the average of the parts' scores by posterior probability.
 
     Parameters
     ----------
     n_parts : int, optional
         Number of Gaussians; by default chosen by BIC.
     weights : array-like, shape (n_parts,), optional
-        Known probabilities of the parts. Weights, means and covariances are given together.
+        Known probabilities of the parts. Give weights, means and covariances together.
     means : array-like, shape (n_parts, n_features), optional
-        Known means.
+        Known means of the parts.
     covariances : array-like, shape (n_parts, n_features, n_features), optional
-        Known covariances.
+        Known covariances of the parts.
     max_parts : int, default 8
-        Largest number that BIC is asked about.
+        Largest number of parts that BIC may choose.
     random_seed : int, Generator or None
-        Source of the starts of EM.
+        Seed for the starts of EM.
 
     Attributes
     ----------
     weights_ : numpy.ndarray, shape (n_parts,)
         Probabilities of the parts after `fit`.
     means_ : numpy.ndarray, shape (n_parts, n_features)
-        Their means.
+        Means of the parts.
     covariances_ : numpy.ndarray, shape (n_parts, n_features, n_features)
-        Their covariances.
+        Covariances of the parts.
     bic_ : tuple of float
-        BIC for each number of parts that was tried, from one upwards; empty if it was given.
+        BIC per row for each number of parts that was tried; empty for known parameters.
 
     Notes
     -----
-    Needs scikit-learn, whose EM finds the number and the start on 5,000 rows at most; a few EM
-    steps on all rows follow.
+    Needs scikit-learn, whose EM finds the number of parts and the start on at most 5,000 rows. A
+    few EM steps on all rows follow.
     """
 
     weights_: FloatArray
@@ -254,7 +252,7 @@ class GaussianMixture(InputModel):
         self.random_seed = random_seed
 
     def __repr__(self) -> str:
-        """Say how many parts there are."""
+        """Show the number of parts."""
         if self.is_fitted:
             return f"GaussianMixture(n_parts={len(self.weights_)})"
         return "GaussianMixture()" if self.n_parts is None else f"GaussianMixture({self.n_parts})"
@@ -262,16 +260,16 @@ class GaussianMixture(InputModel):
     def fit_rows(
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
     ) -> Self:
-        """Fit the mixture by EM, unless it was given, to rows that were checked already.
+        """Fit the mixture by EM to validated rows, unless its parameters were given.
 
         Parameters
         ----------
         features : numpy.ndarray, shape (n_obs, n_features)
-            Checked inputs.
+            Validated inputs.
         weights : numpy.ndarray, shape (n_obs,)
             Weight of each row.
         names : tuple of str
-            Names of the columns, for the messages.
+            Column names for error messages.
 
         Returns
         -------
@@ -286,10 +284,10 @@ class GaussianMixture(InputModel):
                 raise ValueError(f"`{name}` must be a whole number from 1 upwards; got {value!r}.")
         units = self._fit_moments(features, weights, names)
         numbers = range(1, self.max_parts + 1) if self.n_parts is None else (int(self.n_parts),)
-        found, self.bic_ = choose_mixture(
+        parameters, self.bic_ = choose_mixture(
             features, weights, units, numbers, np.random.default_rng(self.random_seed)
         )
-        self._set_parts(found)
+        self._set_parts(parameters)
         return self
 
     def _set_parts(self, parameters: GaussianMixtureParameters) -> None:
@@ -300,7 +298,7 @@ class GaussianMixture(InputModel):
             for mean, covariance in zip(self.means_, self.covariances_, strict=True)
         )
         for part in self._parts:
-            _ = part.standardising_basis  # the parameters are checked here
+            _ = part.standardising_basis  # validates the parameters
         mean = self.weights_ @ self.means_
         centred = self.means_ - mean
         between = (centred.T * self.weights_) @ centred
@@ -327,12 +325,12 @@ class GaussianMixture(InputModel):
 
     @property
     def pieces(self) -> tuple[InputModel, ...]:
-        """The Gaussians."""
+        """The Gaussian parts of the mixture."""
         self._require_fitted()
         return self._parts
 
     def piece_shares(self, X: FloatArray) -> FloatArray:
-        """Posterior probability of each of the `pieces` at each row, as `responsibilities`.
+        """Posterior probability of each of the `pieces` at each row; same as `responsibilities`.
 
         Parameters
         ----------
@@ -383,7 +381,7 @@ class GaussianMixture(InputModel):
         Parameters
         ----------
         basis : numpy.ndarray, shape (n_features, k)
-            Contracted with every mode.
+            Basis that every mode is contracted with.
 
         Returns
         -------
@@ -394,9 +392,9 @@ class GaussianMixture(InputModel):
         return MixtureContraction(self, tuple(part.contract(basis) for part in self._parts))
 
     def _joint(self, X: ArrayLike) -> FloatArray:
-        """Log of the probability of each part times its density."""
+        """Log of each part's probability times its density."""
         self._require_fitted()
-        with np.errstate(divide="ignore"):  # a part of probability zero is allowed
+        with np.errstate(divide="ignore"):  # a part may have probability zero
             log_weights = np.log(self.weights_)
         columns = [part.log_density(X) for part in self._parts]
         return np.asarray(np.stack(columns, axis=1) + log_weights)

@@ -1,10 +1,9 @@
-"""Densities of a single column, with derivatives of their logarithm up to the third.
+"""Independent columns, each with its own density.
 
-A smooth density of a column without a family: a mixture of normals.
-
-Which density a column has: families fitted by likelihood, chosen on rows they have not seen.
-
-Independent columns, each with a density of its own.
+`ColumnDensity` is a member of a parametric family, with derivatives of its log-density up to the
+third; `ColumnMixture` is a mixture of normals, for columns that no family fits. `fit_column` fits
+the families by maximum likelihood and chooses one on held-out rows. `Independent` is the input
+model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,36 +29,36 @@ LOG_ROOT_TWO_PI = 0.5 * float(np.log(2.0 * np.pi))
 class ColumnFamily:
     """A location-scale family on the line, in standard form."""
 
-    name: str  # what it is called
+    name: str
     n_shapes: int  # number of shape parameters
-    is_positive: bool  # whether the standard form lives on (0, inf)
+    is_positive: bool  # whether the support of the standard form is (0, inf)
     # maps standardised values u and shapes to the log-density
     log_density: Callable[[FloatArray, tuple[float, ...]], FloatArray]
-    # maps the same to the first three derivatives of it in u
+    # maps u and shapes to the first three derivatives of the log-density in u
     derivatives: Callable[[FloatArray, tuple[float, ...]], Derivatives]
-    # maps shapes to mean and variance of u
+    # maps shapes to the mean and variance of u
     moments: Callable[[tuple[float, ...]], tuple[float, float]]
-    # maps shapes to the highest order up to three whose score is valid
+    # maps shapes to the highest order (at most 3) with a valid score
     highest_order: Callable[[tuple[float, ...]], int] = lambda shapes: 3
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDensity:
-    """A member of a family: the density of one column.
+    """Density of one column, a member of a family.
 
     Parameters
     ----------
     family : str
         Name of the family, one of `COLUMN_FAMILIES`.
     location : float
-        Where the standard form has its zero.
+        Value at which the standardised value is zero.
     scale : float
-        Size of its unit; negative where the form is reflected.
+        Size of one standardised unit; negative if the standard form is reflected.
     shapes : tuple of float
         Shape parameters, as many as the family has.
     edge : float
-        Positive forms only: smaller standardised values are treated as this one, so that a row
-        just outside the support has finite scores.
+        Only for families on (0, inf): smaller standardised values are replaced by this one, so
+        that a row just outside the support has finite scores.
     """
 
     family: str
@@ -69,7 +68,7 @@ class ColumnDensity:
     edge: float = 1e-3
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
+        """Validate the parameters."""
         if self.family not in COLUMN_FAMILIES:
             raise ValueError(
                 f"`family` must be one of {', '.join(sorted(COLUMN_FAMILIES))}; "
@@ -84,7 +83,7 @@ class ColumnDensity:
 
     @property
     def highest_order(self) -> int:
-        """Highest order up to three whose score is valid."""
+        """Highest order (at most 3) with a valid score."""
         return COLUMN_FAMILIES[self.family].highest_order(self.shapes)
 
     @property
@@ -126,14 +125,14 @@ class ColumnDensity:
         Returns
         -------
         tuple of numpy.ndarray
-            The derivatives, each of the shape of `x`.
+            The derivatives, each with the shape of `x`.
         """
         u = self._inside((x - self.location) / self.scale)
         first, second, third = COLUMN_FAMILIES[self.family].derivatives(u, self.shapes)
         return first / self.scale, second / self.scale**2, third / self.scale**3
 
     def _inside(self, u: FloatArray) -> FloatArray:
-        """Standardised values, moved into the support."""
+        """Move standardised values into the support."""
         return np.maximum(u, self.edge) if COLUMN_FAMILIES[self.family].is_positive else u
 
 
@@ -202,7 +201,7 @@ def _gamma_derivatives(u: FloatArray, shapes: tuple[float, ...]) -> Derivatives:
 
 
 def _gamma_order(shapes: tuple[float, ...]) -> int:
-    """The density is u^(a - 1) at zero: its derivative of order m - 1 vanishes there if a > m."""
+    """Highest valid order: near 0, p is u^(a - 1), whose derivative m - 1 vanishes if a > m."""
     return sum(shapes[0] > order for order in (1, 2, 3))
 
 
@@ -262,31 +261,31 @@ COLUMN_FAMILIES: Mapping[str, ColumnFamily] = MappingProxyType(
         )
     }
 )
-"""Families by name, fewest parameters first."""
+"""Families by name, those with the fewest parameters first."""
 
 
-# EM steps for each number of normals; the density settles long before its parts do.
+# EM steps for each number of normals; the density converges long before its parts do.
 STEPS = 60
 
-# A deviation below this share of the column's would be a spike, whose third derivative is noise.
+# A deviation below this share of the column's is a spike, whose third derivative is noise.
 SMALLEST_DEVIATION = 0.1
 
-# Two or three normals are skewed or bimodal already; more than six follow the noise.
+# Two or three normals can already be skewed or bimodal; more than six follow the noise.
 MOST_NORMALS = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnMixture:
-    """Mixture of normals on the line.
+    """Mixture of normals, the density of one column.
 
     Parameters
     ----------
     weights : numpy.ndarray, shape (n_normals,)
         Probabilities of the normals.
     means : numpy.ndarray, shape (n_normals,)
-        Their means.
+        Means of the normals.
     deviations : numpy.ndarray, shape (n_normals,)
-        Their standard deviations.
+        Standard deviations of the normals.
     """
 
     weights: FloatArray
@@ -295,12 +294,12 @@ class ColumnMixture:
 
     @property
     def family(self) -> str:
-        """What it is called."""
+        """Name of the density."""
         return f"mixture of {len(self.weights)} normals"
 
     @property
     def highest_order(self) -> int:
-        """Highest order up to three whose score is valid: all are."""
+        """Highest order (at most 3) with a valid score: always 3."""
         return 3
 
     @property
@@ -340,12 +339,12 @@ class ColumnMixture:
         Returns
         -------
         tuple of numpy.ndarray
-            The derivatives, each of the shape of `x`.
+            The derivatives, each with the shape of `x`.
 
         Notes
         -----
-        Derivatives of p over p are averages of Hermite polynomials with the normals' posterior
-        probabilities; those of log p follow from them.
+        The derivatives of p, divided by p, are averages of Hermite polynomials weighted by the
+        normals' posterior probabilities. The derivatives of log p follow from them.
         """
         joint = self._joint(x)
         shares = np.exp(joint - logsumexp(joint, axis=-1, keepdims=True))
@@ -363,14 +362,14 @@ class ColumnMixture:
 
 
 def fit_column_mixture(values: FloatArray, weights: FloatArray, n_rows: float) -> ColumnMixture:
-    """Fit mixtures of normals to a standardised column, the number by BIC."""
+    """Fit mixtures of normals to a standardised column and choose their number by BIC."""
     # values: (n_values,), weights: (n_values,)
 
     def criterion(fitted: ColumnMixture) -> float:
         penalty = (3 * len(fitted.weights) - 1) * np.log(n_rows) / n_rows
         return float(penalty - 2.0 * weights @ fitted.log_density(values))
 
-    best = _em(values, weights, 2)  # a single normal is a family of its own
+    best = _em(values, weights, 2)  # a single normal is one of the families
     for number in range(3, MOST_NORMALS + 1):
         fitted = _em(values, weights, number)
         if criterion(fitted) >= criterion(best):
@@ -380,7 +379,7 @@ def fit_column_mixture(values: FloatArray, weights: FloatArray, n_rows: float) -
 
 
 def _em(values: FloatArray, weights: FloatArray, number: int) -> ColumnMixture:
-    """EM from normals at equal quantiles."""
+    """Run EM from normals placed at equally spaced quantiles."""
     edges = np.cumsum(weights)
     quantiles = (np.arange(number) + 0.5) / number
     places = np.minimum(np.searchsorted(edges, quantiles), len(values) - 1)
@@ -389,10 +388,10 @@ def _em(values: FloatArray, weights: FloatArray, number: int) -> ColumnMixture:
     )
     for _ in range(STEPS):
         joint = fitted._joint(values)
-        # Written out: on some hundred values most of SciPy's time would go into its preparations.
+        # Written out: on a few hundred values SciPy's `logsumexp` is mostly overhead.
         shares = np.exp(joint - joint.max(axis=1, keepdims=True))
         shares *= (weights / shares.sum(axis=1))[:, None]
-        totals = np.maximum(shares.sum(axis=0), 1e-12)  # an empty normal stays where it is
+        totals = np.maximum(shares.sum(axis=0), 1e-12)  # no division by zero for an empty normal
         means = shares.T @ values / totals
         variances = np.sum(shares * np.square(values[:, None] - means), axis=0) / totals
         deviations = np.maximum(np.sqrt(variances), SMALLEST_DEVIATION)
@@ -400,7 +399,7 @@ def _em(values: FloatArray, weights: FloatArray, number: int) -> ColumnMixture:
     return fitted
 
 
-# Names that `fit_column` knows, in groups of equally many parameters, simplest first.
+# Names that `fit_column` accepts, grouped by number of parameters, simplest first.
 CHOICE_GROUPS = (
     ("normal", "logistic"),
     ("student_t", "skew_normal", "gamma", "lognormal"),
@@ -409,31 +408,31 @@ CHOICE_GROUPS = (
 COLUMN_CHOICES = tuple(name for group in CHOICE_GROUPS for name in group)
 SKEWED = frozenset({"skew_normal", "gamma", "lognormal"})
 
-# Families without skewness or with more of it are not tried where the column's is so many
-# standard errors from what they could have; likewise heavy tails where the kurtosis is low.
+# Skewed families are tried only if the column's skewness is more than this many standard errors
+# from zero; heavy-tailed ones only if its excess kurtosis is not this many below zero.
 SCREENING = 2.0
 
-# A column is reduced to this many groups of neighbouring rows, and the outermost rows one by one:
-# tails keep their shape, and a likelihood costs the same whatever the number of rows.
+# A column is reduced to this many groups of neighbouring rows plus the single outermost rows: the
+# tails keep their shape, and the cost of a likelihood does not depend on the number of rows.
 GROUPS = 400
 SINGLE_ROWS = 100
 
-# One row in so many judges the families that the others have fitted.
+# Every `HELD_OUT`-th row judges the families fitted to the other rows.
 HELD_OUT = 5
 
-# A family replaces a simpler one if its held-out log-likelihood is better by a standard error of
-# the difference, and by three in total. Of nested families the needless one gains nothing, with a
-# deviation of sqrt(.25 p) for p needless parameters on a quarter as many rows as were fitted:
-# three is then four deviations or more.
+# A family replaces a simpler one if its held-out log-likelihood is higher by a standard error of
+# the difference, and by three in total. A family with p superfluous parameters gains nothing on
+# average, with a standard deviation of sqrt(.25 p) on a quarter as many rows as were fitted: three
+# is then four standard deviations or more.
 STANDARD_ERRORS = 1.0
 LEAST_GAIN = 3.0
 
-# A row outside the support of a fitted family costs so much log-likelihood: the edge is uncertain
-# by the distance of the outermost rows, so that one row among thousands must not rule it out.
+# Log-likelihood that a row outside the support of a fitted family costs. The edge is only known up
+# to the distance between the outermost rows, so one row in thousands must not rule a family out.
 PRICE_OUTSIDE = 10.0
 
-# Shapes are searched for on the log scale between these: a t of 2.05 degrees has a variance just
-# so; a gamma of shape 400 has a skewness of .1, and a lognormal of .03 the same.
+# Bounds of the shapes, which are optimised on the log scale: a t with 2.05 degrees of freedom only
+# just has a variance; a gamma with shape 400 and a lognormal with shape .03 have a skewness of .1.
 SHAPE_BOUNDS = {
     "student_t": (2.05, 200.0),
     "skew_normal": (0.05, 30.0),
@@ -446,13 +445,13 @@ SHAPE_BOUNDS = {
 class FittedColumn:
     """The density that was chosen for a column."""
 
-    density: ColumnDensity | ColumnMixture  # the density
-    # mean log-likelihood of each choice on the rows held out, less the normal's
+    density: ColumnDensity | ColumnMixture
+    # mean log-likelihood of each choice on held-out rows, minus the normal's
     held_out: dict[str, float]
 
 
 def fit_column(x: FloatArray, weights: FloatArray, choices: tuple[str, ...]) -> FittedColumn:
-    """Fit a column by every family that may be chosen, and choose."""
+    """Fit every allowed family to a column and choose one by held-out log-likelihood."""
     # x: (n_obs,), weights: (n_obs,)
     total = weights.sum()
     mean = float(weights @ x / total)
@@ -479,7 +478,7 @@ def fit_column(x: FloatArray, weights: FloatArray, choices: tuple[str, ...]) -> 
 
 
 def _is_possible(name: str, values: FloatArray, shares: FloatArray, n_rows: float) -> bool:
-    """Whether skewness and kurtosis of a standardised column speak against a family."""
+    """Whether the skewness and kurtosis of a standardised column allow a family."""
     if name in SKEWED:
         return bool(abs(shares @ values**3) > SCREENING * np.sqrt(6.0 / n_rows))
     if name in ("logistic", "student_t"):
@@ -490,13 +489,13 @@ def _is_possible(name: str, values: FloatArray, shares: FloatArray, n_rows: floa
 def _gain(
     density: ColumnDensity | ColumnMixture, rows: FloatArray, reference: FloatArray
 ) -> FloatArray:
-    """Log-likelihood of rows over a reference, a row outside the support at a finite price."""
+    """Log-likelihood of rows above a reference, with a finite cost for rows off the support."""
     values = density.log_density(rows)
     return np.where(np.isfinite(values), values, reference - PRICE_OUTSIDE) - reference
 
 
 def _is_better(gain: FloatArray, other: FloatArray, shares: FloatArray) -> bool:
-    """Whether a log-likelihood exceeds another clearly, or there is no other."""
+    """Whether a log-likelihood is clearly higher than another, or there is no other."""
     if not np.isfinite(other).all():
         return True
     difference = gain - other
@@ -507,7 +506,7 @@ def _is_better(gain: FloatArray, other: FloatArray, shares: FloatArray) -> bool:
 
 
 def _reduce(z: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Groups of neighbouring rows: their means and shares of the weight, and the number of rows."""
+    """Group neighbouring rows: means and weight shares of groups, and effective number of rows."""
     order = np.argsort(z)
     values, sizes = z[order], weights[order]
     n_rows = float(sizes.sum() ** 2 / np.square(sizes).sum())
@@ -516,7 +515,7 @@ def _reduce(z: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray,
         inner = np.linspace(SINGLE_ROWS, len(values) - SINGLE_ROWS, GROUPS, endpoint=False)
         starts = np.concatenate([outer, inner.astype(int), len(values) - SINGLE_ROWS + outer])
         totals = np.add.reduceat(sizes, starts)
-        # A group may have no weight at all; its place does not matter then.
+        # A group without weight is dropped below, so its value does not matter.
         values = np.add.reduceat(sizes * values, starts) / np.maximum(totals, 1e-300)
         sizes = totals
     has_weight = sizes > 0.0
@@ -538,8 +537,8 @@ def _fit(
     def loss(parameters: FloatArray) -> float:
         return -float(shares @ build(parameters).log_density(values))
 
-    found = minimize(loss, start, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
-    return build(found.x)
+    optimum = minimize(loss, start, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
+    return build(optimum.x)
 
 
 type _Build = Callable[[FloatArray], ColumnDensity]
@@ -547,10 +546,10 @@ type _Bounds = list[tuple[float | None, float | None]]
 
 
 def _parametrise(name: str, values: FloatArray, sign: float) -> tuple[_Build, FloatArray, _Bounds]:
-    """Map from free parameters to a density, with start and bounds; the column is standardised.
+    """Map from free parameters to a density of a standardised column, with start and bounds.
 
-    Free are location and log scale, and the log of the shape. A positive form has its location
-    below all values, by the exponential of its first parameter.
+    The free parameters are location, log scale and log shape. For a family on (0, inf) the first is
+    instead the log of the distance of the location below all values.
     """
     shape_bounds = [tuple(np.log(SHAPE_BOUNDS[name]))] if name in SHAPE_BOUNDS else []
     bounds: _Bounds = [(-4.0, 4.0), (-4.0, 4.0), *shape_bounds]
@@ -567,12 +566,12 @@ def _parametrise(name: str, values: FloatArray, sign: float) -> tuple[_Build, Fl
 
     def build_positive(parameters: FloatArray) -> ColumnDensity:
         distance, scale, shape = (float(value) for value in np.exp(parameters))
-        # Half the distance of the outermost row from the edge: a row farther out is not known.
+        # Half the distance of the outermost row from the edge: no observed row is closer to it.
         edge = 0.5 * distance / scale
         return ColumnDensity(name, sign * (lowest - distance), sign * scale, (shape,), edge)
 
-    # The skewness of values in standard units starts gamma (4 / skewness^2) and lognormal
-    # (a third of it, to first order).
+    # The sample skewness gives the starting shape: 4 / skewness^2 for the gamma and, to first
+    # order, skewness / 3 for the lognormal.
     skewness = float(np.clip(np.mean((sign * values) ** 3), 0.2, 2.0))
     if name == "gamma":
         guess = [4.0 / skewness**2, skewness / 2.0]
@@ -606,24 +605,24 @@ class Independent(InputModel):
     Parameters
     ----------
     columns : sequence of ColumnDensity or ColumnMixture, optional
-        Known densities, one for each column; fitted by default.
+        Known densities, one per column; fitted by default.
     families : sequence of str, optional
-        What may be chosen for a column: "normal", "logistic", "student_t", "skew_normal", "gamma",
-        "lognormal", "mixture" (of normals); all by default.
+        Families to choose from for each column: "normal", "logistic", "student_t", "skew_normal",
+        "gamma", "lognormal", "mixture" (of normals); all by default.
 
     Attributes
     ----------
     columns_ : tuple of ColumnDensity or ColumnMixture
         Densities of the columns after `fit`.
     held_out_ : tuple of dict
-        For each column the log-likelihood per held-out row of each choice, less the normal's.
+        For each column, the log-likelihood per held-out row of each family, minus the normal's.
 
     Notes
     -----
-    Each column is fitted by every family to four fifths of the rows and judged on the others; a
-    family has to be clearly better than a simpler one. Columns are reduced to 600 points first:
-    O(n log n) for a column, and a few milliseconds for each family. Correlated columns are not
-    independent: `stein_check` shows that in E[S_1 x'] = I.
+    Every family is fitted to four fifths of the rows of a column and judged on the others; it has
+    to be clearly better than a simpler one. Columns are first reduced to 600 points, which costs
+    O(n log n) per column; a family then takes a few milliseconds. Correlated columns are not
+    independent: the identity E[S_1 x'] = I of `stein_check` then fails.
     """
 
     columns_: tuple[ColumnDensity | ColumnMixture, ...]
@@ -647,16 +646,16 @@ class Independent(InputModel):
     def fit_rows(
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
     ) -> Self:
-        """Fit a density to each column, unless they were given.
+        """Fit a density to each column, unless the densities were given.
 
         Parameters
         ----------
         features : numpy.ndarray, shape (n_obs, n_features)
-            Checked inputs.
+            Validated inputs.
         weights : numpy.ndarray, shape (n_obs,)
             Weight of each row.
         names : tuple of str
-            Names of the columns, for the messages.
+            Column names for error messages.
 
         Returns
         -------
@@ -668,7 +667,7 @@ class Independent(InputModel):
             self._use_given()
             self.require_n_features(features.shape[1])
             return self
-        self._fit_moments(features, weights, names)  # those of the rows, with their correlations
+        self._fit_moments(features, weights, names)  # of the rows, including correlations
         fitted = [
             fit_column(read_block(features, slice(None))[:, index], weights, choices)
             for index in range(features.shape[1])
@@ -679,7 +678,7 @@ class Independent(InputModel):
 
     @property
     def highest_order(self) -> int:
-        """Highest order whose score is valid in every column."""
+        """Highest order with a valid score in every column."""
         self._require_fitted()
         return min(column.highest_order for column in self.columns_)
 
@@ -716,7 +715,7 @@ class Independent(InputModel):
         Parameters
         ----------
         basis : numpy.ndarray, shape (n_features, k)
-            Contracted with every mode.
+            Basis that every mode is contracted with.
 
         Returns
         -------
@@ -737,7 +736,7 @@ class Independent(InputModel):
 
 
 def _checked_families(families: Sequence[str]) -> tuple[str, ...]:
-    """Check the names of what may be chosen."""
+    """Validate the names of the families."""
     names = (families,) if isinstance(families, str) else tuple(families)
     unknown = [name for name in names if name not in COLUMN_CHOICES]
     if unknown or not names:

@@ -1,6 +1,7 @@
-"""Scores from directional derivatives of a log-density: one evaluation for each direction.
+"""Any log-density that PyTensor can differentiate: an expression or a PyMC distribution.
 
-Any log-density that PyTensor can differentiate: a PyMC distribution or an expression.
+`DirectionalContraction` forms score tensors from directional derivatives of a log-density, with one
+evaluation per direction. `LogDensity` is the input model; it compiles these derivatives.
 """
 
 from collections.abc import Callable
@@ -23,18 +24,18 @@ from moment_init.scores.base import (
 
 
 class DirectionalDerivatives(Protocol):
-    """Derivatives of a log-density, contracted with vectors that all rows share."""
+    """Derivatives of a log-density, contracted with vectors that are the same for all rows."""
 
     def gradient(self, X: FloatArray) -> FloatArray:
-        """Gradient s(x) of each row."""
+        """Gradient s(x) at each row."""
         # X: (n_obs, n_features) -> (n_obs, n_features)
 
     def hessian(self, X: FloatArray, v: FloatArray) -> FloatArray:
-        """Hessian of each row times a vector, H(x) v."""
+        """Hessian at each row times a vector, H(x) v."""
         # X: (n_obs, n_features), v: (n_features,) -> (n_obs, n_features)
 
     def third(self, X: FloatArray, v: FloatArray, w: FloatArray) -> FloatArray:
-        """Third derivative of each row in two directions, K(x)(v, w, .)."""
+        """Third derivative at each row in two directions, K(x)(v, w, .)."""
         # X: (n_obs, n_features), v: (n_features,), w: (n_features,) -> (n_obs, n_features)
 
 
@@ -42,8 +43,8 @@ class DirectionalDerivatives(Protocol):
 class DirectionalContraction(Contraction):
     r"""Score tensors of any log-density, :math:`S_3 = z^3 + \mathrm{sym}_3(z \otimes H) - K`.
 
-    A gradient, k Hessian products and, for the third order, k (k + 1)/2 third derivatives; a slice
-    takes k of these, a fibre one. Memory is that of a few copies of the rows.
+    It evaluates one gradient, k Hessian products and, for the third order, k (k + 1)/2 third
+    derivatives; a slice needs k of these, a fibre one. Memory holds a few copies of the rows.
     """
 
     basis: FloatArray  # the basis B; z = -s'B; (n_features, k)
@@ -91,8 +92,8 @@ class DirectionalContraction(Contraction):
             slices[:, place] += along.T @ self._hessian(X, b)
         for index, v in enumerate((self.basis @ thetas).T):
             mixed = (z * weights[:, None]).T @ self._hessian(X, v)
-            own = np.stack([weights @ self._third(X, v, b) for b in self.basis.T])
-            slices[index] += mixed + mixed.T - own
+            third = np.stack([weights @ self._third(X, v, b) for b in self.basis.T])
+            slices[index] += mixed + mixed.T - third
         return slices
 
     def _fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
@@ -131,28 +132,28 @@ class DirectionalContraction(Contraction):
 
 
 class LogDensity(InputModel):
-    """Any log-density; its derivatives by automatic differentiation, contracted with vectors.
+    """Density given by its logarithm, which PyTensor differentiates.
 
     Parameters
     ----------
     log_density : callable or PyMC distribution
-        A function that maps a symbolic matrix of rows, (n_obs, n_features), to their log-densities,
-        (n_obs,), written with PyTensor; or a PyMC distribution made by `.dist`, of vectors of
-        length n_features, or of scalars for every column alike. The constant may be missing.
+        A function, written with PyTensor, that maps a symbolic matrix of rows, (n_obs, n_features),
+        to their log-densities, (n_obs,); or a PyMC distribution made by `.dist`, of vectors of
+        length n_features or of scalars, then used for every column. The constant may be left out.
     mean : array-like, shape (n_features,), optional
-        Known mean of the input; else that of the rows at `fit`.
+        Known mean of the input; by default estimated by `fit`.
     covariance : array-like, shape (n_features, n_features), optional
-        Known covariance, likewise.
+        Known covariance of the input; by default estimated by `fit`.
     mode : optional
-        PyTensor's compilation mode; its default by default.
+        PyTensor's compilation mode; PyTensor's own default if None.
 
     Notes
     -----
-    Rows must not depend on each other: derivatives of the sum over rows are then those of each
-    row. Each Hessian product and each third derivative in two directions is one evaluation; see
-    `DirectionalContraction` for their number. PyTensor compiles at the first use: seconds.
+    The value of a row must not depend on other rows; the derivatives of the sum over rows are then
+    those of each row. Each Hessian product and each third derivative in two directions is one
+    evaluation. PyTensor compiles at the first use, which takes seconds.
 
-    `fit` estimates mean and covariance only, for the standardised coordinates.
+    `fit` estimates only mean and covariance, for the standardised coordinates.
     """
 
     def __init__(
@@ -169,23 +170,23 @@ class LogDensity(InputModel):
         self.mode = mode
 
     def __repr__(self) -> str:
-        """Name what was given."""
+        """Name the log-density."""
         name = getattr(self.expression, "__name__", type(self.expression).__name__)
         return f"LogDensity({name})"
 
     def fit_rows(
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
     ) -> Self:
-        """Take mean and covariance from rows; the density stays as it was given.
+        """Estimate mean and covariance from rows; the density itself stays unchanged.
 
         Parameters
         ----------
         features : numpy.ndarray, shape (n_obs, n_features)
-            Checked inputs.
+            Validated inputs.
         weights : numpy.ndarray, shape (n_obs,)
             Weight of each row.
         names : tuple of str
-            Names of the columns, for the messages.
+            Column names for error messages.
 
         Returns
         -------
@@ -197,7 +198,7 @@ class LogDensity(InputModel):
             self.require_n_features(features.shape[1])
         else:
             self._fit_moments(features, weights, names)
-            self.n_fitted_ = float("inf")  # the scores themselves have not been fitted
+            self.n_fitted_ = float("inf")  # the scores themselves are not estimated
         return self
 
     def _use_given(self) -> None:
@@ -214,11 +215,11 @@ class LogDensity(InputModel):
 
     @property
     def is_normalised(self) -> bool:
-        """Whether the constant is known to be right: that of a PyMC distribution is."""
+        """Whether the normalising constant is known to be right, as for a PyMC distribution."""
         return not _is_function(self.expression)
 
     def log_density(self, X: ArrayLike) -> FloatArray:
-        """Log-density of each row, with the constant that was given.
+        """Log-density of each row, with the constant of the given log-density.
 
         Parameters
         ----------
@@ -238,7 +239,7 @@ class LogDensity(InputModel):
         Parameters
         ----------
         basis : numpy.ndarray, shape (n_features, k)
-            Contracted with every mode.
+            Basis that every mode is contracted with.
 
         Returns
         -------
@@ -248,7 +249,7 @@ class LogDensity(InputModel):
         return DirectionalContraction(basis, self._compiled)
 
     def symbolic(self, X: Any) -> Any:
-        """Log-density of each row as an expression of symbolic rows.
+        """Log-density of each row as an expression in symbolic rows.
 
         Parameters
         ----------
@@ -258,12 +259,12 @@ class LogDensity(InputModel):
         Returns
         -------
         pytensor.tensor.TensorVariable
-            A vector with a value for each row.
+            A vector with one value per row.
 
         Raises
         ------
         ValueError
-            If what was given does not give a vector.
+            If the log-density does not return a vector.
         """
         if _is_function(self.expression):
             value = self.expression(X)
@@ -271,7 +272,7 @@ class LogDensity(InputModel):
             import pymc as pm
 
             value = pm.logp(self.expression, X)
-            if value.ndim == 2:  # a distribution of scalars, for every column alike
+            if value.ndim == 2:  # a scalar distribution, used for every column
                 value = value.sum(axis=1)
         if getattr(value, "ndim", None) != 1:
             raise ValueError(
@@ -286,13 +287,13 @@ class LogDensity(InputModel):
 
 
 def _is_function(expression: Any) -> bool:
-    """Whether it is a function of rows; PyTensor variables are not callable."""
+    """Whether a log-density is a function of rows; PyTensor variables are not callable."""
     return callable(expression) and not hasattr(expression, "owner")
 
 
 @dataclass(eq=False)
 class _CompiledDensity:
-    """Functions that PyTensor has compiled, each at its first use."""
+    """A log-density and its derivatives, compiled by PyTensor at the first use."""
 
     symbolic: Callable[[Any], Any]
     mode: Any
@@ -311,7 +312,7 @@ class _CompiledDensity:
 
     @cached_property
     def _functions(self) -> tuple[Callable[..., Any], ...]:
-        """Value and derivatives; the gradient of a sum over rows has one row for each."""
+        """Compile value and derivatives; the gradient of a sum over rows holds that of each row."""
         import pytensor.tensor as pt
         from pytensor.compile.maker import function
         from pytensor.gradient import grad

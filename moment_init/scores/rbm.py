@@ -1,6 +1,7 @@
-"""Score matching for a Gaussian-Bernoulli restricted Boltzmann machine.
+"""Gaussian-Bernoulli restricted Boltzmann machines, fitted by score matching.
 
-Gaussian-Bernoulli restricted Boltzmann machines, fitted by score matching.
+`fit_rbm` minimises the score-matching loss from several starts and chooses the number of hidden
+units on held-out rows. `RBM` is the input model.
 """
 
 from dataclasses import dataclass
@@ -16,25 +17,25 @@ from moment_init.checks import FloatArray
 from moment_init.data.blocks import read_block
 from moment_init.scores.base import InputModel, RidgeContraction
 
-# Rows that the fit reads, and rows on which the number of hidden units is chosen.
+# Largest number of rows for the fit, and for choosing the number of hidden units.
 FIT_ROWS = 20_000
 CHOICE_ROWS = 6_000
 
-# Every so manieth row judges what the others have fitted.
+# Every `HELD_OUT`-th row judges the machine fitted to the other rows.
 HELD_OUT = 5
 
-# The loss has local minima: so many starts are taken a short way, the best goes on.
+# The loss has local minima: `STARTS` starts run for a few steps, and the best one runs on.
 STARTS = 4
 SHORT_STEPS = 40
 LONG_STEPS = 400
 
-# Precisions stay in this range on standardised columns: a conditional deviation between .1 and 3.
+# Bounds of log precisions on standardised columns: conditional deviations between .1 and 3.
 PRECISION_BOUNDS = (np.log(0.1), np.log(100.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RBMParameters:
-    """Parameters of a machine."""
+    """Parameters of a restricted Boltzmann machine."""
 
     weights: FloatArray  # vectors of the hidden units; (n_features, n_hidden)
     visible_bias: FloatArray  # linear part of the log-density; (n_features,)
@@ -42,7 +43,7 @@ class RBMParameters:
     precision: FloatArray  # diagonal of the quadratic part; (n_features,)
 
     def rescale(self, mean: FloatArray, scales: FloatArray) -> "RBMParameters":
-        """Parameters for rows x, from those for (x - mean) / scales."""
+        """Convert parameters for (x - mean) / scales to parameters for x."""
         # mean: (n_features,), scales: (n_features,)
         weights = self.weights / scales[:, None]
         precision = self.precision / scales**2
@@ -53,18 +54,20 @@ class RBMParameters:
 def fit_rbm(
     z: FloatArray, weights: FloatArray, numbers: tuple[int, ...], rng: np.random.Generator
 ) -> tuple[RBMParameters, dict[int, float]]:
-    """Fit machines with each number of hidden units, keep the one with the least held-out loss."""
+    """Fit each number of hidden units and keep the machine with the lowest held-out loss."""
     # z: (n_obs, n_features), weights: (n_obs,)
     kept = rng.permutation(len(z))[:FIT_ROWS]
     rows, shares = z[kept], weights[kept] / weights[kept].mean()
     if len(numbers) == 1:
         return _fit(rows, shares, numbers[0], rng), {}
-    few, few_shares = rows[:CHOICE_ROWS], shares[:CHOICE_ROWS]
-    tested = np.arange(len(few)) % HELD_OUT == 0
+    sample, sample_shares = rows[:CHOICE_ROWS], shares[:CHOICE_ROWS]
+    tested = np.arange(len(sample)) % HELD_OUT == 0
     losses = {}
     for number in numbers:
-        vector = _pack(_fit(few[~tested], few_shares[~tested], number, rng))
-        losses[number] = score_matching_loss(vector, few[tested], few_shares[tested], number)[0]
+        vector = _pack(_fit(sample[~tested], sample_shares[~tested], number, rng))
+        losses[number] = score_matching_loss(vector, sample[tested], sample_shares[tested], number)[
+            0
+        ]
     best = min(losses, key=lambda number: losses[number])
     return _fit(rows, shares, best, rng), losses
 
@@ -87,7 +90,7 @@ def score_matching_loss(
     squares = np.square(p.weights).sum(axis=0)
     loss = shares @ (0.5 * np.square(score).sum(axis=1) + first @ squares) - p.precision.sum()
     weighted = score * shares[:, None]
-    # How the loss changes with w_k'x + c_k.
+    # derivative of the loss in w_k'x + c_k
     inside = (weighted @ p.weights) * first + shares[:, None] * second * squares
     slopes = weighted.T @ sigma + rows.T @ inside + 2.0 * (shares @ first) * p.weights
     log_precision = p.precision * (-np.sum(weighted * rows, axis=0) - 1.0)
@@ -106,7 +109,7 @@ def _fit(
     def run(
         start: FloatArray, steps: int, used: FloatArray, sizes: FloatArray
     ) -> tuple[float, FloatArray]:
-        found = minimize(
+        optimum = minimize(
             score_matching_loss,
             start,
             args=(used, sizes, n_hidden),
@@ -115,17 +118,17 @@ def _fit(
             bounds=bounds,
             options={"maxiter": steps},
         )
-        return float(found.fun), found.x
+        return float(optimum.fun), optimum.x
 
-    few = slice(CHOICE_ROWS)
+    sample = slice(CHOICE_ROWS)
     starts = [_start(rows, n_hidden, rng) for _ in range(STARTS)]
-    short = [run(start, SHORT_STEPS, rows[few], weights[few]) for start in starts]
+    short = [run(start, SHORT_STEPS, rows[sample], weights[sample]) for start in starts]
     best = min(short, key=lambda result: result[0])
     return _unpack(run(best[1], LONG_STEPS, rows, weights)[1], n_features, n_hidden)
 
 
 def _start(rows: FloatArray, n_hidden: int, rng: np.random.Generator) -> FloatArray:
-    """Hidden units that divide the rows in random directions near random rows."""
+    """Draw hidden units that divide the rows in random directions near random rows."""
     n_features = rows.shape[1]
     directions = rng.standard_normal((n_features, n_hidden))
     directions *= 2.0 / np.linalg.norm(directions, axis=0)
@@ -148,15 +151,15 @@ def _unpack(vector: FloatArray, n_features: int, n_hidden: int) -> RBMParameters
     return RBMParameters(weights.reshape(n_features, n_hidden), visible, hidden, np.exp(precision))
 
 
-# The sum over all states of the hidden units is formed up to here: 65,536 terms.
+# Up to this number the sum over all states of the hidden units is computed: 65,536 terms.
 ENUMERATED_UNITS = 16
 
-# Numbers of hidden units that are tried where none is given.
+# Numbers of hidden units to try by default.
 TRIED_UNITS = (1, 2, 4, 8)
 
 
 class RBM(InputModel):
-    r"""Gaussian-Bernoulli restricted Boltzmann machine, given or fitted.
+    r"""Gaussian-Bernoulli restricted Boltzmann machine, with known or fitted parameters.
 
     With the hidden units summed out its log-density is
 
@@ -168,18 +171,18 @@ class RBM(InputModel):
     Parameters
     ----------
     n_hidden : int, optional
-        Number of hidden units; by default the one with the least held-out score-matching loss
-        among 1, 2, 4 and 8.
+        Number of hidden units; by default the one of 1, 2, 4 and 8 with the lowest held-out
+        score-matching loss.
     weights : array-like, shape (n_features, n_hidden), optional
-        Known vectors w_k. The parameters are given together.
+        Known vectors w_k. Give them together with both biases.
     visible_bias : array-like, shape (n_features,), optional
-        Known b.
+        Known vector b.
     hidden_bias : array-like, shape (n_hidden,), optional
-        Known c.
+        Known vector c.
     precision : array-like, shape (n_features,), optional
-        Known diagonal of Lambda; ones by default where the others are given.
+        Known diagonal of Lambda; ones by default if the other parameters are given.
     random_seed : int, Generator or None
-        Source of the starts.
+        Seed for the starts.
 
     Attributes
     ----------
@@ -191,8 +194,8 @@ class RBM(InputModel):
     Notes
     -----
     The score-matching loss of [1]_, :math:`E[|s|^2 / 2 + \mathrm{tr} H]`, needs no normalising
-    constant; [2]_ gives it for this density. It is minimised by L-BFGS on 20,000 rows at most,
-    O(n d n_hidden) for each gradient. With more than 16 hidden units log Z is left out.
+    constant; [2]_ gives it for this density. It is minimised by L-BFGS on at most 20,000 rows; a
+    gradient costs O(n d n_hidden). With more than 16 hidden units log Z is left out.
 
     References
     ----------
@@ -227,7 +230,7 @@ class RBM(InputModel):
         self.random_seed = random_seed
 
     def __repr__(self) -> str:
-        """Say how many hidden units there are."""
+        """Show the number of hidden units."""
         number = len(self.hidden_bias_) if self.is_fitted else self.n_hidden
         return "RBM()" if number is None else f"RBM(n_hidden={number})"
 
@@ -239,11 +242,11 @@ class RBM(InputModel):
         Parameters
         ----------
         features : numpy.ndarray, shape (n_obs, n_features)
-            Checked inputs.
+            Validated inputs.
         weights : numpy.ndarray, shape (n_obs,)
             Weight of each row.
         names : tuple of str
-            Names of the columns, for the messages.
+            Column names for error messages.
 
         Returns
         -------
@@ -262,8 +265,8 @@ class RBM(InputModel):
         units = self._fit_moments(features, weights, names)
         z = (read_block(features, slice(None)) - units.mean) / units.scales
         rng = np.random.default_rng(self.random_seed)
-        found, self.losses_ = fit_rbm(z, weights, numbers, rng)
-        self._set_parameters(found.rescale(units.mean, units.scales))
+        parameters, self.losses_ = fit_rbm(z, weights, numbers, rng)
+        self._set_parameters(parameters.rescale(units.mean, units.scales))
         return self
 
     def _set_parameters(self, parameters: RBMParameters) -> None:
@@ -295,19 +298,19 @@ class RBM(InputModel):
             raise ValueError(f"`precision` must be positive; got {diagonal.min():g}.")
         if weights.shape[1] > ENUMERATED_UNITS:
             raise ValueError(
-                f"`weights` must have at most {ENUMERATED_UNITS} columns for their moments to be "
-                f"known; got {weights.shape[1]}. Fit the machine to rows instead."
+                f"`weights` must have at most {ENUMERATED_UNITS} columns for the moments to be "
+                f"computed; got {weights.shape[1]}. Fit the machine to rows instead."
             )
         self._set_parameters(RBMParameters(weights, visible, hidden, diagonal))
         self._set_covariance(*self._states().moments(diagonal))
 
     @property
     def is_normalised(self) -> bool:
-        """Whether the sum over the hidden units was formed."""
+        """Whether the normalising constant, a sum over hidden states, is computed."""
         return len(self.hidden_bias_) <= ENUMERATED_UNITS
 
     def log_density(self, X: ArrayLike) -> FloatArray:
-        """Log-density of each row, up to a constant where there are more than 16 hidden units.
+        """Log-density of each row, up to a constant with more than 16 hidden units.
 
         Parameters
         ----------
@@ -331,7 +334,7 @@ class RBM(InputModel):
         Parameters
         ----------
         basis : numpy.ndarray, shape (n_features, k)
-            Contracted with every mode.
+            Basis that every mode is contracted with.
 
         Returns
         -------
@@ -350,7 +353,7 @@ class RBM(InputModel):
         return gradient, second, second * (1.0 - 2.0 * share)
 
     def _states(self) -> "_HiddenStates":
-        """All states of the hidden units: given one, the inputs are Gaussian."""
+        """All states of the hidden units; given a state, the inputs are Gaussian."""
         states = np.array(list(product((0.0, 1.0), repeat=len(self.hidden_bias_))))
         fields = self.visible_bias_ + states @ self.weights_.T  # (n_states, d)
         log_weights = states @ self.hidden_bias_
@@ -361,7 +364,7 @@ class RBM(InputModel):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _HiddenStates:
-    """Unnormalised log-probability of each state, and the mean of the inputs given it."""
+    """Unnormalised log-probability of each hidden state, and mean of the inputs given it."""
 
     log_weights: FloatArray
     means: FloatArray

@@ -12,57 +12,57 @@ from moment_init.checks import FloatArray
 from moment_init.data.blocks import read_block
 from moment_init.scores.base import InputModel, RidgeContraction
 
-# Rows that the fit reads: the products of features over rows are what costs.
+# Largest number of rows for the fit, whose cost is that of products of features over rows.
 FIT_ROWS = 20_000
 
-# Parts of the rows, each of which judges what the others have fitted.
+# Number of folds; each judges the fit to the others.
 FOLDS = 5
 
 # Frequencies along each column: the lowest bends the density over its whole width (a period of
-# twelve deviations), the highest resolves half a deviation, as clusters do.
+# twelve deviations), the highest resolves half a deviation, as clusters need.
 COLUMN_FREQUENCIES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 
-# The fit sees gradients, and third derivatives are what is used: cos(w'z) has one of size |w|^3, so
-# that a penalty on coefficients times |w|^3 is one on the roughness that matters.
+# The loss depends on gradients, but moments use third derivatives. That of cos(w'z) has size |w|^3,
+# so a penalty on coefficients times |w|^3 penalises the roughness that matters.
 PENALISED_DERIVATIVE = 3
 
-# Penalties that are tried, relative to the largest eigenvalue of the scaled Gram matrix.
+# Penalties to try, relative to the largest eigenvalue of the scaled Gram matrix.
 PENALTIES = np.logspace(-8.0, 2.0, 21)
 
-# Points for the normalising constant: the integrand is bounded, its error below one per cent.
+# Points for the normalising constant: the integrand is bounded, so the error is below 1 per cent.
 N_POINTS = 2**12
 
 
 class ScoreMatching(InputModel):
-    r"""Gaussian with a smooth factor, :math:`\log p(x) = \log N(x) + \theta' f(x) - \log Z`.
+    r"""Gaussian times a smooth factor, :math:`\log p(x) = \log N(x) + \theta' f(x) - \log Z`.
 
     In whitened coordinates z the features are waves :math:`f_q = \cos(\omega_q' z + \tau_q)`: along
-    each column at fixed frequencies, and along random directions. They are bounded, so that the
-    density has Gaussian tails whatever theta is.
+    each column at fixed frequencies, and along random directions. They are bounded, so the density
+    has Gaussian tails whatever theta is.
 
     Parameters
     ----------
     n_random : int, default 100
         Number of features in random directions.
     penalty : float, optional
-        Ridge penalty, relative; by default the one with the least held-out loss.
+        Relative ridge penalty; by default the one with the lowest held-out loss.
     random_seed : int, Generator or None
-        Source of directions and phases.
+        Seed for directions and phases.
 
     Attributes
     ----------
     coefficients_ : numpy.ndarray, shape (n_functions,)
-        The theta after `fit`.
+        Coefficients theta after `fit`.
     penalty_ : float
-        The penalty that was used; infinite where no factor was better than a Gaussian.
+        The penalty that was used; infinite if no factor was better than the Gaussian alone.
     losses_ : numpy.ndarray
-        Held-out loss of each penalty that was tried, less the Gaussian's.
+        Held-out loss of each penalty that was tried, minus the Gaussian's.
 
     Notes
     -----
-    The loss of [1]_, :math:`E[|s|^2 / 2 + \mathrm{tr} H]`, is quadratic in theta: one linear solve,
-    O(n q^2 + q^3) for q features on 20,000 rows at most. The penalty weighs a coefficient by the
-    cube of its frequency and is chosen on five folds.
+    The loss of [1]_, :math:`E[|s|^2 / 2 + \mathrm{tr} H]`, is quadratic in theta: the fit is one
+    linear solve, O(n q^2 + q^3) for q features on at most 20,000 rows. The penalty weights each
+    coefficient by the cube of its frequency and is chosen by five-fold cross-validation.
 
     References
     ----------
@@ -89,7 +89,7 @@ class ScoreMatching(InputModel):
         self.random_seed = random_seed
 
     def __repr__(self) -> str:
-        """Say how many features there are."""
+        """Show the number of features."""
         if self.is_fitted:
             return f"ScoreMatching(n_functions={len(self.coefficients_)})"
         return "ScoreMatching()"
@@ -102,11 +102,11 @@ class ScoreMatching(InputModel):
         Parameters
         ----------
         features : numpy.ndarray, shape (n_obs, n_features)
-            Checked inputs.
+            Validated inputs.
         weights : numpy.ndarray, shape (n_obs,)
             Weight of each row.
         names : tuple of str
-            Names of the columns, for the messages.
+            Column names for error messages.
 
         Returns
         -------
@@ -131,12 +131,12 @@ class ScoreMatching(InputModel):
         return self
 
     def _draw_features(self, rng: np.random.Generator) -> None:
-        """Frequencies and phases: cosine and sine along columns, random waves elsewhere."""
+        """Draw frequencies and phases: cosine and sine along columns, and random waves."""
         n_features = len(self.mean_)
         # A column in whitened coordinates is a row of L, scaled to unit length.
         columns = (self._factor / np.linalg.norm(self._factor, axis=1, keepdims=True)).T
         along = [frequency * columns for frequency in COLUMN_FREQUENCIES]
-        # Directions are random, lengths spread as the frequencies along columns are.
+        # Random directions, with lengths similar to the frequencies along columns.
         directions = rng.standard_normal((n_features, self.n_random))
         directions *= rng.uniform(0.5, 2.5, self.n_random) / np.linalg.norm(directions, axis=0)
         self._frequencies = np.concatenate([*along, *along, directions], axis=1)
@@ -145,7 +145,7 @@ class ScoreMatching(InputModel):
         self._phases = np.concatenate([np.zeros(n_along), np.full(n_along, -np.pi / 2.0), phases])
 
     def _sums(self, z: FloatArray, weights: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Weight, Gram matrix and linear part of the loss over some rows.
+        """Sum the weight, the Gram matrix and the linear part of the loss over rows.
 
         The score is -z + D theta with D_q = -sin(.) w_q; the Laplacian of a feature is
         -|w_q|^2 cos(.).
@@ -177,7 +177,7 @@ class ScoreMatching(InputModel):
         best = int(np.argmin(losses))
         self.penalty_ = float(tried[best])
         self.coefficients_ = self._path(gram / total, linear / total, tried[[best]])[0]
-        if losses[best] > 0.0:  # every factor is worse than none on rows it has not seen
+        if losses[best] > 0.0:  # every factor is worse than none on held-out rows
             self.penalty_, self.coefficients_ = np.inf, np.zeros(len(linear))
 
     def _path(self, gram: FloatArray, linear: FloatArray, penalties: FloatArray) -> FloatArray:
@@ -185,15 +185,15 @@ class ScoreMatching(InputModel):
         sizes = np.linalg.norm(self._frequencies, axis=0) ** PENALISED_DERIVATIVE
         values, vectors = eigh(gram / np.outer(sizes, sizes))
         inside = vectors.T @ (linear / sizes)
-        # The floor keeps features that are one another's copies apart from rounding.
+        # The floor keeps rounding from separating features that are copies of each other.
         shrunk = np.maximum(values, 0.0) + penalties[:, None] * values[-1] + 1e-12 * values[-1]
         return np.asarray(-(inside / shrunk) @ vectors.T / sizes)
 
     def _sines_and_cosines(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sine and cosine of the argument of each feature, (n_obs, n_functions).
 
-        Along columns a feature and its neighbour are cosine and sine of one angle, so that half of
-        these need not be computed.
+        Features along columns come in pairs, cosine and sine of the same angle, so each sine and
+        cosine is computed once and used for both.
         """
         n_along = z.shape[1] * len(COLUMN_FREQUENCIES)
         along = z @ self._frequencies[:, :n_along]
@@ -208,7 +208,7 @@ class ScoreMatching(InputModel):
         return self._sines_and_cosines(z)[1]
 
     def log_density(self, X: ArrayLike) -> FloatArray:
-        """Log-density of each row, the constant by quasi-Monte Carlo.
+        """Log-density of each row, with the constant from quasi-Monte Carlo.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class ScoreMatching(InputModel):
         Parameters
         ----------
         basis : numpy.ndarray, shape (n_features, k)
-            Contracted with every mode.
+            Basis that every mode is contracted with.
 
         Returns
         -------

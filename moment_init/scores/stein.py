@@ -1,6 +1,8 @@
-"""Where the support of a column ends, and how fast its density falls to zero there.
+"""Check by Stein's identities, on held-out rows, whether a density is that of the input.
 
-Whether a density is that of the input: Stein's identities on rows it was not fitted to.
+`find_edges` finds columns whose density does not vanish fast enough at an end of the support:
+scores of higher orders are not valid there. `stein_check` contracts the identities with columns and
+random directions and compares the deviations with their standard errors.
 """
 
 from collections.abc import Sequence
@@ -17,13 +19,13 @@ from moment_init.data.blocks import read_block, sum_over_blocks
 from moment_init.data.checking import validate_features
 from moment_init.scores.base import InputModel
 
-# Rows at each end: so many times the root of all rows. The error then falls with n, and so does the
-# share of the rows, on which it depends how much of the density's bulk is taken for its edge.
+# Number of rows at each end, as a multiple of the root of n: the error falls with n, and so does
+# the share of rows, which decides how much of the density's bulk is mistaken for its edge.
 ROWS_PER_ROOT = 6.0
 LARGEST_SHARE = 0.05
 FEWEST_ROWS = 1_000
 
-# Chance that a column without an edge is reported, over all columns and both ends.
+# Chance of a false alarm, over all columns and both ends.
 FALSE_ALARMS = 0.01
 
 
@@ -31,21 +33,21 @@ FALSE_ALARMS = 0.01
 class Edge:
     """An end of a column at which the density stops too abruptly for a score of some order."""
 
-    column: int  # which column
-    side: str  # which end
-    # estimate of a, the density being as the distance from the edge to the power a - 1
+    column: int  # index of the column
+    side: str  # "lower" or "upper"
+    # estimate of a, if the density is proportional to distance from the edge to the power a - 1
     power: float
-    # lowest order whose score is not valid, clearly so: the order m needs a > m
+    # lowest order whose score is clearly not valid: order m needs a > m
     lowest_invalid_order: int
 
 
 def find_edges(X: FloatArray) -> tuple[Edge, ...]:
     """Find columns whose density does not vanish fast enough at an end of its support.
 
-    The outermost rows follow a generalised Pareto law whose index is k = 1/a; it is estimated by
-    the probability-weighted moments of [1]_, with their standard error. A score of order m is
-    invalid where k > 1/m: the uniform has k = 1, Gamma(2) has k = 1/2 at zero, and a Gaussian has
-    k about .1 at such n. Costs O(n d).
+    The outermost rows follow a generalised Pareto distribution with index k = 1/a, estimated by
+    the probability-weighted moments of [1]_ with their standard error. A score of order m is
+    invalid if k > 1/m: the uniform has k = 1, Gamma(2) has k = 1/2 at zero, and a Gaussian sample
+    has k of about .1. The cost is O(n d).
 
     References
     ----------
@@ -58,26 +60,26 @@ def find_edges(X: FloatArray) -> tuple[Edge, ...]:
     if n_obs < FEWEST_ROWS:
         return ()
     n_errors = -float(ndtri(FALSE_ALARMS / (2 * n_features)))
-    found = []
+    edges = []
     for column in range(n_features):
         for side, sign in (("lower", 1.0), ("upper", -1.0)):
             values = np.partition(sign * X[:, column], n_tail)[: n_tail + 1]
             edge = _judge_edge(values.max() - values, n_errors)
             if edge is not None:
-                found.append(Edge(column, side, *edge))
-    return tuple(found)
+                edges.append(Edge(column, side, *edge))
+    return tuple(edges)
 
 
 def _judge_edge(distances: FloatArray, n_errors: float) -> tuple[float, int] | None:
-    """Power of the distance from the edge, and the lowest order that it rules out."""
-    y = np.sort(distances)[1:]  # the threshold itself is left out
+    """Estimate the power of the distance from the edge, and the lowest order it rules out."""
+    y = np.sort(distances)[1:]  # without the threshold itself
     plotting = (np.arange(1, len(y) + 1) - 0.35) / len(y)
     mean, weighted = float(y.mean()), float(np.mean((1.0 - plotting) * y))
-    if mean <= 2.0 * weighted:  # all of the tail is one value, or nearly so
+    if mean <= 2.0 * weighted:  # the tail is one value, or nearly so
         return None
     k = mean / (mean - 2.0 * weighted) - 2.0
     for order in (1, 2, 3):
-        # At the index in question. A valid density has k below 1 / order; k = 1 itself fails.
+        # The error is that at the limit. A valid density has k < 1 / order; k = 1 must fail too.
         limit = 1.0 / order - (0.2 if order == 1 else 0.0)
         if k > limit + n_errors * _standard_error(limit, len(y)):
             return 1.0 / k, order
@@ -90,8 +92,8 @@ def _standard_error(k: float, n_rows: int) -> float:
     return float(np.sqrt(variance / ((1.0 + 2.0 * k) * (3.0 + 2.0 * k)) / n_rows))
 
 
-# What fails where an identity fails. A Gaussian with the right moments passes the first three
-# whatever the input is.
+# The seven identities, and what is wrong with the density if one fails. A Gaussian with the right
+# mean and covariance passes the first three whatever the input is.
 ASSUMPTIONS = (
     ("E[S_1] = 0", "location"),
     ("E[S_1 x'] = I", "scales or correlations"),
@@ -103,16 +105,16 @@ ASSUMPTIONS = (
 )
 
 
-# A standard error takes in so many rows of the size of the largest. Where tails are light it
-# changes nothing. The scores of skewed columns are heavy on one side: with the true density of
-# Gamma(8) or lognormal columns, deviations of eight plain standard errors occur, because rows that
-# balance the mean have not been seen. The number was chosen on simulated columns of that kind; it
-# costs power where the wrong density is heavy-tailed too, as a Gaussian is on rows of a t.
+# Standard errors allow for this many missed rows as large as the largest one. With light tails this
+# changes nothing. The scores of skewed columns have one heavy tail: under the true density of
+# Gamma(8) or lognormal columns, deviations of eight plain standard errors occur, because the rows
+# that balance the mean are not in the sample. The number was chosen on simulated columns of that
+# kind. It costs power where a wrong density also has heavy-tailed scores, as a Gaussian on t rows.
 MISSED_ROWS = 4.0
 
 
 class SteinStatus(StrEnum):
-    """What a check found."""
+    """Outcome of a Stein check."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -121,24 +123,24 @@ class SteinStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SteinIdentity:
-    """One identity, the worst of its contractions.
+    """One of Stein's identities, at its worst contraction.
 
     Parameters
     ----------
     name : str
         The identity.
     assumption : str
-        What is wrong with the density where it fails.
+        What is wrong with the density if the identity fails.
     standard_errors : float
-        Largest deviation over all contractions, in its standard errors.
+        Largest deviation over all contractions, in standard errors.
     n_contractions : int
-        Number of contractions that the largest is one of.
+        Number of contractions.
     p_value : float
-        Chance of so large a one among so many, by Bonferroni's bound.
+        Bonferroni bound on the chance of a deviation this large among all contractions.
     size : float
-        Largest deviation in units of the expected size of the moment's terms, whatever n is.
+        Largest deviation in standard deviations of its terms, which does not depend on n.
     passed : bool
-        Whether the p-value is above the level, divided by the number of identities.
+        Whether the p-value is at least the level divided by the number of identities.
     """
 
     name: str
@@ -157,21 +159,21 @@ class SteinCheck:
     Parameters
     ----------
     status : SteinStatus
-        "boundary" if a column's density does not vanish at an end of its support, else "failed" if
-        an identity does, else "passed".
+        "boundary" if scores of some order are not valid at an end of the support, else "failed" if
+        an identity fails, else "passed".
     identities : tuple of SteinIdentity
         The seven identities.
     edges : tuple of Edge
-        Ends of columns at which scores are not valid.
+        Ends of columns at which scores of some order are not valid.
     highest_order : int
-        Highest order up to three whose score is valid, as far as edges and the density itself say.
+        Highest order (at most 3) with a valid score, judged by the edges and the density itself.
     score_sizes : tuple of float
-        Mean square of S_1, S_2, S_3 along the contractions over the Gaussian's, which is m!: how
-        noisy moments with these scores are.
+        Mean square of S_1, S_2, S_3 along the contractions, relative to the Gaussian's, which is
+        m!. Moments are noisier with larger scores.
     n_obs : int
         Number of rows.
     message : str
-        What was found, in words.
+        The result in words.
     """
 
     status: SteinStatus
@@ -184,8 +186,10 @@ class SteinCheck:
 
     @property
     def worst(self) -> SteinIdentity:
-        """The identity with the smallest p-value; of equals the largest in standard errors."""
-        return min(self.identities, key=lambda each: (each.p_value, -each.standard_errors))
+        """The identity with the smallest p-value; among equals, with the largest deviation."""
+        return min(
+            self.identities, key=lambda identity: (identity.p_value, -identity.standard_errors)
+        )
 
 
 def stein_check(
@@ -197,7 +201,7 @@ def stein_check(
     names: Sequence[str] | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> SteinCheck:
-    r"""Check a density by Stein's identities on rows that it was not fitted to.
+    r"""Check a density by Stein's identities on held-out rows.
 
     If p is the density of the input, Theorem 9 of [1]_ gives for polynomials f
 
@@ -211,15 +215,15 @@ def stein_check(
     model : InputModel
         A fitted density.
     X : array-like, shape (n_obs, n_features)
-        Rows that were held out.
+        Rows that the density was not fitted to.
     n_random : int, default 20
-        Number of random directions besides the columns.
+        Number of random directions in addition to the columns.
     level : float, default 0.01
-        Chance that the right density fails, over all identities.
+        Chance that the true density fails, over all identities.
     names : sequence of str, optional
-        What the columns are called in the message; by default as in `X` if it is a DataFrame.
+        Column names for the message; by default those of `X` if it is a DataFrame.
     random_seed : int, Generator or None
-        Source of the directions.
+        Seed for the directions.
 
     Returns
     -------
@@ -229,15 +233,15 @@ def stein_check(
     Raises
     ------
     ValueError
-        If `X` has another number of columns than the density, or `level` is not in (0, 1).
+        If `X` and the density differ in the number of columns, or `level` is not in (0, 1).
 
     Notes
     -----
-    One pass, O(n d k) for k = d + `n_random` directions. A direction is contracted with all modes
-    of a score; x is taken along the same direction, and along another. The largest deviation is
-    judged by Bonferroni's bound, which holds however they depend on each other. A standard error
-    takes in that the density was fitted to `n_fitted_` rows, as that of a mean, and that rows as
-    large as the largest may have been missed; the skewness of the terms is corrected for [2]_.
+    The check takes one pass, O(n d k) for k = d + `n_random` directions. All modes of a score are
+    contracted with one direction; x is taken along the same direction and along another one. The
+    largest deviation is judged by Bonferroni's bound, which holds for dependent deviations too.
+    Standard errors allow for the fit to `n_fitted_` rows, as that of a mean, and for missed rows as
+    large as the largest one. The skewness of the terms is corrected for as in [2]_.
 
     References
     ----------
@@ -248,14 +252,14 @@ def stein_check(
     """
     if not 0.0 < level < 1.0:
         raise ValueError(f"`level` must be between 0 and 1; got {level!r}.")
-    features, own_names = validate_features(X)
+    features, column_names = validate_features(X)
     n_features = _require_columns(model, features)
     rng = np.random.default_rng(random_seed)
     directions, functions, others = _directions(model, n_random, rng)
     contraction = model.contract(model.standardising_basis @ directions)
     expected = (np.sum(directions * functions, axis=0), np.sum(directions * others, axis=0))
 
-    peaks: list[list[FloatArray]] = []  # largest terms of each block; their order does not matter
+    peaks: list[list[FloatArray]] = []  # largest terms of each block, in any order
 
     def sums(rows: slice) -> tuple[FloatArray, ...]:
         block = read_block(features, rows)
@@ -277,16 +281,16 @@ def stein_check(
     )
     edges = find_edges(_columns(model, features))
     sizes = squares / len(features) / np.array([1.0, 2.0, 6.0])
-    named_edges = [(edge, _name_of(edge, names or own_names, n_features)) for edge in edges]
+    named_edges = [(edge, _name_of(edge, names or column_names, n_features)) for edge in edges]
     return _assemble(model, identities, named_edges, sizes, len(features))
 
 
 def _directions(
     model: InputModel, n_random: int, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Directions p in whitened coordinates, and functions q'z beside them: their own, and others.
+    """Draw directions p in whitened coordinates, each with two functions q'z, its own first.
 
-    For a column p is one deviation along it, and q'z its standardised value.
+    For a column, p is one standard deviation along it, and q'z is its standardised value.
     """
     factor = model.standardising_basis
     scales = np.linalg.norm(factor, axis=1)
@@ -305,7 +309,7 @@ def _terms(
     other: FloatArray,
     expected: tuple[FloatArray, FloatArray],
 ) -> tuple[FloatArray, ...]:
-    """Terms of each row whose means are to be zero, (n_obs, n_contractions)."""
+    """Terms of each row whose means should be zero, (n_obs, n_contractions)."""
     first, second, third = scores
     both = np.concatenate
     return (
@@ -322,7 +326,7 @@ def _terms(
 def _power_sums(terms: FloatArray) -> FloatArray:
     """Sums over the rows of terms, squares and cubes, (3, n_contractions).
 
-    By products: a power of three takes ten times as long.
+    Cubes are formed as products, because a power of three takes ten times as long.
     """
     squares = np.square(terms)
     return np.stack([terms.sum(axis=0), squares.sum(axis=0), (squares * terms).sum(axis=0)])
@@ -336,12 +340,12 @@ def _judge(
     inflation: float,
     level: float,
 ) -> SteinIdentity:
-    """The largest deviation in standard errors, with what chance allows among so many."""
+    """Find the largest deviation in standard errors and its p-value over all contractions."""
     mean, square, cube = totals / n_obs
     deviation = np.sqrt(np.maximum(square - mean**2, 1e-300))
     skewness = (cube - 3.0 * mean * square + 2.0 * mean**3) / deviation**3
     ratio = np.sqrt(n_obs) * mean / deviation
-    # One row as large as the largest could as well have been missed, in any of the contractions.
+    # A row as large as the largest might have been missed, in any of the contractions.
     share = float(np.max(np.square(peaks) / np.maximum(n_obs * square, 1e-300)))
     spread = inflation * np.sqrt(1.0 + MISSED_ROWS * share)
     corrected = _correct_skewness(ratio / spread, skewness / np.sqrt(n_obs))
@@ -353,17 +357,17 @@ def _judge(
 
 
 def _correct_skewness(ratio: FloatArray, skewness: FloatArray) -> FloatArray:
-    """Hall's transformation of a mean in standard errors to a normal variable.
+    """Transform a mean in standard errors to a normal variable, after Hall.
 
-    With a the skewness of a term over the root of n: ((1 + a t / 3)^3 - 1) / a + a / 6.
+    With a the skewness of a term divided by the root of n: ((1 + a t / 3)^3 - 1) / a + a / 6.
     """
     a = skewness
     return np.asarray(ratio + a * ratio**2 / 3.0 + a**2 * ratio**3 / 27.0 + a / 6.0)
 
 
 def _require_columns(model: InputModel, features: NDArray[np.generic]) -> int:
-    """Number of features of the density; rows of another number of columns are refused."""
-    expected = len(model.standardising_basis)  # a density that is not fitted says so here
+    """Number of features of the density; raise if the rows have another number of columns."""
+    expected = len(model.standardising_basis)  # raises if the density is not fitted
     try:
         model.whiten(features[:1])
     except ValueError as error:
@@ -375,12 +379,12 @@ def _require_columns(model: InputModel, features: NDArray[np.generic]) -> int:
 
 
 def _name_of(edge: Edge, names: Sequence[str], n_features: int) -> str:
-    """The column's name, or its number if the density is one of features of X."""
+    """Name of the edge's column, or its number if the density is one of features phi(X)."""
     return names[edge.column] if len(names) == n_features else str(edge.column)
 
 
 def _columns(model: InputModel, features: NDArray[np.generic]) -> FloatArray:
-    """Columns on which the density is one: those of X, or of its features."""
+    """Columns that the density describes: those of X, or its features phi(X)."""
     return np.asarray(model.whiten(features) @ model.standardising_basis.T)
 
 
@@ -391,7 +395,7 @@ def _assemble(
     sizes: FloatArray,
     n_obs: int,
 ) -> SteinCheck:
-    """Status and words."""
+    """Put the check together, with its status and its message."""
     edges = tuple(edge for edge, _ in named_edges)
     orders = [model.highest_order, *(edge.lowest_invalid_order - 1 for edge in edges)]
     highest, sentences = min(orders), []
@@ -403,11 +407,11 @@ def _assemble(
         )
     if highest < 3 and not edges:
         sentences.append(f"The fitted density has valid scores up to order {highest} only.")
-    failed = [each for each in identities if not each.passed]
-    for each in failed:
+    failed = [identity for identity in identities if not identity.passed]
+    for identity in failed:
         sentences.append(
-            f"{each.name} is off by {each.standard_errors:.1f} standard errors: the input and its "
-            f"density differ in {each.assumption}."
+            f"{identity.name} is off by {identity.standard_errors:.1f} standard errors: the input "
+            f"and its density differ in {identity.assumption}."
         )
     status = SteinStatus.FAILED if failed else SteinStatus.PASSED
     if highest < 3:

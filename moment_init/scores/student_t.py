@@ -1,6 +1,7 @@
-"""Scores of elliptical densities, which depend on the row through a quadratic form alone.
+"""Multivariate t input: heavy tails in all directions at once.
 
-The multivariate t: heavy tails in all directions at once.
+`RadialContraction` forms the score tensors of elliptical densities, which depend on a row only
+through a quadratic form. `StudentT` is the input model.
 """
 
 from collections.abc import Callable
@@ -36,7 +37,7 @@ class RadialContraction(Contraction):
     .. math:: S_1 = c_1 z, \quad S_2 = c_2 z z' - c_1 A, \quad
               S_3 = c_3 z^{\otimes 3} - c_2 \mathrm{sym}_3(z \otimes A).
 
-    Costs what the Gaussian's does, and the quadratic form of each row: O(n d^2).
+    The cost is that of a Gaussian plus the quadratic form of each row, O(n d^2).
     """
 
     mean: FloatArray  # centre of the density; (n_features,)
@@ -100,30 +101,30 @@ class RadialContraction(Contraction):
         return np.asarray(z * (third * np.square(z) - 3.0 * second * lengths))
 
     def _rows(self, X: FloatArray) -> FloatArray:
-        """Centred rows through the inverse of Sigma and the basis."""
+        """Vectors z = B' Sigma^-1 (x - mean) of each row."""
         return np.asarray((X - self.mean) @ self.whitening)
 
 
 # The covariance is finite above two degrees of freedom. At 200 the excess kurtosis, 6 / (dof - 4),
-# is .03, whose standard error sqrt(24 / n) is as large at n = 25,000: a Gaussian for our purposes.
+# is .03, as large as its standard error sqrt(24 / n) at n = 25,000: a Gaussian for our purposes.
 DEGREES_BOUNDS = (2.05, 200.0)
 
-# An EM step gains a factor of at least three near the maximum for degrees above three, and stops
+# Near the maximum an EM step divides the error by at least three for degrees above three. EM stops
 # when the scale matrix moves by less than a hundredth of its standard error, about sqrt(2 / n).
 MAX_ITERATIONS = 200
 SHARE_OF_ERROR = 0.01
 
-# Rows that the fit reads: the error of the degrees of freedom is then below two per cent.
+# Largest number of rows for the fit: the degrees of freedom are then known to two per cent.
 FIT_ROWS = 50_000
 
 
 class StudentT(InputModel):
-    r"""Multivariate t input with mean, scale matrix and degrees of freedom, given or fitted.
+    r"""Multivariate t input with known or fitted mean, scale matrix and degrees of freedom.
 
     With :math:`q = (x - \mu)' \Sigma^{-1} (x - \mu)` the log-density is
-    :math:`-\frac{\nu + d}{2} \log(1 + q / \nu)` and a constant; Eq. (9) of [1]_ at it has factors
-    :math:`c_1 = (\nu + d) / (\nu + q)`, :math:`c_2 = c_1 (\nu + d + 2) / (\nu + q)`,
-    :math:`c_3 = c_2 (\nu + d + 4) / (\nu + q)` in place of the Gaussian's ones.
+    :math:`-\frac{\nu + d}{2} \log(1 + q / \nu)` plus a constant. Its scores, Eq. (9) of [1]_, are
+    a Gaussian's with the factors :math:`c_1 = (\nu + d) / (\nu + q)`,
+    :math:`c_2 = c_1 (\nu + d + 2) / (\nu + q)` and :math:`c_3 = c_2 (\nu + d + 4) / (\nu + q)`.
 
     Parameters
     ----------
@@ -132,7 +133,7 @@ class StudentT(InputModel):
     scale : array-like, shape (n_features, n_features), optional
         Known scale matrix Sigma; fitted by default. The covariance is nu / (nu - 2) times it.
     degrees_of_freedom : float, optional
-        Known nu, above 2; fitted by default.
+        Known nu, larger than 2; fitted by default.
 
     Attributes
     ----------
@@ -141,12 +142,12 @@ class StudentT(InputModel):
     degrees_of_freedom_ : float
         Degrees of freedom after `fit`, at most 200.
     n_iter_ : int
-        Iterations that the fit took.
+        Number of iterations of the fit.
 
     Notes
     -----
-    Fitted by maximum likelihood: EM with the degrees of freedom maximised on the observed
-    likelihood (ECME of [2]_), O(n d^2) for each of some ten iterations, on 50,000 rows at most.
+    The fit is by maximum likelihood: EM, with the degrees of freedom maximised on the observed
+    likelihood (ECME of [2]_). It takes about ten iterations of O(n d^2) on at most 50,000 rows.
 
     References
     ----------
@@ -172,7 +173,7 @@ class StudentT(InputModel):
         self.degrees_of_freedom = degrees_of_freedom
 
     def __repr__(self) -> str:
-        """Say what is given and what was fitted."""
+        """Show the degrees of freedom, if fitted."""
         if self.is_fitted:
             return f"StudentT(degrees_of_freedom={self.degrees_of_freedom_:.3g})"
         return "StudentT()"
@@ -180,16 +181,16 @@ class StudentT(InputModel):
     def fit_rows(
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
     ) -> Self:
-        """Fit what was not given, by maximum likelihood, to rows that were checked already.
+        """Fit the parameters that were not given to validated rows, by maximum likelihood.
 
         Parameters
         ----------
         features : numpy.ndarray, shape (n_obs, n_features)
-            Checked inputs.
+            Validated inputs.
         weights : numpy.ndarray, shape (n_obs,)
             Weight of each row.
         names : tuple of str
-            Names of the columns, for the messages.
+            Column names for error messages.
 
         Returns
         -------
@@ -197,7 +198,7 @@ class StudentT(InputModel):
             This object, fitted.
         """
         n_features = features.shape[1]
-        start = self._fit_moments(features, weights, names)  # refuses collinear columns
+        start = self._fit_moments(features, weights, names)  # raises for collinear columns
         stride = slice(None, None, max(1, len(weights) // FIT_ROWS))
         rows = (read_block(features, stride) - start.mean) / start.scales
         mean, scale, degrees = np.zeros(n_features), start.correlation, _START_DEGREES
@@ -222,7 +223,7 @@ class StudentT(InputModel):
         scale: FloatArray,
         degrees: float,
     ) -> tuple[FloatArray, FloatArray, float]:
-        """ECME from a start, what is given being held."""
+        """Run ECME from a start, with given parameters held fixed."""
         total, n_features = weights.sum(), rows.shape[1]
         tolerance = SHARE_OF_ERROR * np.sqrt(2.0 * np.square(weights).sum()) / total
         for iteration in range(MAX_ITERATIONS):
@@ -237,7 +238,7 @@ class StudentT(InputModel):
             if self.scale is not None:
                 break
             centred = rows - mean
-            # Divided by the shares' own sum: the fixed point stays, and it comes sooner.
+            # Dividing by the sum of the shares keeps the fixed point and converges faster.
             scale = (centred * shares[:, None]).T @ centred / shares.sum()
             scale += self.shrinkage_ * (np.diag(np.diag(scale)) - scale)
             if np.abs(scale - before).max() < tolerance:
@@ -287,7 +288,7 @@ class StudentT(InputModel):
         Parameters
         ----------
         basis : numpy.ndarray, shape (n_features, k)
-            Contracted with every mode.
+            Basis that every mode is contracted with.
 
         Returns
         -------
@@ -311,12 +312,12 @@ class StudentT(InputModel):
         return first, second, second * (size + 4.0) * inverse
 
 
-# Where the search for the degrees of freedom begins; the first step replaces it.
+# Starting value of the degrees of freedom; the first step replaces it.
 _START_DEGREES = 10.0
 
 
 def _checked_degrees(degrees: float | None) -> float:
-    """Check given degrees of freedom: two or fewer leave no covariance to standardise by."""
+    """Validate degrees of freedom: with two or fewer there is no covariance to standardise by."""
     value = float(np.asarray(degrees, dtype=np.float64))
     if not 2.0 < value < np.inf:
         raise ValueError(
@@ -332,7 +333,7 @@ def _quadratic_form(centred: FloatArray, factor: FloatArray) -> FloatArray:
 
 
 def _maximal_degrees(quadratic: FloatArray, weights: FloatArray, n_features: int) -> float:
-    """Degrees of freedom that maximise the likelihood at given mean and scale matrix."""
+    """Degrees of freedom that maximise the likelihood for a given mean and scale matrix."""
     shares = weights / weights.sum()
 
     def slope(log_degrees: float) -> float:

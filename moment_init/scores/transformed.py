@@ -1,4 +1,4 @@
-"""Known non-linear features t = phi(x): the scores of t at each row."""
+"""Known non-linear features t = phi(x): scores of t at rows x."""
 
 from collections.abc import Callable
 from copy import copy
@@ -31,12 +31,12 @@ class Transformed(InputModel):
         Maps rows, (n_obs, n_features), to features, (n_obs, n_transformed), with NumPy.
     model : InputModel, optional
         Density of t, fitted to phi(x_i) unless it is fitted already; a Gaussian by default. With
-        `inverse` it is the density of x, a `LogDensity`.
+        `inverse`, the density of x, which must be a `LogDensity`.
     inverse : callable, optional
-        Maps a symbolic matrix of features t to the rows x, with PyTensor; phi must then keep the
-        dimension.
+        Maps a symbolic matrix of features t to the rows x, with PyTensor; phi must then preserve
+        the dimension.
     is_columnwise : bool
-        Whether the inverse acts on each column by itself; spares the determinants of rows.
+        Whether the inverse acts on each column separately; this avoids a determinant per row.
 
     Attributes
     ----------
@@ -45,8 +45,8 @@ class Transformed(InputModel):
 
     Notes
     -----
-    Without an inverse phi may have any number of features as long as these have a density: they
-    must not be functions of one another.
+    Without an inverse, phi may return any number of features that have a joint density: no feature
+    may be a function of the others.
 
     References
     ----------
@@ -77,16 +77,16 @@ class Transformed(InputModel):
     def fit_rows(
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
     ) -> Self:
-        """Fit the density of t to the features of rows, or its mean and covariance.
+        """Fit the density of t to phi(X); with `inverse`, only its mean and covariance.
 
         Parameters
         ----------
         features : numpy.ndarray, shape (n_obs, n_features)
-            Checked inputs.
+            Validated inputs.
         weights : numpy.ndarray, shape (n_obs,)
             Weight of each row.
         names : tuple of str
-            Names of the columns, for the messages.
+            Column names for error messages.
 
         Returns
         -------
@@ -98,9 +98,11 @@ class Transformed(InputModel):
             raise ValueError(
                 f"`phi` must give one row for each row of `X` ({len(features)}); got {len(t)}."
             )
-        own = names if t.shape[1] == len(names) else tuple(f"phi{j}" for j in range(t.shape[1]))
+        feature_names = (
+            names if t.shape[1] == len(names) else tuple(f"phi{j}" for j in range(t.shape[1]))
+        )
         model = self._density_of_features(t.shape[1])
-        self.model_ = model if model.is_fitted else model.fit_rows(t, weights, own)
+        self.model_ = model if model.is_fitted else model.fit_rows(t, weights, feature_names)
         self.mean_, self._factor = self.model_.mean_, self.model_.standardising_basis
         self.shrinkage_, self.n_fitted_ = self.model_.shrinkage_, self.model_.n_fitted_
         return self
@@ -122,13 +124,13 @@ class Transformed(InputModel):
 
     @property
     def highest_order(self) -> int:
-        """Highest order whose score of t is valid, as far as its density says."""
+        """Highest order with a valid score of t, according to its density."""
         self._require_fitted()
         return self.model_.highest_order
 
     @property
     def is_normalised(self) -> bool:
-        """Whether the density of t is known with its constant."""
+        """Whether the log-density of t includes its normalising constant."""
         self._require_fitted()
         return self.model_.is_normalised
 
@@ -158,7 +160,7 @@ class Transformed(InputModel):
         order : {1, 2, 3}
             Order m of the score.
         basis : array-like, shape (n_transformed, k), optional
-            Contracted with every mode; the identity by default.
+            Basis that every mode is contracted with; the identity by default.
 
         Returns
         -------
@@ -174,7 +176,7 @@ class Transformed(InputModel):
         Parameters
         ----------
         basis : numpy.ndarray, shape (n_transformed, k)
-            Contracted with every mode.
+            Basis that every mode is contracted with.
 
         Returns
         -------
@@ -200,7 +202,7 @@ class Transformed(InputModel):
         return super().whiten(self.features(X))
 
     def _density_of_features(self, n_features: int) -> InputModel:
-        """A model of t that is not fitted yet, or the fitted one that was given."""
+        """Density of t: the given one if it is fitted, otherwise one that is still to be fitted."""
         if self.inverse is not None:
             return self._change_variables(n_features)
         if self.model is None:
@@ -208,7 +210,7 @@ class Transformed(InputModel):
         return self.model if self.model.is_fitted else copy(self.model)
 
     def _change_variables(self, n_features: int) -> LogDensity:
-        """The density of t as an expression."""
+        """Express the density of t by the change of variables."""
         inverse, density = self.inverse, self.model
         if inverse is None or not isinstance(density, LogDensity):
             raise TypeError(
@@ -229,7 +231,7 @@ class Transformed(InputModel):
 
         if self.is_columnwise:
             return pt.log(pt.abs(grad(x.sum(), t))).sum(axis=1)
-        # Rows do not mix: the gradient of a column's sum has the derivatives of each row.
+        # Rows are independent: the gradient of a column's sum holds the derivatives of each row.
         rows: list[Any] = [
             grad(x[:, j].sum(), t, disconnected_inputs="ignore") for j in range(n_features)
         ]
@@ -240,7 +242,7 @@ class Transformed(InputModel):
 class TransformedContraction(Contraction):
     """Contracted score tensors of t = phi(x) as functions of rows x."""
 
-    transformed: Transformed  # gives the features of rows
+    transformed: Transformed  # computes the features of rows
     inner: Contraction  # contracted score tensors as functions of features
 
     def _score(self, X: FloatArray, order: int) -> FloatArray:

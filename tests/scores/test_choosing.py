@@ -87,7 +87,7 @@ def test_weights_say_how_often_rows_count(rng: np.random.Generator) -> None:
     rng_of_choice = np.random.default_rng(1)
     choice = choose_input_model(X, weights, NAMES, frame, rng_of_choice)
     assert choice.chosen.name == "gaussian"
-    assert "hold on rows held out" in choice.explanation
+    assert "hold on held-out rows" in choice.explanation
 
 
 def test_few_rows_are_taken_as_gaussian(rng: np.random.Generator) -> None:
@@ -186,7 +186,7 @@ def test_rows_without_a_response_serve_the_density(rng: np.random.Generator) -> 
         estimate(X, y, 2, X_unlabelled=np.full((4, 3), np.nan))
     chosen = estimate(X, y, 2, X_unlabelled=more, random_seed=1).input_choice
     assert chosen is not None
-    assert chosen.explanation.endswith("50000 rows without a response served the density too.")
+    assert chosen.explanation.endswith("also fitted to 50000 rows without a response.")
     frame = pd.DataFrame(X, columns=list("abc"))
     with pytest.raises(ValueError, match="a, b, c; got b, a, c"):
         estimate(frame, y, 2, X_unlabelled=frame[["b", "a", "c"]])
@@ -271,7 +271,7 @@ def test_discrete_columns_with_effects_of_their_own(family: str, rng: np.random.
     }
     y = draws[family]()
     words = r"visits \(whole numbers, \d+% of them 0\), south \(one-hot\), west \(one-hot\)\. "
-    with pytest.warns(WeakSignalWarning, match=words + r"Moments are those of the continuous"):
+    with pytest.warns(WeakSignalWarning, match=words + r"The moments use the continuous"):
         result = estimate(frame, y, 2, family=family, random_seed=1)
     start = (truth, biases, weights, np.full(2, 0.7))
     fit = fit_em(frame, y, 2, family=family, init=start[: 4 if family == "gaussian" else 3])
@@ -291,7 +291,7 @@ def test_discrete_columns_with_effects_of_their_own(family: str, rng: np.random.
 def test_the_third_moment_does_not_hide_discrete_columns(rng: np.random.Generator) -> None:
     data = simulate_mixture(10_000, 3, 2, family="bernoulli", scales=3.0, random_seed=rng)
     X = np.column_stack([data.X, rng.integers(2, size=10_000)])
-    with pytest.warns(WeakSignalWarning, match=r"takes them for continuous: x3 \(binary\)"):
+    with pytest.warns(WeakSignalWarning, match=r"treats them as continuous: x3 \(binary\)"):
         result = estimate(X, data.y, 2, method="power", random_seed=1)
     assert result.status is not Status.OK
 
