@@ -1,11 +1,11 @@
-# Every target sets itself up: it needs a Python (3.12 or newer) and make, nothing else.
-# Settings of the tools live in pyproject.toml.
+# Every target installs what it needs: only make and Python (3.12 or newer) are required.
+# The settings of the tools are in pyproject.toml.
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CANDIDATES := python3.13 python3.14 python3.12 python3
-# ensurepip: some systems ship Python without what `venv` needs.
+# ensurepip: `venv` needs it, and some systems ship Python without it.
 NEW_ENOUGH := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))
 
 .DEFAULT_GOAL := help
@@ -37,7 +37,7 @@ lint: $(STAMP) ## Check style, types and docstrings
 house: $(STAMP) ## Print the size of the library against its budgets
 	@$(BIN)/python -m scripts.measure_house
 
-studies: $(STAMP) ## Run every case study and its notebook at small size; figures are thrown away
+studies: $(STAMP) ## Run every case study and its notebook at small size; figures are discarded
 	@$(BIN)/python -m scripts.run_studies --quick $(STUDIES)
 	@$(BIN)/python -m pytest -q -n 2 -m slow tests/test_case_studies.py
 
@@ -54,7 +54,7 @@ clean: ## Remove .venv, caches and build products
 	@rm -rf $(VENV) build dist docs/build *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A pyenv shim can exist and still not run, so each candidate is tried, not looked up.
+# A pyenv shim can exist and still not run, so each candidate is run, not only looked up.
 $(STAMP): pyproject.toml constraints.txt
 	@if ! $(BIN)/python -c '$(NEW_ENOUGH)' 2>/dev/null; then \
 	  found=; \

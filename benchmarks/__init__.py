@@ -1,1 +1,1 @@
-"""Benchmarks of the package beside its peers: ``python -m benchmarks [name ...] [--quick]``."""
+"""Benchmarks of the package and its peers: ``python -m benchmarks [name ...] [--quick]``."""

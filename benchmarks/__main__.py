@@ -19,20 +19,9 @@ DEFAULT_SEED = 1412
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks asked for; 1 if a bar is missed at full size.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run the named benchmarks; return 1 if a full-size run misses a bar."""
     parsed = _parse(arguments)
-    # Small runs never overwrite the record of the full ones.
+    # Quick runs never overwrite the record of a full run.
     folder = parsed.output or FOLDER / ("output" if parsed.quick else "results")
     n_missed = 0
     for name in parsed.names or BENCHMARKS:
@@ -46,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cut = {"left out for lack of time": f"{checkpoint.n_left_out} measurements"}
             outcome = replace(outcome, settings={**outcome.settings, **cut})
         elif parsed.datasets is None:
-            checkpoint.discard()  # all of it is in the record
+            checkpoint.discard()  # the record now holds every measurement
         path = store_outcome(folder, benchmark, options, outcome, time.perf_counter() - start)
         print(format_outcome(outcome))
         print(f"stored in {path}", flush=True)
@@ -54,13 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{checkpoint.n_left_out} measurements are left for a rerun", flush=True)
         n_missed += sum(figure.is_met is False for figure in outcome.figures)
     if parsed.quick:
-        print("\nQuick sizes: the bars are set for the full ones.")
+        print("\nQuick sizes: the bars apply to full-size runs only.")
         return 0
     return int(n_missed > 0)
 
 
 def _checkpoint(name: str, parsed: argparse.Namespace) -> Checkpoint:
-    """Measurements of an earlier run with the same seed and code, of the full size."""
+    """Checkpoint of an earlier full-size run with the same seed and code."""
     if parsed.quick:
         return Checkpoint()
     path = FOLDER / "output" / f"{name}-{parsed.seed}-{code_digest()}.jsonl"
@@ -75,17 +64,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="name",
         help=f"which to run, all by default: {', '.join(BENCHMARKS)}",
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes, seconds in all")
+    parser.add_argument("--quick", action="store_true", help="small sizes, a few seconds in total")
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="seed of the random models")
     parser.add_argument(
-        "--datasets", type=_positive, help="data sets a row, for benchmarks of the stacked method"
+        "--datasets", type=_positive, help="data sets per row, for benchmarks of the stacked method"
     )
     parser.add_argument(
         "--minutes",
         type=float,
         default=math.inf,
-        help="measure nothing new after so long; a rerun goes on from there, where a benchmark "
-        "keeps its measurements (posterior_quality, calibration, interval_coverage)",
+        help="start no new measurement after this time; a rerun continues if the benchmark "
+        "stores its measurements (posterior_quality, calibration, interval_coverage)",
     )
     parser.add_argument("--output", type=Path, help="folder for the JSON files")
     parsed = parser.parse_args(arguments)

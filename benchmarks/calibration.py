@@ -1,15 +1,15 @@
-"""Whether posteriors are calibrated: ranks of the truth among draws.
+"""Simulation-based calibration: are the true parameters' ranks among posterior draws uniform?
 
-Parameters and responses are drawn from the model itself, with anchors that are given, so
-that the data are used once. In draws of the posterior of such responses the parameters have a
-uniform rank, if model, gradient and sampler are right (Talts et al. 2018). The model is compiled
-once and is given each set of responses as data. The log-likelihood is ranked as well, which depends
-on the responses and shows errors that no parameter shows (Modrak et al. 2023).
+Parameters and responses are drawn from the model itself. The anchors are fixed in advance, so the
+data are used only once. If model, gradient and sampler are right, each parameter has a uniform rank
+among the draws of its posterior (Talts et al. 2018). The model is compiled once and receives each
+set of responses as data. The log-likelihood is ranked too: it depends on the responses and reveals
+errors that no parameter shows (Modrak et al. 2023).
 
-Chains start at the anchors, as a user's do. The same posteriors are sampled again from the true
-parameters, which are a draw of the posterior: chains that start there need not find its modes.
-Ranks that are uniform from the truth and not from the anchors tell of chains that stay in one mode;
-ranks that are uniform from neither tell of an error."""
+Chains start at the anchors, as a user's chains do. The same posteriors are sampled again from the
+true parameters, which are themselves a draw of the posterior, so these chains need not find a mode.
+Ranks that are uniform from the truth but not from the anchors point to chains stuck in one mode;
+ranks that are uniform from neither point to an error."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -40,81 +40,42 @@ ANCHOR_ANGLE = 10.0
 N_REPLICATIONS, QUICK_REPLICATIONS = 240, 20
 STARTS = ("anchors", "truth")
 
-# Lengths of the anchors' coefficients, where chains start: near the middle of the priors.
+# Norms of the anchors' coefficients, where chains start: near the middle of the priors.
 ANCHOR_SCALE = {"bernoulli": 3.0, "poisson": 0.7, "gaussian": 1.0}
 ANCHOR_DISPERSION = 0.7
 
-# Ranks among 99 draws have 100 values, five to a bin; 200 replications put ten into each bin.
+# Ranks among 99 draws take 100 values, five per bin; 200 replications put ten into each bin.
 N_RANKED, N_BINS = 99, 20
 N_CHAINS, N_TUNE, N_DRAWS = 2, 500, 1_000
-# Chains whose draws are worth fewer than are ranked are run again, this many times as long.
+# Chains with fewer effective draws than are ranked run again, this many times as long.
 LENGTHENING, MAX_LENGTHENINGS = 4, 2
 LEVEL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Replications:
-    """Ranks of one family, from one kind of start.
+    """Ranks of one family, from one kind of start."""
 
-    Parameters
-    ----------
-    start : str
-        Where chains start.
-    ranks : dict of str to numpy.ndarray
-        Ranks of each scalar, one for each replication.
-    n_short : int
-        Replications whose draws are worth fewer than were ranked.
-    n_divergent : int
-        Replications with a divergence.
-    """
-
-    start: str
-    ranks: dict[str, IntArray]
-    n_short: int
-    n_divergent: int
+    start: str  # where the chains start
+    ranks: dict[str, IntArray]  # ranks of each scalar, one per replication
+    n_short: int  # replications with fewer effective draws than were ranked
+    n_divergent: int  # replications with a divergence
 
 
 @dataclass(frozen=True, slots=True)
 class Posteriors:
-    """The replications of one family: what was drawn, and the model that is to be sampled.
+    """Parameters and responses drawn for one family, and the compiled model."""
 
-    Parameters
-    ----------
-    data : RegressionData
-        The rows; their responses differ between replications.
-    truths : dict of str to numpy.ndarray
-        Parameters drawn from the prior, a replication each.
-    responses : numpy.ndarray, shape (n_replications, n_obs)
-        Responses drawn with them.
-    points : dict of str to numpy.ndarray
-        Unconstrained points where chains start, by kind of start.
-    compiled : nutpie model
-        The model.
-    seed : int
-        Seed of the chains, to which the replication's number is added.
-    """
-
-    data: RegressionData
-    truths: dict[str, FloatArray]
-    responses: FloatArray
-    points: dict[str, FloatArray]
-    compiled: Any
-    seed: int
+    data: RegressionData  # the rows; their responses differ between replications
+    truths: dict[str, FloatArray]  # parameters drawn from the prior, one per replication
+    responses: FloatArray  # responses drawn with `truths`; (n_replications, n_obs)
+    points: dict[str, FloatArray]  # unconstrained points where chains start, by kind of start
+    compiled: Any  # nutpie model
+    seed: int  # seed of the chains; the replication's number is added to it
 
 
 def run(options: Options) -> Outcome:
-    """Rank the truth in posteriors.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        p-values of uniformity by variable.
-    """
+    """Test the ranks of the true parameters for uniformity, variable by variable."""
     n_replications = options.data_sets(N_REPLICATIONS, QUICK_REPLICATIONS)
     with quiet_sampler():
         rows, figures = _rank_families(n_replications, options)
@@ -123,7 +84,7 @@ def run(options: Options) -> Outcome:
         "n": N_OBS,
         "anchor_angle": ANCHOR_ANGLE,
         "ranked draws": N_RANKED,
-        "p": f"chi-square of {N_BINS} bins of ranks; Kolmogorov-Smirnov beside it",
+        "p": f"chi-square test on {N_BINS} bins of ranks; Kolmogorov-Smirnov in its own column",
     }
     return Outcome(tuple(rows), tuple(figures), settings)
 
@@ -207,7 +168,7 @@ def _starting_at(compiled: Any, point: FloatArray) -> Any:
 
 
 def _unconstrained(model: Any, truths: Mapping[str, FloatArray]) -> FloatArray:
-    """True parameters on the scale of the sampler, a row a replication."""
+    """Map the true parameters to the sampler's unconstrained scale, one row per replication."""
     import pymc as pm
     import pytensor.tensor as pt
 
@@ -229,7 +190,7 @@ def _unconstrained(model: Any, truths: Mapping[str, FloatArray]) -> FloatArray:
 
 
 def _anchored_model(family: str, seed: int) -> tuple[Any, RegressionData]:
-    """The model about given anchors, which are at right angles, and its rows."""
+    """Build the model around fixed orthogonal anchors, with its rows."""
     from moment_init.models import mixture_glm
 
     coefficients = ANCHOR_SCALE[family] * np.eye(N_FEATURES, N_COMPONENTS)
@@ -260,7 +221,7 @@ def _anchored_model(family: str, seed: int) -> tuple[Any, RegressionData]:
 
 
 def _sample_long_enough(compiled: Any, seed: int) -> tuple["xarray.DataTree", float]:
-    """Chains, and how many independent draws the worst variable has."""
+    """Run chains until the worst variable has enough effective draws; return both."""
     import nutpie
 
     n_draws = N_DRAWS
@@ -285,7 +246,7 @@ def _sample_long_enough(compiled: Any, seed: int) -> tuple["xarray.DataTree", fl
 def _ranks(
     posterior: "xarray.Dataset", truth: Mapping[str, FloatArray], data: RegressionData
 ) -> dict[str, int]:
-    """How many of the thinned draws lie below the truth, for each scalar."""
+    """Count the thinned draws below the truth, for each scalar."""
     stacked = posterior.stack(sample=("chain", "draw"))
     chosen = np.linspace(0, stacked.sizes["sample"] - 1, N_RANKED).round().astype(int)
     result: dict[str, int] = {}
@@ -317,7 +278,7 @@ def _likelihood_rank(
 
 
 def _without_copies(ranks: dict[str, IntArray]) -> dict[str, IntArray]:
-    """Leave out scalars that always rank as another does, or the other way round."""
+    """Drop scalars whose ranks always equal, or always mirror, those of another."""
     kept: dict[str, IntArray] = {}
     for name, values in ranks.items():
         if not any(
@@ -332,7 +293,7 @@ def _uniformity(family: str, start: str, name: str, ranks: IntArray) -> Row:
     """Test the ranks of a variable for uniformity."""
     per_bin = (N_RANKED + 1) // N_BINS
     counts = np.bincount(ranks // per_bin, minlength=N_BINS)
-    # The middle of a rank's cell: what is left of the steps is a hundredth.
+    # The middle of a rank's cell, so that steps of a hundredth remain.
     positions = (ranks + 0.5) / (N_RANKED + 1)
     return {
         "family": family,

@@ -1,7 +1,7 @@
-"""What a long run has measured so far, kept so that a run that was cut goes on where it stopped.
+"""Store the measurements of a long run, so that an interrupted run can continue.
 
-Measurements are appended to a file, a line each, as they are made. A rerun with the same seed and
-code reads them instead of measuring again.
+Each measurement is appended to a file as one line. A rerun with the same seed and code reads the
+lines instead of measuring again.
 """
 
 import hashlib
@@ -21,15 +21,7 @@ Key = tuple[str | int, ...]
 
 
 class Checkpoint:
-    """Measurements by key, in memory and, if there is a file, on disk.
-
-    Parameters
-    ----------
-    path : pathlib.Path or None
-        The file; nothing is kept if None.
-    seconds : float, default: infinity
-        Nothing new is measured once they have passed.
-    """
+    """Measurements by key, in memory and, if there is a file, on disk."""
 
     def __init__(self, path: Path | None = None, seconds: float = math.inf) -> None:
         self.path = path
@@ -40,20 +32,7 @@ class Checkpoint:
     def measure(
         self, keys: Iterable[Key], measurement: Callable[[Key], dict[str, Any]]
     ) -> Iterator[dict[str, Any]]:
-        """Measure what is not known, one after another, until the time is over.
-
-        Parameters
-        ----------
-        keys : iterable of tuple
-            A name for each measurement, of strings and integers.
-        measurement : callable
-            Takes a key; returns what JSON can hold.
-
-        Yields
-        ------
-        dict
-            The measurement of each key; those left out for lack of time are passed over.
-        """
+        """Yield each key's measurement, measuring missing ones until the time is up."""
         for key in keys:
             if key in self._known:
                 yield self._known[key]
@@ -63,7 +42,7 @@ class Checkpoint:
                 yield self._keep(key, measurement(key))
 
     def discard(self) -> None:
-        """Forget what is on disk: a rerun measures again."""
+        """Delete the stored measurements, so that a rerun measures again."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
@@ -77,7 +56,7 @@ class Checkpoint:
 
 
 def _read(path: Path) -> dict[Key, dict[str, Any]]:
-    """Measurements of earlier runs; a line that was cut by the end of its run is left out."""
+    """Read the measurements of earlier runs; skip a line that was cut off."""
     known: dict[Key, dict[str, Any]] = {}
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     for line in lines:
@@ -90,13 +69,7 @@ def _read(path: Path) -> dict[Key, dict[str, Any]]:
 
 
 def code_digest() -> str:
-    """Hash library and benchmarks: measurements of other code are not to be mixed in.
-
-    Returns
-    -------
-    str
-        Twelve hexadecimal digits.
-    """
+    """Hash library and benchmarks, so that measurements of other code are not mixed in."""
     digest = hashlib.sha256()
     for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")):
         digest.update(str(path.relative_to(ROOT)).encode())

@@ -12,25 +12,14 @@ __all__ = ["BENCHMARK", "run"]
 N_DATA_SETS, QUICK_DATA_SETS = 20, 1
 N_MIXTURES = 3
 
-# Rows, in multiples of those at which the directions are judged.
+# Numbers of rows, as multiples of those at which the directions are judged.
 MULTIPLE = 2
 QUICK_OBS = 3_000
 MIN_SHARE = 0.9
 
 
 def run(options: Options) -> Outcome:
-    """Choose the number of components of every mixture.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Share of right numbers.
-    """
+    """Choose the number of components of every mixture."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     rows: list[Row] = []
     figures = []

@@ -1,4 +1,4 @@
-"""How the error of the directions falls with the number of rows; moments allow n^(-1/2)."""
+"""How fast the error of the directions falls with the number of rows; moments allow n^(-1/2)."""
 
 from statistics import median
 
@@ -19,23 +19,12 @@ SLOPE_RANGE = (-0.6, -0.4)
 
 
 def run(options: Options) -> Outcome:
-    """Estimate the same random models from more and more rows.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Median error by number of rows, and the fitted slope.
-    """
+    """Estimate the same random models from more and more rows and fit the slope of the error."""
     n_data_sets = QUICK_DATA_SETS if options.is_quick else N_DATA_SETS
     sizes = QUICK_ROWS if options.is_quick else ROWS
     rows: list[Row] = []
     for n_obs in sizes:
-        # One seed draws the same model at every n: the sizes differ in nothing else.
+        # One seed draws the same model at every n, so only the size differs.
         errors = [_error(n_obs, options.seed, index) for index in range(n_data_sets)]
         lower, upper = np.quantile(errors, [0.25, 0.75])
         rows.append(
@@ -48,7 +37,7 @@ def run(options: Options) -> Outcome:
             }
         )
     slope, slope_error = fitted_exponent(sizes, [float(str(row["median error"])) for row in rows])
-    # Few data sets and rows do not settle a slope: the bar is for the full size.
+    # A quick run has too few data sets and rows to fix a slope: the bar is for the full size.
     is_met = None if options.is_quick else SLOPE_RANGE[0] <= slope <= SLOPE_RANGE[1]
     figures = (
         Figure("fitted slope", slope, f"between {SLOPE_RANGE[0]} and {SLOPE_RANGE[1]}", is_met),

@@ -1,4 +1,4 @@
-"""Moments of all rows by one and by two workers of a local cluster, a thread each."""
+"""Time the moments of all rows on one and on two single-threaded workers of a local cluster."""
 
 import tempfile
 from pathlib import Path
@@ -24,18 +24,7 @@ MIN_SPEEDUP = 1.6
 
 
 def run(options: Options) -> Outcome:
-    """Time the moments of the first two orders of all rows.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        A row for each number of workers.
-    """
+    """Time the first two orders of moments of all rows, for each number of workers."""
     n_obs = QUICK_N_OBS if options.is_quick else N_OBS
     n_repeats = QUICK_REPEATS if options.is_quick else N_REPEATS
     with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +48,7 @@ def run(options: Options) -> Outcome:
 
 
 def _seconds(folder: str, n_workers: int, n_repeats: int) -> float:
-    """Median time on a cluster of its own, everything imported and posed before."""
+    """Median time on a separate cluster, with imports and setup done before the clock starts."""
     from distributed import Client, LocalCluster
 
     with (

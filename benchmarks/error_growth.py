@@ -1,8 +1,8 @@
 """How the error grows with d, r and 1 / s_min(U) at a fixed number of rows.
 
 Theorems 5 and 8 of the paper ask for n of the order d^3 r^4 / (epsilon^2 s_min(U)^2), so that at
-fixed n the error is bounded by a multiple of d^1.5 r^2 / s_min(U). One quantity is varied at a
-time; the others stay at those of orthonormal directions with equal weights.
+fixed n the error is bounded by a multiple of d^1.5 r^2 / s_min(U). One quantity varies at a time;
+the others keep the values of orthonormal directions with equal weights.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,46 +25,23 @@ N_OBS, N_DATA_SETS = 300_000, 20
 QUICK_OBS, QUICK_DATA_SETS = 20_000, 1
 N_FEATURES = 10
 
-# Scales at which third moments are strong, so that the error stays in its linear regime.
+# At these scales third moments are strong, so that the error stays in its linear regime.
 SCALES: Mapping[str, float] = {"bernoulli": 3.0, "gaussian": 1.0}
 THEOREMS: Mapping[str, str] = {"bernoulli": "Theorem 5", "gaussian": "Theorem 8"}
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One quantity of the theorems.
+    """One quantity of the theorems."""
 
-    Parameters
-    ----------
-    name : str
-        The quantity.
-    values : tuple of float
-        What it runs through.
-    theorem_exponent : float
-        Exponent of the error's bound.
-    directions : callable
-        Maps a value and a generator to directions, (n_features, n_components).
-    """
-
-    name: str
-    values: tuple[float, ...]
-    theorem_exponent: float
-    directions: Design
+    name: str  # the quantity
+    values: tuple[float, ...]  # values that it takes
+    theorem_exponent: float  # its exponent in the bound on the error
+    directions: Design  # maps a value and a generator to directions, (n_features, n_components)
 
 
 def run(options: Options) -> Outcome:
-    """Measure the error along each axis for both theorems.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Median errors, and fitted exponents next to the theorem's.
-    """
+    """Measure the error along each axis and fit its exponent, for both theorems."""
     rows: list[Row] = []
     figures = []
     for family, theorem in THEOREMS.items():

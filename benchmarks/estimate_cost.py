@@ -1,4 +1,4 @@
-"""Time and memory of the paper's method, next to one ``X.T @ X`` on the same array in one run."""
+"""Time and memory of the paper's method, compared with ``X.T @ X`` on the same array."""
 
 import warnings
 from statistics import median
@@ -15,7 +15,7 @@ ROWS = (62_500, 250_000, 1_000_000)
 QUICK_ROWS = (10_000, 40_000)
 N_REPEATS, QUICK_REPEATS = 7, 2
 
-# Number of features and of rows: wide inputs, where an array of d^3 would be the largest of all.
+# Features and rows of wide inputs, where an array of d^3 would be the largest object.
 WIDE = ((200, 50_000), (500, 20_000))
 QUICK_WIDE = ((100, 3_000),)
 
@@ -24,18 +24,7 @@ MAX_MEMORY_RATIO = 0.5
 
 
 def run(options: Options) -> Outcome:
-    """Time, memory, growth with n, and wide inputs.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        A row for each size.
-    """
+    """Measure time, memory and growth with n, also on wide inputs."""
     sizes = QUICK_ROWS if options.is_quick else ROWS
     n_repeats = QUICK_REPEATS if options.is_quick else N_REPEATS
     rows = [_measure(n_obs, N_FEATURES, n_repeats, options.seed) for n_obs in sizes]
@@ -47,7 +36,7 @@ def run(options: Options) -> Outcome:
     time_ratio = number(rows[-1], "time ratio")
     memory_ratio = number(rows[-1], "extra over X")
     tensor_ratio = number(wide[-1], "extra over d^3")
-    # Fixed costs outweigh the rows of a small run: these two bars are for the full size.
+    # Fixed costs dominate a quick run: these two bars are for the full size.
     is_judged = not options.is_quick
     figures = (
         Figure(
@@ -75,12 +64,12 @@ def run(options: Options) -> Outcome:
 
 
 def _measure(n_obs: int, n_features: int, n_repeats: int, seed: int) -> Row:
-    """Times, interleaved so that both meet the same machine; then memory, as tracing slows."""
+    """Time both calls in turn, so that load affects both; then memory, as tracing is slow."""
     data = simulate_mixture(
         n_obs, n_features, N_COMPONENTS, family=FAMILY, scales=3.0, random_seed=seed
     )
     X = data.X
-    _estimate(data, seed)  # threads started, modules loaded
+    _estimate(data, seed)  # warm-up: starts threads, loads modules
     estimate_times, product_times = [], []
     for _ in range(n_repeats):
         product_times.append(seconds_of(lambda: X.T @ X))
@@ -94,7 +83,7 @@ def _measure(n_obs: int, n_features: int, n_repeats: int, seed: int) -> Row:
         "X.T @ X s": median(product_times),
         "time ratio": median(estimate_times) / median(product_times),
         "least ratio": min(estimate_times) / min(product_times),
-        # Far above 1 the machine was busy, and the ratio says nothing.
+        # Far above 1, the machine was busy and the ratio is not reliable.
         "X.T @ X max/min": max(product_times) / min(product_times),
         "X MB": X.nbytes / 1e6,
         "extra MB": extra / 1e6,
@@ -105,7 +94,7 @@ def _measure(n_obs: int, n_features: int, n_repeats: int, seed: int) -> Row:
 
 def _estimate(data: MixtureData, seed: int) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakSignalWarning)  # the cost is asked for, not the result
+        warnings.simplefilter("ignore", WeakSignalWarning)  # only the cost matters here
         estimate(data.X, data.y, N_COMPONENTS, family=FAMILY, method="power", random_seed=seed)
 
 

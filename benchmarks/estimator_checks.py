@@ -1,4 +1,4 @@
-"""Checks of scikit-learn that the estimators pass, none of them expected to fail."""
+"""Count the scikit-learn checks that the estimators pass; none is expected to fail."""
 
 import json
 import os
@@ -12,7 +12,7 @@ __all__ = ["BENCHMARK", "run"]
 
 ESTIMATORS = ("MixtureGLMRegressor", "MixtureGLMClassifier")
 
-# A single component from one start in the place of the whole search, at the small size.
+# The quick size fits one component from one start instead of searching.
 QUICK_PARAMETERS = "1, init='random', n_starts=1"
 
 TEMPLATE = """
@@ -26,18 +26,7 @@ print(json.dumps([(result["check_name"], result["status"]) for result in results
 
 
 def run(options: Options) -> Outcome:
-    """Run every check on both estimators.
-
-    Parameters
-    ----------
-    options : Options
-        Size; checks bring their own seeds.
-
-    Returns
-    -------
-    Outcome
-        Checks passed, failed and skipped of each estimator, and the number passed of both.
-    """
+    """Run every check on both estimators."""
     parameters = QUICK_PARAMETERS if options.is_quick else ""
     found = {name: _checked(name, parameters) for name in ESTIMATORS}
     rows: tuple[Row, ...] = tuple(_row(name, checks) for name, checks in found.items())
@@ -65,7 +54,7 @@ def _row(name: str, checks: list[tuple[str, str]]) -> Row:
 
 
 def _checked(name: str, parameters: str) -> list[tuple[str, str]]:
-    """Name and status of every check, in a process of its own.
+    """Name and status of every check, run in a separate process.
 
     SciPy reads the variable when it is imported; without it a check of arrays is skipped.
     """

@@ -1,9 +1,9 @@
-"""Share of random models whose directions come back from their exact population moments.
+"""Share of random models whose directions are recovered from exact population moments.
 
-The third moment is built from the truth by quadrature, so that whatever is missed is missed by the
-decomposition. Beside `decompose_tensor` stand TensorLy's symmetric power method and its `parafac`
-on the same tensor as it is. The sign of a coefficient can be moved into its direction, as the order
-is odd; models with coefficients of both signs are counted all the same.
+The third moment is built from the truth by quadrature, so that every failure is one of the
+decomposition. `decompose_tensor` is compared with TensorLy's symmetric power method and `parafac`
+on the same, unwhitened tensor. As the order is odd, the sign of a coefficient can be moved into its
+direction; models with coefficients of both signs are still counted.
 """
 
 import time
@@ -31,7 +31,7 @@ Solver = Callable[[FloatArray, int, np.random.Generator], FloatArray]
 
 TOLERANCE = 1e-6
 
-# A degree: tells a solver that converges slowly from one that finds something else.
+# One degree: separates slow convergence from convergence to something else.
 LOOSE_TOLERANCE = float(np.radians(1.0))
 MODELS_PER_CELL = 20
 QUICK_MODELS_PER_CELL = 1
@@ -41,8 +41,8 @@ FEATURES = (6, 12)
 MAX_CONDITION = 20.0
 MIN_COEFFICIENT_RATIO = 1e-3
 
-# Uniform directions are well conditioned where d is well above r; a common part of up to this size
-# spreads the condition numbers over the whole range allowed.
+# Uniform directions are well conditioned if d is well above r; a common part of up to this size
+# spreads the condition numbers over the whole allowed range.
 MAX_COMMON_PART = 4.0
 
 # Wide enough for the logistic third derivative to take both signs, and for coefficients of very
@@ -50,11 +50,11 @@ MAX_COMMON_PART = 4.0
 BIAS_DEVIATION = 2.0
 LOG_SCALE_RANGE = (-0.7, 0.7)
 
-# The peers take ten times as long as the rest and are no bar: fewer models settle their share.
+# The peers take ten times as long and have no bar, so fewer models are enough for their share.
 PEER_MODELS = 5
 
-# TensorLy's settings: as many starts as the package's own power method gets and twice its power
-# steps (three to an iteration), and sweeps enough for ALS to converge where it does.
+# TensorLy's settings: as many starts as the package's own power method, twice its power steps
+# (three per iteration), and enough sweeps for ALS to converge where it can.
 POWER_REPEATS = 10
 POWER_ITERATIONS = 20
 PARAFAC_SWEEPS = 500
@@ -62,18 +62,10 @@ PARAFAC_SWEEPS = 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactModel:
-    """A random model and its population moment.
+    """A random model and its population moment."""
 
-    Parameters
-    ----------
-    directions : numpy.ndarray, shape (n_features, n_components)
-        The truth.
-    coefficients : numpy.ndarray, shape (n_components,)
-        Coefficients lambda_j of the moment.
-    """
-
-    directions: FloatArray
-    coefficients: FloatArray
+    directions: FloatArray  # true directions; (n_features, n_components)
+    coefficients: FloatArray  # coefficients lambda_j of the moment; (n_components,)
 
     @property
     def tensor(self) -> FloatArray:
@@ -83,22 +75,7 @@ class ExactModel:
 
 
 def draw_model(family: Family, n_components: int, rng: np.random.Generator) -> ExactModel:
-    """Draw models until one is within the limits on conditioning and coefficients.
-
-    Parameters
-    ----------
-    family : Family
-        Response family with its link.
-    n_components : int
-        Number of components r.
-    rng : numpy.random.Generator
-        Source of the model.
-
-    Returns
-    -------
-    ExactModel
-        Directions and coefficients.
-    """
+    """Draw models until one meets the limits on conditioning and coefficients."""
     n_features = int(rng.integers(FEATURES[0], FEATURES[1], endpoint=True))
     while True:
         directions = rng.standard_normal((n_features, n_components))
@@ -114,18 +91,7 @@ def draw_model(family: Family, n_components: int, rng: np.random.Generator) -> E
 
 
 def run(options: Options) -> Outcome:
-    """Decompose the moments of random models of every family, link and number of components.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        A row for each family, link and number of components.
-    """
+    """Decompose the moments of random models of every family, link and number of components."""
     n_models = QUICK_MODELS_PER_CELL if options.is_quick else MODELS_PER_CELL
     components = QUICK_COMPONENTS if options.is_quick else COMPONENTS
     rows = tuple(
@@ -161,24 +127,7 @@ def _families() -> Iterator[Family]:
 
 
 def measure_cell(family: Family, n_components: int, n_models: int, seed: list[int]) -> Row:
-    """Count the successes of every solver on the same random models.
-
-    Parameters
-    ----------
-    family : Family
-        Response family with its link.
-    n_components : int
-        Number of components.
-    n_models : int
-        Number of random models.
-    seed : list of int
-        Seed of the models.
-
-    Returns
-    -------
-    dict
-        Successes, worst angles in radians, and median milliseconds.
-    """
+    """Count the successes of every solver on the same random models; angles are in radians."""
     generators = np.random.default_rng(seed).spawn(n_models)
     models = [draw_model(family, n_components, rng) for rng in generators]
     errors: dict[str, list[float]] = {name: [] for name in SOLVERS}
@@ -217,13 +166,13 @@ def _share(rows: Sequence[Row], column: str) -> float:
 
 
 def _coefficient_ratio(coefficients: FloatArray) -> float:
-    """Smallest over largest coefficient, signs aside."""
+    """Ratio of the smallest to the largest absolute coefficient."""
     sizes = np.abs(coefficients)
     return float(sizes.min() / sizes.max())
 
 
 def _worst_angle(directions: FloatArray, truth: FloatArray) -> float:
-    """Largest angle to the truth in radians; infinite where the solver gave no directions."""
+    """Largest angle to the truth in radians; infinite if the solver returned no directions."""
     if not np.all(np.isfinite(directions)) or not np.linalg.norm(directions, axis=0).all():
         return float("inf")
     return float(np.radians(angles_in_degrees(directions, truth)).max())
@@ -238,8 +187,8 @@ def _by_tensorly(tensor: FloatArray, n_components: int, rng: np.random.Generator
 
 
 def _by_raw_power(tensor: FloatArray, n_components: int, rng: np.random.Generator) -> FloatArray:
-    """TensorLy's symmetric power method on the tensor as it is."""
-    state = np.random.get_state()  # noqa: NPY002 - it takes no seed of its own
+    """Run TensorLy's symmetric power method on the unwhitened tensor."""
+    state = np.random.get_state()  # noqa: NPY002 - it has no seed argument
     np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002
     try:
         _, vectors = symmetric_parafac_power_iteration(
@@ -254,9 +203,9 @@ def _by_raw_power(tensor: FloatArray, n_components: int, rng: np.random.Generato
 
 
 def _by_raw_parafac(tensor: FloatArray, n_components: int, rng: np.random.Generator) -> FloatArray:
-    """TensorLy's alternating least squares from one random start."""
+    """Run TensorLy's alternating least squares from one random start."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a singular sweep shows in the result
+        warnings.simplefilter("ignore")  # a singular sweep shows up in the result
         try:
             _, factors = parafac(
                 tensorly.tensor(tensor),

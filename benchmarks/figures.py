@@ -1,4 +1,4 @@
-"""Figures of the records in `benchmarks/results`, for the page of the site; nothing is run."""
+"""Draw figures of the records in `benchmarks/results` for the site, without running anything."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -17,64 +17,34 @@ Record = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
 OURS, SECOND, THIRD, FOURTH = "#0072B2", "#E69F00", "#D55E00", "#009E73"
-"""Of the palette of Okabe and Ito, made for all kinds of colour vision."""
+"""From the palette of Okabe and Ito, which colour-blind readers can tell apart."""
 
 ROW_HEIGHT, WIDTH, DOTS_PER_INCH = 0.42, 8.0, 130
 
 
 @dataclass(frozen=True, slots=True)
 class ResultFigure:
-    """A figure of one record.
+    """A figure of one record."""
 
-    Parameters
-    ----------
-    benchmark : str
-        Whose record it shows.
-    title : str
-        Heading on the page.
-    caption : str
-        What is seen, in a sentence or two.
-    n_lines : callable
-        Maps the record to the number of lines of the tallest panel, which sets the height.
-    n_panels : int
-        Panels, side by side.
-    draw : callable
-        Draws the record on that many axes.
-    """
-
-    benchmark: str
-    title: str
-    caption: str
+    benchmark: str  # name of the record
+    title: str  # heading on the page
+    caption: str  # one or two sentences
+    # number of lines in the tallest panel, which sets the height
     n_lines: Callable[[Record], float]
-    n_panels: int
-    draw: Callable[[Record, Sequence["Axes"]], None]
+    n_panels: int  # panels, side by side
+    draw: Callable[[Record, Sequence["Axes"]], None]  # draws the record on that many axes
 
 
 def draw_figures(results: Path, folder: Path, place: str) -> str:
-    """Draw a figure of each record that is there.
-
-    Parameters
-    ----------
-    results : pathlib.Path
-        Folder of the records.
-    folder : pathlib.Path
-        Where the images go; made if it does not exist.
-    place : str
-        How the page refers to that folder.
-
-    Returns
-    -------
-    str
-        A section in Markdown; a record that is missing is left out with a sentence.
-    """
+    """Draw a figure for each existing record and return the section in Markdown."""
     lines = ["", "## In pictures", ""]
     for figure in FIGURES:
         path = results / f"{figure.benchmark}.json"
         lines += [f"### {figure.title}", ""]
         if not path.exists():
             lines += [
-                f"`{figure.benchmark}` has no record yet: `python -m benchmarks "
-                f"{figure.benchmark}` makes one.",
+                f"`{figure.benchmark}` has no record yet; `python -m benchmarks "
+                f"{figure.benchmark}` writes one.",
                 "",
             ]
             continue
@@ -92,7 +62,7 @@ def _draw(figure: ResultFigure, record: Record, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     height = max(2.4, 1.3 + ROW_HEIGHT * figure.n_lines(record))
     canvas = Figure(figsize=(WIDTH, height), layout="constrained")
-    FigureCanvasAgg(canvas)  # without pyplot, whatever backend is set
+    FigureCanvasAgg(canvas)  # no pyplot, so the backend setting does not matter
     axes = canvas.subplots(1, figure.n_panels, squeeze=False)[0]
     figure.draw(record, list(axes))
     for each in axes:
@@ -102,7 +72,7 @@ def _draw(figure: ResultFigure, record: Record, path: Path) -> None:
 
 
 def _origin(record: Record) -> str:
-    """When and where a record was made."""
+    """Say when and where a record was made."""
     machine = record["machine"]
     return (
         f"(`{record['benchmark']}`, {record['date'][:10]}, {machine['n_cores']} cores, load "
@@ -113,7 +83,7 @@ def _origin(record: Record) -> str:
 def _bars(
     axes: "Axes", labels: Sequence[str], groups: Mapping[str, tuple[Sequence[Any], str]]
 ) -> None:
-    """Horizontal bars, a line a label, with its values at their ends."""
+    """Draw horizontal bars, one line per label, with the value at the end of each bar."""
     height = 0.8 / len(groups)
     for at, (name, (values, colour)) in enumerate(groups.items()):
         there = [(line, value) for line, value in enumerate(values) if value is not None]
@@ -136,7 +106,7 @@ def _legend_above(axes: "Axes", n_columns: int = 3) -> None:
 
 
 def _make_logarithmic(axis: Any) -> None:
-    """Powers of ten with their doubles and fives between, as plain numbers."""
+    """Use a log scale with ticks at 1, 2 and 5 times powers of ten, as plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
@@ -274,7 +244,7 @@ def _draw_scaling(record: Record, axes: Sequence["Axes"]) -> None:
     rows: Rows = record["rows"]
     labels = [f"{row['workers']} worker{'s' * (row['workers'] > 1)}" for row in rows]
     _bars(axes[0], labels, {"": (_values(rows, "moments s"), OURS)})
-    axes[0].set_xlabel(f"seconds for the moments of {rows[0]['n']:,} rows, a thread each")
+    axes[0].set_xlabel(f"seconds for the moments of {rows[0]['n']:,} rows, one thread per worker")
 
 
 FIGURES = (
@@ -288,7 +258,7 @@ FIGURES = (
     ),
     ResultFigure(
         "gauntlet",
-        "Optima that are found",
+        "Optima found",
         "Where components are balanced, random starts do as well.",
         lambda record: 1.6 * len(record["rows"]),
         1,

@@ -1,10 +1,9 @@
-"""Seconds from the call of `sample`, with a fit at hand, to its first draw.
+"""Seconds from calling `sample` with an existing fit to its first draw.
 
-The call is timed that tunes once, draws once and has one chain: its end is a little after the first
-draw, by what it takes to return one draw. Imports, data and fit are made before the clock starts.
-Each measurement is a process of its own. The first has empty caches of PyTensor and numba; the
-second has those that the first left; a third, with empty caches again, compiles the same model with
-its data as constants.
+The timed call runs one chain with one tuning step and one draw, so it ends shortly after the first
+draw. Imports, data and fit are done before the clock starts. Each measurement runs in a separate
+process. The first has empty PyTensor and numba caches; the second reuses the caches of the first; a
+third, with empty caches again, compiles the same model with its data as constants.
 """
 
 import json
@@ -25,7 +24,7 @@ QUICK_OBS = 500
 COLD, SECOND, CONSTANT = "cold", "second process", "cold, data as constants"
 BARS = {COLD: 15.0, SECOND: 5.0}
 
-# CPU seconds count compilers that PyTensor starts as processes of their own.
+# CPU seconds include the compilers that PyTensor starts as child processes.
 PREAMBLE = """
 import json, os, sys, time
 import nutpie, numba, pymc
@@ -84,18 +83,7 @@ print(json.dumps(
 
 
 def run(options: Options) -> Outcome:
-    """Time the first draw with empty caches, with filled ones, and with data as constants.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed; the number of data sets is not used.
-
-    Returns
-    -------
-    Outcome
-        Wall and CPU seconds.
-    """
+    """Time the first draw with empty caches, with filled ones, and with data as constants."""
     settings = {
         "n_obs": QUICK_OBS if options.is_quick else N_OBS,
         "n_features": N_FEATURES,
@@ -110,7 +98,7 @@ def run(options: Options) -> Outcome:
 
 
 def _measure(bodies: dict[str, str], settings: dict[str, Any]) -> list[Row]:
-    """Run processes one after another that share caches, empty at first."""
+    """Run processes one after another that share caches, which are empty at first."""
     with tempfile.TemporaryDirectory() as folder:
         return [
             _row(name, _measure_process(body, settings, Path(folder)))
@@ -133,7 +121,7 @@ def _measure_process(body: str, settings: dict[str, Any], folder: Path) -> dict[
         check=True,
         env=environment,
     )
-    # PyMC may have printed something before.
+    # PyMC may have printed other lines before.
     measured: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
     return measured
 

@@ -1,4 +1,4 @@
-"""Errors of estimates and the exponents with which they grow."""
+"""Errors of estimates, and exponents fitted to them."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,22 +12,9 @@ __all__ = ["direction_error", "fitted_exponent"]
 
 
 def direction_error(data: MixtureData, seed: int) -> float:
-    """Error of the worst direction by the paper's method, |u_j - u^_j|.
-
-    Parameters
-    ----------
-    data : MixtureData
-        Simulated data with their truth.
-    seed : int
-        Seed of the estimate.
-
-    Returns
-    -------
-    float
-        The error after matching, up to sign.
-    """
+    """Error |u_j - u^_j| of the worst direction by the paper's method, matched up to sign."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakSignalWarning)  # small n is meant to be noisy
+        warnings.simplefilter("ignore", WeakSignalWarning)  # noise is expected at small n
         result = estimate(
             data.X,
             data.y,
@@ -35,7 +22,7 @@ def direction_error(data: MixtureData, seed: int) -> float:
             family=data.family,
             link=data.link,
             n_trials=data.n_trials,
-            method="power",  # the theorems are about this one
+            method="power",  # the method of the theorems
             random_seed=seed,
         )
     angles = np.radians(angles_in_degrees(result.directions, data.directions))
@@ -43,19 +30,6 @@ def direction_error(data: MixtureData, seed: int) -> float:
 
 
 def fitted_exponent(x: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Slope of log(values) on log(x), with its standard error.
-
-    Parameters
-    ----------
-    x, values : sequence of float
-        Positive numbers.
-
-    Returns
-    -------
-    exponent : float
-        The slope.
-    error : float
-        Its standard error.
-    """
+    """Slope of log(values) on log(x), with its standard error."""
     fit = linregress(np.log(x), np.log(values))
     return float(fit.slope), float(fit.stderr)

@@ -1,4 +1,4 @@
-"""Seconds of EM beside R's flexmix and mixtools: the same file, the same log-likelihood."""
+"""Seconds of EM compared with R's flexmix and mixtools, on the same file to the same maximum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,43 +18,32 @@ __all__ = ["BENCHMARK", "run"]
 
 N_STARTS, QUICK_STARTS = 3, 1
 
-# Ours take a fraction of a second: more of them, for a median that the machine does not move.
+# Our starts take a fraction of a second, so more of them are timed for a stable median.
 STARTS_OF_OURS_FOR_EACH = 3
 
-# The small size takes the counts only: R needs seconds to load for each run.
+# The quick size fits counts only: R needs seconds to load for each run.
 QUICK_FAMILIES, QUICK_OBS = ("poisson",), 400
 
-# flexmix's own default, at which it may still be far from its limit, and mixtools' run here.
+# flexmix's default, at which it may still be far from its limit; also used for mixtools.
 LOOSE_TOLERANCE = 1e-6
 
 SAME_LIKELIHOOD = 1e-6
-"""Relative distance within which two log-likelihoods count as the same."""
+"""Two log-likelihoods within this relative distance count as the same."""
 
 START_BAR, CALL_BAR = 20.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedProblem:
-    """A mixture, and the tolerance at which flexmix reaches its limit.
+    """A mixture, and the tolerance at which flexmix reaches its limit."""
 
-    Parameters
-    ----------
-    family : str
-        Family of the response.
-    n_obs, n_features, n_components : int
-        Sizes.
-    scale : float
-        Length of the coefficients.
-    tolerance : float
-        Power of ten at which flexmix ends within `SAME_LIKELIHOOD` of its limit; ten times that
-        left one start or more of those tried outside.
-    """
-
-    family: str
+    family: str  # family of the response
     n_obs: int
     n_features: int
     n_components: int
-    scale: float
+    scale: float  # norm of the coefficients
+    # power of ten at which flexmix ends within `SAME_LIKELIHOOD` of its limit; at ten times this,
+    # at least one of the starts tried ended outside
     tolerance: float
 
 
@@ -67,7 +56,7 @@ PROBLEMS = (
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Starts of ours and of the peers, the peers' lists empty where R is missing."""
+    """Timed starts of our EM and of the peers; the peers' lists are empty without R."""
 
     single_seconds: Sequence[float]
     single_likelihoods: Sequence[float]
@@ -80,18 +69,7 @@ class _Measured:
 
 
 def run(options: Options) -> Outcome:
-    """Time single starts of ours and of the peers, and the default call.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Median seconds, attained log-likelihoods and ratios.
-    """
+    """Time single starts of our EM and of the peers, and the default call."""
     n_starts = options.data_sets(N_STARTS, QUICK_STARTS)
     are_there = has_peers()
     rows: list[Row] = []
@@ -126,7 +104,7 @@ def _measure(problem: SpeedProblem, seed: int, n_starts: int, are_there: bool) -
     with TemporaryDirectory() as folder:
         path = Path(folder) / "data.csv"
         data = _through_file(problem, seed, path)
-        fit_timed(data, seed)  # the first call of a process pays for imports
+        fit_timed(data, seed)  # warm-up: the first call of a process includes imports
         seeds = range(seed, seed + STARTS_OF_OURS_FOR_EACH * n_starts)
         singles = [fit_timed(data, each, init="random", n_starts=1) for each in seeds]
         calls = [fit_timed(data, each) for each in seeds]
@@ -146,7 +124,7 @@ def _measure(problem: SpeedProblem, seed: int, n_starts: int, are_there: bool) -
 
 
 def _through_file(problem: SpeedProblem, seed: int, path: Path) -> MixtureData:
-    """The data as the file holds them, so that both sides read the same digits."""
+    """Write the data to a file and read it back, so that both sides see the same digits."""
     data = simulate_mixture(
         problem.n_obs,
         problem.n_features,
@@ -184,7 +162,7 @@ def _peers(
 
 
 def _shortfall(data: MixtureData, peer: PeerRun) -> float:
-    """How far below the maximum of its own basin a peer ended, relative."""
+    """Relative distance of a peer's end below the maximum of its own basin."""
     limit = fit_timed(data, init=peer.start)[0].log_likelihood
     return (limit - peer.comparable_likelihood) / abs(limit)
 
@@ -238,10 +216,10 @@ def _seconds(runs: Sequence[PeerRun]) -> float | None:
 
 
 def _likelihood(values: Sequence[float]) -> str | None:
-    """Median with the digits that a relative 1e-6 needs."""
+    """Median, with enough digits to show a relative difference of 1e-6."""
     return f"{median(values):.4f}" if values else None
 
 
 BENCHMARK = Benchmark(
-    "flexmix_speed", "seconds of a start and of the default call beside flexmix and mixtools", run
+    "flexmix_speed", "seconds of a start and of the default call against flexmix and mixtools", run
 )

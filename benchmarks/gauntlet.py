@@ -1,8 +1,8 @@
-"""Where random starts fail: the default call against random starts, and the time of each.
+"""Where random starts fail: success and time of the default call and of random starts.
 
-A run succeeds if its log-likelihood is within 1 of that of EM started at the truth, or above it.
-Random starts differ between data sets more than within one: on some nearly all of them succeed, on
-others none. How many are needed is therefore counted data set by data set.
+A run succeeds if its log-likelihood is at least that of EM started at the truth, minus 1. The
+success of random starts varies more between data sets than within one: on some data sets nearly all
+succeed, on others none. The number of starts needed is therefore counted for each data set.
 """
 
 import math
@@ -18,38 +18,27 @@ __all__ = ["BENCHMARK", "run", "starts_needed_by_data_set"]
 
 N_DATA_SETS, QUICK_DATA_SETS = 40, 1
 
-# The small size takes every other of the first five, and at most this many rows.
+# The quick size takes every other of the first five mixtures, and at most this many rows.
 QUICK_ROWS, QUICK_OBS = slice(0, 5, 2), 1_000
 
-# The likelihood-ratio statistic of one maximum against another is twice this: far below the
-# sampling variation of the log-likelihood itself.
+# The likelihood-ratio statistic between two maxima is twice this, which is far below the sampling
+# variation of the log-likelihood itself.
 TOLERANCE = 1.0
 
 SHARE = 0.99
-"""Share of data sets that is asked for, and that random starts are given the time to reach."""
+"""Required share of successful data sets; random starts are given the time to reach it."""
 
 N_RANDOM, QUICK_RANDOM = 20, 4
-"""Random starts a data set, in one call."""
+"""Random starts per data set, in one call."""
 
 N_BEST = 3
-"""The best of so many is what users run, and what the portfolio is raced with."""
+"""Users typically run this many starts; the portfolio is compared with the best of them."""
 
 Measurement = dict[str, float]
 
 
 def run(options: Options) -> Outcome:
-    """Fit every mixture of the gauntlet by every method.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Shares of success and mean seconds, by mixture.
-    """
+    """Measure success and time of every method on every mixture."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     n_random = QUICK_RANDOM if options.is_quick else N_RANDOM
     rows: list[Row] = []
@@ -61,17 +50,17 @@ def run(options: Options) -> Outcome:
             for index in range(n_data_sets)
         ]
         rows.append(_row(sized, measured, n_random))
-        print(f"{rows[-1]}", flush=True)  # minutes a row
+        print(f"{rows[-1]}", flush=True)  # each row takes minutes
         figures += _figures(sized, measured, n_random, is_judged=not options.is_quick)
     settings = {
         "data_sets": n_data_sets,
         "success": f"log-likelihood >= that of EM from the truth - {TOLERANCE:g}",
-        "1 random": f"mean over {n_random} starts a data set, in one call",
+        "1 random": f"mean over {n_random} starts per data set, in one call",
         "starts needed": (
             f"fewest random starts of which one succeeds on {SHARE:.0%} of data sets, by the "
             f"successes among {n_random} on each; {n_random + 1} where more are needed than that"
         ),
-        "starts needed, pooled": "the same if starts succeeded alike on all data sets",
+        "starts needed, pooled": "the same if starts had one success rate on all data sets",
     }
     return Outcome(tuple(rows), tuple(figures), settings)
 
@@ -79,22 +68,10 @@ def run(options: Options) -> Outcome:
 def starts_needed_by_data_set(
     n_successes: Sequence[int], n_starts: int, share: float = SHARE
 ) -> int:
-    """Fewest random starts that succeed on a share of data sets, each with a rate of its own.
+    """Fewest random starts N that succeed on a share of data sets, each with its own rate.
 
-    Parameters
-    ----------
-    n_successes : sequence of int
-        How many starts succeeded, for each data set.
-    n_starts : int
-        How many were run on each.
-    share : float, default 0.99
-        Share of data sets asked for.
-
-    Returns
-    -------
-    int
-        The least N for which the mean of 1 - C(n - k, N) / C(n, N), the share of N-subsets of n
-        starts with one of the k that succeeded, is as large; n + 1 if it is not for any N up to n.
+    With k of n starts successful on a data set, 1 - C(n - k, N) / C(n, N) of the subsets of size N
+    hold a success. Returns n + 1 if no N up to n is enough.
     """
     for n_run in range(1, n_starts + 1):
         subsets = math.comb(n_starts, n_run)
@@ -105,12 +82,12 @@ def starts_needed_by_data_set(
 
 
 def _measure(data: MixtureData, seed: int, n_random: int) -> Measurement:
-    """Successes and seconds of each method on one data set, one after the other."""
+    """Successes and seconds of each method on one data set."""
     truth, truth_seconds = fit_timed(data, seed, init=truth_of(data))
     goal = truth.log_likelihood - TOLERANCE
     portfolio, portfolio_seconds = fit_timed(data, seed, n_jobs=1)
     random, random_seconds = fit_timed(data, seed, init="random", n_starts=n_random, n_jobs=1)
-    reached = [start.log_likelihood >= goal for start in random.starts]  # a failure has NaN
+    reached = [start.log_likelihood >= goal for start in random.starts]  # a failed start has NaN
     return {
         "portfolio": float(portfolio.log_likelihood >= goal),
         "1 random": fmean(reached),
@@ -151,7 +128,7 @@ def _figures(
     share = _mean(measured, "portfolio")
     in_starts = _mean(measured, "portfolio s") / _mean(measured, "1 random s")
     ratio = in_starts / _needed(measured, n_random)
-    # Infinitely many starts leave a ratio of zero.
+    # Zero if infinitely many starts would be needed.
     pooled = in_starts / starts_needed(_mean(measured, "1 random"))
     figures = [
         Figure(

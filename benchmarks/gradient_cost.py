@@ -1,13 +1,13 @@
-"""One value and gradient of a logistic mixture with fixed directions, next to a loop by hand.
+"""Value and gradient of a logistic mixture with fixed directions, compared with a loop by hand.
 
-The loop goes from the projected data to the value and its derivatives in scales, biases and log
-weights in one pass. All contestants are timed inside compiled code: PyTensor's functions through
-the function that numba compiled for their graph, without the copies and checks of
-``Function.__call__``, and the loop through its own dispatcher. What is left of the call is the
-unboxing of a few arrays, some microseconds, on both sides. The loop has the compiler flags that
-PyTensor gives its own functions.
+The loop computes the value and its derivatives in scales, biases and log weights from the projected
+data in one pass. All contestants are timed inside compiled code: PyTensor's functions through the
+function that numba compiled for their graph, without the copies and checks of
+``Function.__call__``, and the loop through its own dispatcher. The remaining overhead is the
+unboxing of a few arrays, some microseconds on both sides. The loop uses the compiler flags that
+PyTensor uses for its own functions.
 
-PyMC and numba are imported where they are used: the other benchmarks do without.
+PyMC and numba are imported inside functions, as the other benchmarks do not need them.
 """
 
 import math
@@ -34,23 +34,12 @@ MAX_RATIO = 2.0
 LOOP, OURS, FROM_FEATURES = "loop by hand", "our operation", "our operation, X @ U in the graph"
 LOG_SUM_EXP, MIXTURE = "log-sum-exp by hand", "pm.Mixture"
 
-# At the same point every contestant has the same value and gradient, up to the order of sums.
+# All contestants must agree at the same point, up to the order of summation.
 TOLERANCE = 1e-9
 
 
 def run(options: Options) -> Outcome:
-    """Time every contestant in turn, many times, at each number of rows.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed; the number of data sets is not used.
-
-    Returns
-    -------
-    Outcome
-        Median milliseconds and ratios to the loop.
-    """
+    """Time every contestant in turn, many times, at each number of rows."""
     rows: list[Row] = []
     figures: list[Figure] = []
     for n_obs in QUICK_ROWS if options.is_quick else ROWS:
@@ -82,15 +71,15 @@ def _measure(n_obs: int, options: Options) -> list[Row]:
     n_repeats = QUICK_REPEATS if options.is_quick else N_REPEATS
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(n_repeats):
-        for name, call in calls.items():  # in turn: other work on the machine slows all alike
-            call()  # a sampler calls the same function again and again: its memory is at hand
+        for name, call in calls.items():  # in turn, so that load on the machine affects all alike
+            call()  # warm-up: a sampler calls the same function repeatedly
             seconds[name].append(seconds_of(call))
     return [
         {
             "n": n_obs,
             "value and gradient": name,
             "median ms": 1e3 * median(times),
-            # Of each round: both sides of the ratio saw the same load.
+            # Ratio within each round, so that both sides saw the same load.
             "over loop": median(own / loop for own, loop in zip(times, seconds[LOOP], strict=True)),
         }
         for name, times in seconds.items()
@@ -98,7 +87,7 @@ def _measure(n_obs: int, options: Options) -> list[Row]:
 
 
 def _contestants(data: MixtureData) -> dict[str, Callable[[], Any]]:
-    """What to call, by name; each returns the value and the three derivatives."""
+    """Functions to time, by name; each returns the value and the three derivatives."""
     projection = np.ascontiguousarray(data.X @ data.directions)
     point = (np.array(data.scales), np.array(data.biases), np.log(data.weights))
     y = data.y.astype(np.int64)
@@ -118,7 +107,7 @@ def _contestants(data: MixtureData) -> dict[str, Callable[[], Any]]:
 def _compiled(
     build: Callable[..., Any], arrays: tuple[Any, ...], point: tuple[FloatArray, ...]
 ) -> Callable[[], Any]:
-    """Compile value and gradient; arrays and parameters are arguments of the compiled function."""
+    """Compile value and gradient as a function of the arrays and parameters."""
     import pytensor.tensor as pt
     from pytensor.compile.maker import function as compile_function
     from pytensor.gradient import grad
@@ -205,7 +194,7 @@ def _fused_loop(  # type: ignore[no-untyped-def]
 
 
 def _check_agreement(results: dict[str, Any]) -> None:
-    """Refuse to compare contestants that compute different things."""
+    """Raise if the contestants compute different values."""
     expected = [np.asarray(part) for part in results[LOOP]]
     for name, result in results.items():
         for part, other in zip(expected, result, strict=True):

@@ -1,6 +1,6 @@
 """Mixtures of logistic regressions as users write them in PyMC: free coefficients, default start.
 
-The priors are those of our own model with free directions, so that both have one posterior but for
+The priors are those of our own model with free directions, so that the posteriors differ only by
 the anchors.
 """
 
@@ -19,18 +19,7 @@ SCALE_DEVIATION, BIAS_DEVIATION = 5.0, 2.5
 
 
 def mixture_class_model(data: MixtureData) -> Any:
-    """Write the model with `pymc.Mixture`.
-
-    Parameters
-    ----------
-    data : MixtureData
-        Rows with binary responses.
-
-    Returns
-    -------
-    pymc.Model
-        The model.
-    """
+    """Write the model with `pymc.Mixture`."""
     import pymc as pm
 
     with pm.Model(coords=_coords(data)) as model:
@@ -42,18 +31,7 @@ def mixture_class_model(data: MixtureData) -> Any:
 
 
 def log_sum_exp_model(data: MixtureData) -> Any:
-    """Write the model with a log-sum-exp over the components, in a potential.
-
-    Parameters
-    ----------
-    data : MixtureData
-        Rows with binary responses.
-
-    Returns
-    -------
-    pymc.Model
-        The model.
-    """
+    """Write the model with a log-sum-exp over the components, in a potential."""
     import pymc as pm
 
     sign = 2.0 * data.y[:, None] - 1.0
@@ -72,7 +50,7 @@ def _coords(data: MixtureData) -> dict[str, Any]:
 
 
 def _mixture(data: MixtureData) -> tuple[Any, Any]:
-    """Weights, and linear predictors of every row under every component."""
+    """Weights, and the linear predictor of every row under every component."""
     import pymc as pm
 
     deviation = SCALE_DEVIATION / np.sqrt(data.X.shape[1])
@@ -89,4 +67,4 @@ def _responses(data: MixtureData) -> Any:
 HAND_WRITTEN: Mapping[str, Callable[[MixtureData], Any]] = MappingProxyType(
     {"pm.Mixture": mixture_class_model, "log-sum-exp": log_sum_exp_model}
 )
-"""The models by name."""
+"""Models by name."""

@@ -1,8 +1,8 @@
 """Where the default start wins, ties and loses against random starts in the same time.
 
-Mixtures over a grid of families, weights, sizes and rows per parameter. On each data set the
-default call is run, then random starts for as much CPU time as it took. A run is at the optimum if
-its log-likelihood is within 1 of the best that any run found, a start at the truth included.
+The mixtures form a grid of families, weights, sizes and rows per parameter. On each data set the
+default call runs first, then random starts for the same CPU time. A run is at the optimum if its
+log-likelihood is within 1 of the best of all runs, including EM from the truth.
 """
 
 import math
@@ -35,11 +35,11 @@ Verdict = Literal["win", "tie", "lose"]
 N_DATA_SETS, QUICK_DATA_SETS = 10, 1
 
 LEVEL = 0.05
-"""One-sided: of the cells without a difference at most this share is called a win, or a loss."""
+"""One-sided: at most this share of cells without a difference is called a win, or a loss."""
 
 CHEAP = 0.5
-"""Share of the default call's time in which random starts that are as good make it lose: a factor
-of two is more than the noise of a CPU time."""
+"""The default call loses if random starts are as good in this share of its time: a factor of two
+exceeds the noise of CPU times."""
 
 PAIRS = ("for", "against", "for, truth", "against, truth")
 COUNTS = ("data sets", "default", "same time", "half time", *PAIRS)
@@ -52,22 +52,11 @@ MARGINS = (
     ("family", "rows per parameter"),
     ("family", "d", "r"),
 )
-"""Columns by which cells are pooled, in turn."""
+"""Columns by which cells are pooled, one table for each entry."""
 
 
 def run(options: Options) -> Outcome:
-    """Measure every cell of the map.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        A row a cell, then rows pooled over cells.
-    """
+    """Measure every cell of the map; pooled rows follow the cells."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     cells = QUICK_CELLS if options.is_quick else CELLS
     rows = [
@@ -82,63 +71,27 @@ def run(options: Options) -> Outcome:
         "k random": f"expected for k of all starts of a data set, {N_RANDOM} or more",
         "win": f"more often than in the same time, exact sign test at {LEVEL:g}, one-sided",
         "lose": "less often by the same test, or not more often than in half the time",
-        "for, against": "data sets where only the default call, only the same time is at it",
-        "..., truth": "those where EM from the truth is at it too: no maximum beside the truth's",
+        "for, against": "data sets where only the default call, only the same time is at the optimum",
+        "..., truth": "those where EM from the truth is at the optimum too",
         "reproducible": "but for the number of starts, which is measured time",
     }
     return Outcome((*rows, *_margins(rows)), tuple(_figures(rows)), settings)
 
 
 def best_of(n_starts: int, n_reached: int, n_taken: int) -> float:
-    """Probability that some starts, taken without replacement, hold one that is at the optimum.
-
-    Parameters
-    ----------
-    n_starts, n_reached : int
-        Number of starts, and of those at the optimum.
-    n_taken : int
-        Number that is taken, at most `n_starts`.
-
-    Returns
-    -------
-    float
-        1 - C(n_starts - n_reached, n_taken) / C(n_starts, n_taken).
-    """
+    """Probability 1 - C(n - k, m) / C(n, m) that m of n starts include one of k successes."""
     return 1.0 - math.comb(n_starts - n_reached, n_taken) / math.comb(n_starts, n_taken)
 
 
 def discordance_p(n_for: int, n_against: int) -> float:
-    """Exact one-sided sign test on the data sets where only one of two methods succeeds.
-
-    Parameters
-    ----------
-    n_for, n_against : int
-        Data sets where only the first does, and where only the second does.
-
-    Returns
-    -------
-    float
-        P(B >= n_for), B binomial with n_for + n_against trials of probability 1/2.
-    """
+    """Exact one-sided sign test on the data sets where only one of two methods succeeds."""
     return float(binom.sf(n_for - 1, n_for + n_against, 0.5))
 
 
 def judge(n_for: int, n_against: int, n_default: int, n_half: int) -> Verdict:
-    """Win, tie or lose.
+    """Decide between win, tie and lose.
 
-    Parameters
-    ----------
-    n_for, n_against : int
-        Data sets where only the default call is at the optimum, and where only random starts in
-        the same time are.
-    n_default, n_half : int
-        Data sets where the default call is, and where random starts in half the time are.
-
-    Returns
-    -------
-    {"win", "tie", "lose"}
-        The verdict. A win excludes that half the time is enough, as its starts are among those of
-        the same time.
+    A win implies that half the time is not enough, as its starts are among those of the same time.
     """
     if discordance_p(n_for, n_against) <= LEVEL:
         return "win"
@@ -148,20 +101,7 @@ def judge(n_for: int, n_against: int, n_default: int, n_half: int) -> Verdict:
 
 
 def summarise(cell: MapCell, measured: Sequence[Measurement]) -> Row:
-    """Counts, times and verdict of a cell.
-
-    Parameters
-    ----------
-    cell : MapCell
-        The cell.
-    measured : sequence of Measurement
-        Its data sets.
-
-    Returns
-    -------
-    dict
-        A row of the table.
-    """
+    """Compute counts, times and verdict of a cell."""
     reached = [sum(value >= each.goal for value in each.random) for each in measured]
     expected = {
         f"{k} random": sum(
@@ -191,21 +131,7 @@ def summarise(cell: MapCell, measured: Sequence[Measurement]) -> Row:
 
 
 def pool(rows: Iterable[Row], names: Sequence[str]) -> list[Row]:
-    """Add up cells that agree in some columns, and judge the sums.
-
-    Parameters
-    ----------
-    rows : iterable of dict
-        Rows of cells.
-    names : sequence of str
-        Columns by which to pool.
-
-    Returns
-    -------
-    list of dict
-        A row a group: how many of its cells have which verdict, shares of its data sets, and the
-        verdict on all of them together.
-    """
+    """Pool the cells that agree in some columns, one row per group, and judge each group."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in names), []).append(row)
@@ -213,17 +139,9 @@ def pool(rows: Iterable[Row], names: Sequence[str]) -> list[Row]:
 
 
 def chance_wins(rows: Iterable[Row]) -> float:
-    """Expected number of wins if there were no difference anywhere.
+    """Expected number of wins if there were no difference in any cell.
 
-    Parameters
-    ----------
-    rows : iterable of dict
-        Rows of cells.
-
-    Returns
-    -------
-    float
-        Sum over cells of the sign test's actual level, given how many data sets are discordant.
+    This sums the actual level of the sign test over cells, given their discordant data sets.
     """
     total = 0.0
     for row in rows:
@@ -234,7 +152,7 @@ def chance_wins(rows: Iterable[Row]) -> float:
 
 
 def _count_pairs(measured: Sequence[Measurement]) -> dict[str, int]:
-    """Data sets at the optimum, by the default call and by random starts in (half) its time."""
+    """Count data sets at the optimum by the default call and random starts in (half) its time."""
     default = [_at(each, each.default) for each in measured]
     same = [each.reached_within(1.0) for each in measured]
     sound = [_at(each, each.truth) for each in measured]
@@ -275,13 +193,13 @@ def _pooled(key: Row, cells: Sequence[Row]) -> Row:
 
 
 def _share(cells: Sequence[Row], name: str) -> float:
-    """Share of the data sets that a column counts."""
+    """Share of data sets that a column counts."""
     n_data_sets = sum(_number(cell["data sets"]) for cell in cells)
     return sum(_number(cell[name]) for cell in cells) / n_data_sets
 
 
 def _margins(rows: Sequence[Row]) -> list[Row]:
-    """Pooled in several ways: more data sets than a cell has."""
+    """Pool the cells in several ways: a group has more data sets than a cell."""
     return [row for names in MARGINS for row in pool(rows, names)]
 
 

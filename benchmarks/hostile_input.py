@@ -1,8 +1,8 @@
-"""Hostile input: calls of every public function by hypothesis, without a failure.
+"""Hostile input: hypothesis calls every public function, and none may fail.
 
-The calls are those of `tests/hostile`, more of them: small data blocks with one or two defects, and
-arguments that are wrong. Each must give a right answer or a clear error, within a minute, with
-finite numbers, and change neither its arguments nor any global state.
+This runs more examples of the calls in `tests/hostile`: small data with one or two defects, and
+wrong arguments. Each call must return a right and finite answer or raise a clear error within a
+minute, and must change neither its arguments nor any global state.
 """
 
 import time
@@ -18,20 +18,9 @@ QUICK_NAMES = ("match_components", "simulate_mixture", "fit_em")
 
 
 def run(options: Options) -> Outcome:
-    """Try calls of every public function.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Calls that were answered, refused and failed of each function, and their number.
-    """
+    """Count the answered, refused and failed calls of every public function."""
     from tests.hostile.running import (
-        SHARES,  # imports PyMC, which other benchmarks need not wait for
+        SHARES,  # imported here: it imports PyMC, which other benchmarks do not need
     )
 
     shares = {name: QUICK_EXAMPLES for name in QUICK_NAMES} if options.is_quick else SHARES
@@ -52,10 +41,10 @@ def _row(name: str, n_examples: int, seed: int) -> Row:
     counts: dict[str, int] = {}
     start = time.process_time()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a call's own are looked at where it is checked
+        warnings.simplefilter("ignore")  # the checks inspect each call's own warnings
         try:
             counts = dict(run_calls(name, n_examples, seed))
-        except BaseException as error:  # whatever it is, it is the finding
+        except BaseException as error:  # any exception is a finding
             if isinstance(error, KeyboardInterrupt):
                 raise
             failure = f"{type(error).__name__}: {error}"[:300]

@@ -1,4 +1,4 @@
-"""Time to import the package against the time to import what it stands on."""
+"""Time to import the package, compared with the time to import its dependencies."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ IMPORTS = {
     "peers": "numpy, scipy, tensorly",
 }
 
-# Timed inside the process: the start of the interpreter is in neither.
+# Timed inside the process, so that the start of the interpreter is not included.
 TEMPLATE = """
 import time
 start = time.perf_counter()
@@ -27,24 +27,13 @@ print(time.perf_counter() - start)
 
 
 def run(options: Options) -> Outcome:
-    """Import each in fresh processes, in turn.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Median seconds of each, and the ratio.
-    """
+    """Import package and dependencies in turn, each time in a fresh process."""
     n_repeats = QUICK_REPEATS if options.is_quick else N_REPEATS
     seconds: dict[str, list[float]] = {name: [] for name in IMPORTS}
     for repeat in range(n_repeats + 1):
         for name, modules in IMPORTS.items():
             elapsed = _seconds_to_import(modules)
-            if repeat:  # the first round fills the file system's and Python's caches
+            if repeat:  # the first round fills the caches of Python and the file system
                 seconds[name].append(elapsed)
     rows: tuple[Row, ...] = tuple(
         {

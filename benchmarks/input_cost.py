@@ -1,7 +1,7 @@
-"""What the choice of a density costs: the default call over the Gaussian's, by kind of inputs.
+"""Cost of choosing the input density: time of the default call over one that assumes a Gaussian.
 
-Seconds of the processor, since both calls run in one process on a machine that may be busy. The
-cosine stands beside them: a call that ends early, at a wrong optimum, is cheap.
+Times are CPU seconds, as the machine may be busy. The cosine is reported too, because a call that
+ends early at a wrong optimum is cheap.
 """
 
 import time
@@ -24,22 +24,13 @@ MOST = 5.0
 
 
 def run(options: Options) -> Outcome:
-    """Time both calls on data sets of every kind.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Seconds, their ratio and cosines, by kind.
-    """
+    """Time both calls on every kind of inputs."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     sizes = QUICK_SIZES if options.is_quick else SIZES
     kinds = list(INPUT_KINDS)[: QUICK_KINDS if options.is_quick else None]
-    _measure(draw_mixture("clusters", QUICK_SIZES, [options.seed]), options.seed)  # imports
+    _measure(
+        draw_mixture("clusters", QUICK_SIZES, [options.seed]), options.seed
+    )  # warm-up: imports
     rows: list[Row] = []
     for number, kind in enumerate(kinds):
         measured = [
@@ -62,7 +53,7 @@ def run(options: Options) -> Outcome:
 
 
 def _measure(drawn: DrawnMixture, seed: int) -> Row:
-    """Seconds of the processor and worst |cos| of both calls."""
+    """CPU seconds and worst |cos| of both calls."""
     measured: Row = {}
     for name in ("gaussian", "auto"):
         start = time.process_time()
@@ -75,7 +66,7 @@ def _measure(drawn: DrawnMixture, seed: int) -> Row:
 def _estimate(drawn: DrawnMixture, name: str, seed: int) -> MomentEstimate:
     data = drawn.data
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the cosine is reported
+        warnings.simplefilter("ignore")  # the cosine shows failures
         return estimate(
             data.X,
             data.y,

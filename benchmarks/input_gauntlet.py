@@ -1,7 +1,7 @@
-"""The gauntlet with inputs that are not Gaussian: does the default call still find the optimum?
+"""The gauntlet with non-Gaussian inputs: does the default call still find the optimum?
 
-Every mixture of the gauntlet whose inputs are free, with columns of every kind in place of normal
-ones. A run succeeds if its log-likelihood is within 1 of that of EM started at the truth, or above.
+The mixtures are those of the gauntlet with standard normal inputs, which are replaced by every kind
+of columns. A run succeeds if its log-likelihood is at least that of EM from the truth, minus 1.
 """
 
 from collections.abc import Sequence
@@ -20,23 +20,12 @@ QUICK_KINDS, QUICK_OBS = 2, 1_000
 
 KINDS = tuple(name for name in INPUT_KINDS if name != "gaussian")
 
-# R1 to R4; R5 has inputs of its own, and the balanced rows are easy for any start.
+# R1 to R4: R5 has its own inputs, and the balanced mixtures are easy for any start.
 MIXTURES = tuple(mixture for mixture in GAUNTLET[:5] if mixture.inputs is None)
 
 
 def run(options: Options) -> Outcome:
-    """Fit every mixture with every kind of inputs.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Shares at the optimum, by mixture and kind.
-    """
+    """Compute the share at the optimum for every mixture and kind of inputs."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     rows: list[Row] = []
     for mixture in MIXTURES[:1] if options.is_quick else MIXTURES:
@@ -45,7 +34,7 @@ def run(options: Options) -> Outcome:
             if options.is_quick:
                 sized = sized.resized(QUICK_OBS)
             rows.append(_row(sized, kind, options.seed, n_data_sets))
-            print(f"{rows[-1]}", flush=True)  # minutes a row
+            print(f"{rows[-1]}", flush=True)  # each row takes minutes
     shares = [float(str(row["default"])) for row in rows]
     figure = Figure(
         "share at the optimum over all rows",

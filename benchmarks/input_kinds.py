@@ -1,4 +1,4 @@
-"""Kinds of inputs that are not Gaussian, each with the density that it was drawn from."""
+"""Kinds of non-Gaussian inputs, each with the density that it is drawn from."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ FloatArray = NDArray[np.float64]
 
 CLUSTER_WEIGHTS = np.array([0.5, 0.3, 0.2])
 CLUSTER_DISTANCE = 5.0
-"""Smallest distance of two centres, in deviations within a cluster: a row in a hundred lies nearer
-to another centre than to its own."""
+"""Smallest distance between centres, in standard deviations of a cluster: one row in a hundred lies
+nearer to another centre than to its own."""
 
 DEGREES = 5.0
 LOG_DEVIATION = 0.5
@@ -33,28 +33,20 @@ LARGE_SHAPE, SMALL_SHAPE = 8.0, 2.0
 
 N_HIDDEN = 4
 HIDDEN_LENGTH = 2.0
-"""Length of a hidden unit's weights: two modes that touch along each."""
+"""Norm of a hidden unit's weights: along each, two modes just touch."""
 
 GIBBS_STEPS = 100
 
-# Standard deviation of a linear predictor, and how far its centre may be from zero.
+# Standard deviation of a linear predictor, and the largest distance of its centre from zero.
 PREDICTOR_SD, LARGEST_CENTRE = 3.0, 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
-    """Rows and where they come from.
+    """Rows with their density."""
 
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        The rows.
-    density : InputModel or None
-        Their density; None where it has no score of the third order.
-    """
-
-    X: FloatArray
-    density: InputModel | None
+    X: FloatArray  # the rows; (n_obs, n_features)
+    density: InputModel | None  # their density; None if it has no third-order score
 
 
 def _gaussian(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
@@ -62,7 +54,7 @@ def _gaussian(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
 
 
 def _clusters(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
-    """Three clusters about random centres, each with the identity as covariance."""
+    """Three clusters around random centres, with identity covariance."""
     centres = rng.standard_normal((len(CLUSTER_WEIGHTS), n_features))
     sides = np.linalg.norm(centres - np.roll(centres, 1, axis=0), axis=1)
     centres *= CLUSTER_DISTANCE / sides.min()
@@ -93,10 +85,10 @@ def _lognormal(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
 
 
 def _rbm(rng: np.random.Generator, n_obs: int, n_features: int) -> Inputs:
-    """A restricted Boltzmann machine with unit variances, by Gibbs sampling from many chains."""
+    """Restricted Boltzmann machine with unit variances, by Gibbs sampling in many chains."""
     weights = rng.standard_normal((n_features, N_HIDDEN))
     weights *= HIDDEN_LENGTH / np.linalg.norm(weights, axis=0)
-    # Units are on as often as off where x is at its own centre.
+    # At the centre of x, each unit is on with probability one half.
     bias = rng.standard_normal(N_HIDDEN) * 0.3 - 0.5 * np.square(weights).sum(axis=0)
     hidden = (rng.random((n_obs, N_HIDDEN)) < 0.5).astype(np.float64)
     for _ in range(GIBBS_STEPS):
@@ -131,42 +123,19 @@ INPUT_KINDS: Mapping[str, Callable[[np.random.Generator, int, int], Inputs]] = M
         "uniform": _uniform,
     }
 )
-"""From (rng, n_obs, n_features), by name."""
+"""Functions of (rng, n_obs, n_features) that draw inputs, by name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnMixture:
-    """A mixture over inputs of some kind.
+    """Data of a mixture with one kind of inputs."""
 
-    Parameters
-    ----------
-    data : MixtureData
-        Rows and the truth.
-    density : InputModel or None
-        Density of the inputs, where it has scores.
-    """
-
-    data: MixtureData
-    density: InputModel | None
+    data: MixtureData  # rows and the truth
+    density: InputModel | None  # density of the inputs; None if it has no third-order score
 
 
 def draw_mixture(kind: str, sizes: tuple[int, int, int], seed: Sequence[int]) -> DrawnMixture:
-    """Draw inputs, and a bernoulli mixture whose predictors have one standard deviation.
-
-    Parameters
-    ----------
-    kind : str
-        One of `INPUT_KINDS`.
-    sizes : tuple of int
-        Numbers of rows, features and components.
-    seed : sequence of int
-        Seed.
-
-    Returns
-    -------
-    DrawnMixture
-        The rows.
-    """
+    """Draw inputs and a bernoulli mixture whose linear predictors share one standard deviation."""
     n_obs, n_features, n_components = sizes
     rng = np.random.default_rng(seed)
     inputs = INPUT_KINDS[kind](rng, n_obs, n_features)
@@ -191,18 +160,7 @@ def draw_mixture(kind: str, sizes: tuple[int, int, int], seed: Sequence[int]) ->
 def standardised_inputs(
     name: str,
 ) -> Callable[[np.random.Generator, int, int], FloatArray]:
-    """Draw a kind of inputs with columns of mean zero and variance one.
-
-    Parameters
-    ----------
-    name : str
-        One of `INPUT_KINDS`.
-
-    Returns
-    -------
-    callable
-        Rows from (rng, n_obs, n_features).
-    """
+    """Return a function that draws inputs with columns of mean zero and variance one."""
 
     def draw(rng: np.random.Generator, n_obs: int, n_features: int) -> FloatArray:
         X = INPUT_KINDS[name](rng, n_obs, n_features).X

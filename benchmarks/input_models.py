@@ -1,9 +1,9 @@
-"""Inputs that are not Gaussian: the density that is chosen against the true one and the Gaussian.
+"""Non-Gaussian inputs: the chosen density compared with the true one and the Gaussian.
 
-A bernoulli mixture of two components with four features, random coefficients whose predictors have
-a given standard deviation, and inputs of every kind. "auto" is the default call; beside it stand
-the true density and the Gaussian as `input_model`, each polished and as moments alone. Uniform and
-Gamma(2) columns have no score of the third order: the status must say so.
+The data are bernoulli mixtures of two components with four features and inputs of every kind; the
+random coefficients give linear predictors of a fixed standard deviation. "auto" is the default
+call; it is compared with the true density and the Gaussian as `input_model`, polished and by
+moments alone. Uniform and Gamma(2) columns have no third-order score: the status must say so.
 """
 
 import warnings
@@ -31,18 +31,7 @@ Measurement = dict[str, Any]
 
 
 def run(options: Options) -> Outcome:
-    """Estimate mixtures with every kind of inputs under every density.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Mean over data sets of the worst |cos|, by kind and density.
-    """
+    """Compute the mean worst |cos| for every kind of inputs and every density."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     rows: list[Row] = []
     figures: list[Figure] = []
@@ -69,7 +58,7 @@ def _draw(kind: str, n_obs: int, seed: Sequence[int]) -> DrawnMixture:
 
 
 def _measure(drawn: DrawnMixture, seed: int) -> Measurement:
-    """Worst cosines under each density, polished and not; status and choice of the default call."""
+    """Worst cosines under each density, polished and not; status and chosen density of "auto"."""
     models: dict[str, Any] = {"auto": "auto", "gaussian": "gaussian"}
     if drawn.density is not None:
         models["true"] = drawn.density

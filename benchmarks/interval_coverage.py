@@ -1,7 +1,7 @@
-"""Whether intervals of `sample` hold the truth as often as they say.
+"""Do the intervals of `sample` contain the truth as often as they should?
 
-Anchors come from the same data as the posterior. With fixed directions their error is ignored, so
-that intervals must be too short.
+The anchors come from the same data as the posterior. With fixed directions the error of the anchors
+is ignored, so the intervals must be too short.
 """
 
 from typing import TYPE_CHECKING
@@ -27,18 +27,7 @@ DIRECTIONS = ("anchored", "fixed")
 
 
 def run(options: Options) -> Outcome:
-    """Count intervals that hold the truth.
-
-    Parameters
-    ----------
-    options : Options
-        Size, seed and number of data sets.
-
-    Returns
-    -------
-    Outcome
-        Coverage by directions and parameter.
-    """
+    """Measure the coverage by treatment of the directions and by parameter."""
     n_data_sets = options.data_sets(DATA_SETS, QUICK_DATA_SETS)
     with quiet_sampler():
         rows = _cover_data_sets(n_data_sets, options)
@@ -52,7 +41,7 @@ def run(options: Options) -> Outcome:
 
 
 def _cover_data_sets(n_data_sets: int, options: Options) -> list[Row]:
-    """Coverage of each parameter by directions, in turn so that a run can be cut."""
+    """Coverage of each parameter by treatment of the directions, one data set after another."""
     keys = [("data set", index) for index in range(n_data_sets)]
     measured = list(
         options.checkpoint.measure(keys, lambda key: _cover_data_set(options, int(key[1])))
@@ -65,7 +54,7 @@ def _cover_data_sets(n_data_sets: int, options: Options) -> list[Row]:
 
 
 def _cover_data_set(options: Options, index: int) -> dict[str, dict[str, float]]:
-    """Shares of parameters in their intervals, by directions."""
+    """Shares of parameters inside their intervals, by treatment of the directions."""
     data = simulate_mixture(
         QUICK_OBS if options.is_quick else N_OBS,
         N_FEATURES,
@@ -86,7 +75,7 @@ def _cover_data_set(options: Options, index: int) -> dict[str, dict[str, float]]
 
 
 def _coverage(posterior: "xarray.Dataset", data: MixtureData) -> dict[str, float]:
-    """Share of each parameter's entries that lie in their intervals."""
+    """Share of each parameter's entries that lie inside their intervals."""
     mean = posterior["coefficient"].mean(("chain", "draw")).transpose("feature", "component")
     index = match_components(mean.to_numpy(), data.coefficients, signed=True)
     truth = {
@@ -111,13 +100,13 @@ def _coverage_row(directions: str, name: str, shares: list[float]) -> Row:
         "parameter": name,
         "data sets": len(shares),
         "coverage": float(np.mean(shares)),
-        # Between data sets: entries of one data set go together.
+        # Computed between data sets, as entries of one data set are correlated.
         "standard error": error,
     }
 
 
 def _coverage_figures(rows: list[Row], *, is_judged: bool) -> list[Figure]:
-    """Coverage over all scalars: coefficients count as often as there are features."""
+    """Coverage over all scalars, so that coefficients count once per feature."""
     lowest, highest = COVERAGE_RANGE
     figures = []
     for directions in DIRECTIONS if rows else ():

@@ -1,4 +1,4 @@
-"""Maximum likelihood on many rows: the default call next to one random start."""
+"""Maximum likelihood on many rows: time of the default call over that of one random start."""
 
 from benchmarks.measuring import number, seconds_of
 from benchmarks.mixtures import Mixture, describe, draw
@@ -8,24 +8,13 @@ from moment_init import EMFit, MixtureData, fit_em
 __all__ = ["BENCHMARK", "run"]
 
 MIXTURE = Mixture("bernoulli", 1_000_000, 20, 3, 2.0, bar=1 / 3)
-"""What is fitted; the bar is the largest time over that of a random start."""
+"""Mixtures to fit; `bar` is the largest allowed time over that of a random start."""
 
 QUICK_OBS = 3_000
 
 
 def run(options: Options) -> Outcome:
-    """Time both fits on one data set.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed; the number of data sets is not used.
-
-    Returns
-    -------
-    Outcome
-        Seconds, iterations and log-likelihood of each, and the ratio of their times.
-    """
+    """Time both fits on one data set."""
     mixture = MIXTURE.resized(QUICK_OBS) if options.is_quick else MIXTURE
     data = draw(mixture, options.seed, 0)
     rows = [_row(mixture, data, init, options.seed) for init in ("tensor", "random")]

@@ -14,7 +14,7 @@ __all__ = ["CELLS", "QUICK_CELLS", "SHAPES", "WEIGHTS", "MapCell", "Weights"]
 Weights = Literal["balanced", "uneven", "rare"]
 
 SHAPES = ((2, 3), (8, 2), (8, 4), (20, 3))
-"""Features and components: fewer features than components, few components, many, many features."""
+"""Features and components: fewer features than components, few or many of either."""
 
 WEIGHTS: Mapping[Weights, Mapping[int, tuple[float, ...] | None]] = MappingProxyType(
     {
@@ -27,7 +27,7 @@ WEIGHTS: Mapping[Weights, Mapping[int, tuple[float, ...] | None]] = MappingProxy
 
 @dataclass(frozen=True, slots=True)
 class _Signal:
-    """Size of the coefficients in standard deviations of the linear predictor, and the rows."""
+    """Standard deviation of the linear predictor, and numbers of rows per parameter."""
 
     predictor_sd: float
     bias_sd: float
@@ -35,7 +35,7 @@ class _Signal:
     rows_per_parameter: tuple[int, ...]
 
 
-# A binary response says less than the others: with ten rows a parameter its maximum is far
+# A binary response carries less information: with ten rows per parameter, its maximum is far
 # from the truth, whichever start finds it.
 SIGNALS: Mapping[str, _Signal] = MappingProxyType(
     {
@@ -48,29 +48,17 @@ SIGNALS: Mapping[str, _Signal] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class MapCell:
-    """A cell of the map: a kind of random mixture.
+    """A cell of the map: a kind of random mixture."""
 
-    Parameters
-    ----------
-    family : str
-        Family of the response.
-    weights : {"balanced", "uneven", "rare"}
-        Key of `WEIGHTS`.
-    n_features, n_components : int
-        Sizes.
-    rows_per_parameter : int
-        Rows over free parameters.
-    """
-
-    family: str
-    weights: Weights
+    family: str  # family of the response
+    weights: Weights  # key of `WEIGHTS`
     n_features: int
     n_components: int
-    rows_per_parameter: int
+    rows_per_parameter: int  # number of rows over number of free parameters
 
     @property
     def n_parameters(self) -> int:
-        """Coefficients, biases, dispersions where the family has them, and free weights."""
+        """Number of coefficients, biases, free weights and (if any) dispersions."""
         per_component = self.n_features + 1 + (SIGNALS[self.family].noise is not None)
         return self.n_components * per_component + self.n_components - 1
 

@@ -1,4 +1,4 @@
-"""What the default call, random starts, the truth and moments find on a data set, and how fast."""
+"""Log-likelihood and time of the default call, random starts, and EM from truth and moments."""
 
 import math
 import time
@@ -16,98 +16,52 @@ from moment_init.results import BREAKDOWNS
 
 __all__ = ["N_RANDOM", "TOLERANCE", "Measurement", "measure"]
 
-# The likelihood-ratio statistic of one maximum against another is twice this: far below the
-# sampling variation of the log-likelihood itself.
+# The likelihood-ratio statistic between two maxima is twice this, which is far below the sampling
+# variation of the log-likelihood itself.
 TOLERANCE = 1.0
 
 N_RANDOM = 10
-"""Random starts on every data set, also where the default call leaves time for fewer."""
+"""Least number of random starts per data set, even if the default call's time allows fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Log-likelihoods and CPU seconds on one data set.
+    """Log-likelihoods and CPU seconds on one data set."""
 
-    Parameters
-    ----------
-    default, truth : float
-        Log-likelihood of the default call, and of EM from the truth.
-    moments : float or None
-        That of EM from the estimate by moments alone; None with fewer features than components,
-        minus infinity where the moments do not give an estimate.
-    random : tuple of float
-        Those of the random starts, in their order; minus infinity for one that broke down.
-    default_seconds, start_seconds, fixed_seconds, all_seconds : float
-        CPU time of the default call, of a random start on average, of a call without a start, and
-        of everything on this data set.
-    """
-
-    default: float
-    truth: float
+    default: float  # log-likelihood of the default call
+    truth: float  # log-likelihood of EM from the truth
+    # log-likelihood of EM from moments alone; None with fewer features than components, minus
+    # infinity if the moments give no estimate
     moments: float | None
+    # log-likelihoods of the random starts, in their order; minus infinity if one broke down
     random: tuple[float, ...]
-    default_seconds: float
-    start_seconds: float
-    fixed_seconds: float
-    all_seconds: float
+    default_seconds: float  # CPU time of the default call
+    start_seconds: float  # mean CPU time of a random start
+    fixed_seconds: float  # CPU time of a call without a start
+    all_seconds: float  # CPU time of everything on this data set
 
     @property
     def goal(self) -> float:
-        """Log-likelihood from which on a run is at the optimum."""
+        """Smallest log-likelihood that counts as the optimum."""
         found = [self.default, self.truth, *self.random]
         return max(found if self.moments is None else [*found, self.moments]) - TOLERANCE
 
     def starts_within(self, share: float) -> int:
-        """Number of random starts that fit into a share of the default call's time.
-
-        Parameters
-        ----------
-        share : float
-            Share of the time.
-
-        Returns
-        -------
-        int
-            The number; 0 if not even one does.
-        """
+        """Number of random starts that fit into a share of the default call's time."""
         return _n_starts(share * self.default_seconds, self.fixed_seconds, self.start_seconds)
 
     def reached_within(self, share: float) -> bool:
-        """Whether one of the random starts that fit into a share of the time is at the optimum.
-
-        Parameters
-        ----------
-        share : float
-            Share of the default call's time.
-
-        Returns
-        -------
-        bool
-            True if one is.
-        """
+        """Whether one of the random starts that fit into a share of the time is at the optimum."""
         return any(value >= self.goal for value in self.random[: self.starts_within(share)])
 
 
 def measure(cell: MapCell, seed: Sequence[int]) -> Measurement:
-    """Draw a data set and fit it from the default start, random starts, the truth and moments.
-
-    Parameters
-    ----------
-    cell : MapCell
-        What to draw.
-    seed : sequence of int
-        Seed of the run, number of the cell, number of the data set.
-
-    Returns
-    -------
-    Measurement
-        What was found, and how long it took.
-    """
+    """Draw a data set and fit it from the default start, random starts, the truth and moments."""
     begin = time.process_time()
     run_seed, number, index = seed
-    data = draw(cell.mixture, run_seed, 1000 * number + index)  # no two cells share a data set
+    data = draw(cell.mixture, run_seed, 1000 * number + index)  # cells have different data sets
     seeds: list[int] = np.random.default_rng([*seed]).integers(2**31, size=4).tolist()
-    truth, _ = _fit(data, init=truth_of(data))  # also what warms the caches up
+    truth, _ = _fit(data, init=truth_of(data))  # this call also warms up the caches
     _, fixed = _fit(data, init=truth_of(data), max_iter=0)
     default, default_seconds = _fit(data, random_seed=seeds[0], n_jobs=1)
     starts, random_seconds = _random_starts(data, seeds[1], N_RANDOM)
@@ -132,7 +86,7 @@ def _n_starts(seconds: float, fixed_seconds: float, start_seconds: float) -> int
 
 
 def _fit(data: MixtureData, **options: Any) -> tuple[EMFit, float]:
-    """A fit and its CPU time, which other work on the machine disturbs less than the clock's."""
+    """Fit, and return its CPU time, which load on the machine affects less than wall time."""
     start = time.process_time()
     fit = _quietly(
         lambda: fit_em(
@@ -150,7 +104,7 @@ def _random_starts(data: MixtureData, seed: int, n_starts: int) -> tuple[list[fl
 
 
 def _from_moments(data: MixtureData, seed: int) -> float | None:
-    """Log-likelihood of EM from moments alone, without the polish by the likelihood."""
+    """Log-likelihood of EM from moments alone, without the polish."""
     if data.X.shape[1] < data.weights.size:
         return None
     arguments = data.X, data.y, data.weights.size
@@ -159,11 +113,11 @@ def _from_moments(data: MixtureData, seed: int) -> float | None:
             lambda: estimate(*arguments, family=data.family, polish=False, random_seed=seed)
         )
         return _fit(data, init=start)[0].log_likelihood
-    except BREAKDOWNS:  # moments that identify nothing among them
+    except BREAKDOWNS:  # includes moments that do not identify the components
         return -math.inf
 
 
 def _quietly[Result](function: Callable[[], Result]) -> Result:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # counted by the log-likelihood instead
+        warnings.simplefilter("ignore")  # the log-likelihood shows failures
         return function()

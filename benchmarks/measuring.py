@@ -1,4 +1,4 @@
-"""Seconds and bytes of a call."""
+"""Measure the time and memory of a call."""
 
 import time
 import tracemalloc
@@ -19,56 +19,21 @@ BYTES_PER_DOUBLE = 8
 
 
 def seconds_of(function: Callable[[], Any]) -> float:
-    """Time a call.
-
-    Parameters
-    ----------
-    function : callable
-        What to call.
-
-    Returns
-    -------
-    float
-        Seconds by the wall clock.
-    """
+    """Time a call."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
 
 
 def seconds_and_processor_seconds(function: Callable[[], Any]) -> tuple[float, float]:
-    """Time a call by two clocks.
-
-    Parameters
-    ----------
-    function : callable
-        What to call.
-
-    Returns
-    -------
-    seconds : float
-        By the wall clock.
-    processor_seconds : float
-        Of the processor, over all threads of the process.
-    """
+    """Time a call in wall seconds and in CPU seconds over all threads."""
     start, processor_start = time.perf_counter(), time.process_time()
     function()
     return time.perf_counter() - start, time.process_time() - processor_start
 
 
 def extra_peak_bytes(function: Callable[[], Any]) -> int:
-    """Peak of what is allocated during a call; NumPy reports its arrays to tracemalloc.
-
-    Parameters
-    ----------
-    function : callable
-        What to call; tracing slows it.
-
-    Returns
-    -------
-    int
-        Bytes beyond those held before.
-    """
+    """Peak memory allocated during a call; NumPy reports its arrays to tracemalloc."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -81,18 +46,5 @@ def extra_peak_bytes(function: Callable[[], Any]) -> int:
 
 
 def number(row: Row, column: str) -> float:
-    """A cell as a number.
-
-    Parameters
-    ----------
-    row : dict
-        Row of a table.
-    column : str
-        Which cell.
-
-    Returns
-    -------
-    float
-        Its value.
-    """
+    """Convert a cell of a table to a number."""
     return float(str(row[column]))

@@ -1,4 +1,4 @@
-"""The mixtures on which the stacked estimator is judged, and how far an estimate is from them."""
+"""The mixtures on which the stacked estimator is judged, and the errors of an estimate."""
 
 import time
 import warnings
@@ -37,55 +37,26 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-# Random models: scales within this range of the stated one; biases, directions and, where they are
-# not given, weights ~ Dirichlet(10) are the simulation's own.
+# Scales of random models are `scale` times a factor in this range; `simulate_mixture` draws biases,
+# directions and, unless they are fixed, weights ~ Dirichlet(10).
 SCALE_RANGE = (0.7, 1.3)
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A kind of random mixture and the accuracy that is asked for.
+    """A kind of random mixture and the required accuracy."""
 
-    Parameters
-    ----------
-    family : str
-        Family of the response.
-    n_obs, n_features, n_components : int
-        Sizes.
-    scale : float
-        Length of the coefficients, up to a factor in `SCALE_RANGE`.
-    bar : float
-        Smallest mean over data sets of the worst |cos|.
-    dispersion : float or None
-        Dispersion, where the family has one.
-    weights : tuple of float or None
-        Weights of the components; random if None.
-    """
-
-    family: str
+    family: str  # family of the response
     n_obs: int
     n_features: int
     n_components: int
-    scale: float
-    bar: float
-    dispersion: float | None = None
-    weights: tuple[float, ...] | None = None
+    scale: float  # norm of the coefficients, up to a factor in `SCALE_RANGE`
+    bar: float  # smallest allowed mean over data sets of the worst |cos|
+    dispersion: float | None = None  # None if the family has none
+    weights: tuple[float, ...] | None = None  # weights of the components; random if None
 
     def resized(self, n_obs: int, n_features: int | None = None) -> "Mixture":
-        """Change the number of rows and of features.
-
-        Parameters
-        ----------
-        n_obs : int
-            Number of rows.
-        n_features : int, optional
-            Number of features; unchanged by default.
-
-        Returns
-        -------
-        Mixture
-            The same mixture otherwise.
-        """
+        """Return the mixture with other numbers of rows and features."""
         return replace(self, n_obs=n_obs, n_features=n_features or self.n_features)
 
 
@@ -100,41 +71,16 @@ MIXTURES = (
 
 @dataclass(frozen=True, slots=True)
 class ParameterErrors:
-    """Errors of the worst component.
+    """Errors of the worst component."""
 
-    Parameters
-    ----------
-    angle : float
-        Largest angle to the truth in degrees, signs included.
-    scale : float
-        Largest relative error of a scale.
-    bias : float
-        Largest error of a bias.
-    weight : float
-        Largest error of a weight.
-    """
-
-    angle: float
-    scale: float
-    bias: float
-    weight: float
+    angle: float  # largest angle to the truth in degrees, signs included
+    scale: float  # largest relative error of a scale
+    bias: float  # largest error of a bias
+    weight: float  # largest error of a weight
 
 
 def draw(mixture: Mixture, seed: int, index: int) -> MixtureData:
-    """Draw a model and its data.
-
-    Parameters
-    ----------
-    mixture : Mixture
-        What kind.
-    seed, index : int
-        Seed of the run and number of the data set.
-
-    Returns
-    -------
-    MixtureData
-        Data with their truth.
-    """
+    """Draw a model and its data."""
     rng = np.random.default_rng([seed, index])
     return simulate_mixture(
         mixture.n_obs,
@@ -151,29 +97,10 @@ def draw(mixture: Mixture, seed: int, index: int) -> MixtureData:
 def timed(
     data: MixtureData, seed: int, *, n_components: Any = None, **options: Any
 ) -> tuple[MomentEstimate, float]:
-    """Estimate, with the seconds it took.
-
-    Parameters
-    ----------
-    data : MixtureData
-        The data.
-    seed : int
-        Seed of the estimate.
-    n_components : int or "auto", optional
-        The true number by default.
-    **options : object
-        Further arguments of `estimate`.
-
-    Returns
-    -------
-    result : MomentEstimate
-        The estimate.
-    seconds : float
-        Time of the call.
-    """
+    """Estimate, and return the result with the seconds it took."""
     number = data.weights.size if n_components is None else n_components
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakSignalWarning)  # counted by the error instead
+        warnings.simplefilter("ignore", WeakSignalWarning)  # the error shows failures
         return _seconds_of(
             lambda: estimate(
                 data.X, data.y, number, family=data.family, random_seed=seed, **options
@@ -182,41 +109,15 @@ def timed(
 
 
 def worst_cosine(result: MomentEstimate, data: MixtureData) -> float:
-    """Smallest |cos| between a direction and its matched estimate.
-
-    Parameters
-    ----------
-    result : MomentEstimate
-        The estimate.
-    data : MixtureData
-        The truth.
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
-    """
+    """Smallest |cos| between a true direction and its matched estimate."""
     angles = angles_in_degrees(result.directions, data.directions)
     return float(np.cos(np.radians(angles.max())))
 
 
 def parameter_errors(result: MomentEstimate, data: MixtureData) -> ParameterErrors:
-    """Errors of the worst component in each parameter.
-
-    Parameters
-    ----------
-    result : MomentEstimate
-        An estimate with scales, biases and weights.
-    data : MixtureData
-        The truth.
-
-    Returns
-    -------
-    ParameterErrors
-        After matching by directions with their signs: an opposite direction is an error.
-    """
+    """Largest error of each parameter over components, matched by directions with their signs."""
     if result.scales is None or result.biases is None or result.weights is None:
-        raise ValueError(f"`result` must have scales; got method {result.method!r} without.")
+        raise ValueError(f"`result` must have scales; method {result.method!r} gives none.")
     index = match_components(result.directions, data.directions, signed=True)
     angles = angles_in_degrees(result.directions, data.directions, signed=True)
     return ParameterErrors(
@@ -228,36 +129,14 @@ def parameter_errors(result: MomentEstimate, data: MixtureData) -> ParameterErro
 
 
 def pose(data: MixtureData) -> EstimationProblem:
-    """Rows, fitted input density and coordinates, as `estimate` sees them.
-
-    Parameters
-    ----------
-    data : MixtureData
-        The data.
-
-    Returns
-    -------
-    EstimationProblem
-        The problem.
-    """
+    """Rows, fitted input density and coordinates, as `estimate` uses them."""
     checked = validate_data(data.X, data.y, family=data.family)
     model = Gaussian().fit_rows(checked.X, checked.sample_weight, checked.feature_names)
     return pose_problem(checked, model)
 
 
 def describe(mixture: Mixture) -> Row:
-    """First columns of a table.
-
-    Parameters
-    ----------
-    mixture : Mixture
-        The mixture of a row.
-
-    Returns
-    -------
-    dict
-        Family and sizes.
-    """
+    """Columns of a table that describe the mixture."""
     return {
         "family": mixture.family,
         "n": mixture.n_obs,

@@ -1,8 +1,8 @@
-"""All parameters from a million rows: by moments alone, and polished beside maximum likelihood.
+"""All parameters from a million rows: moments alone, and the polished estimate against ML.
 
 The likelihood is maximised over all rows in all dimensions from the polished estimate and, so that
-a common wrong mode cannot pass for agreement, from the truth; the better maximum is the fit that
-the polished estimate is compared with.
+a shared wrong mode cannot pass for agreement, from the truth. The polished estimate is compared
+with the better of the two maxima.
 """
 
 from collections.abc import Sequence
@@ -37,13 +37,13 @@ N_MIXTURES = 3
 N_OBS, QUICK_OBS = 1_000_000, 4_000
 N_DATA_SETS, QUICK_DATA_SETS = 20, 1
 
-# The full likelihood takes tens of passes: fewer data sets settle whether the polish reaches it.
+# Full maximum likelihood takes tens of passes, so it runs on fewer data sets.
 N_FITS, QUICK_FITS = 5, 1
 
 BARS = {"scale": 0.10, "bias": 0.15, "weight": 0.05}
 MAX_DISTANCE = 3.0
 
-# A maximum to far below a standard error: a ten-thousandth of a unit moves nothing by .02 of one.
+# Within 1e-4 of the maximum log-likelihood no parameter is off by more than .02 standard errors.
 TOLERANCE = 1e-4
 MAX_STEPS = 60
 DAMPING = 0.1
@@ -51,39 +51,19 @@ DAMPING = 0.1
 
 @dataclass(frozen=True, slots=True)
 class FitDistance:
-    """Polished estimate beside the full maximum-likelihood fit.
+    """Distances of the polished estimate to full maximum-likelihood fits."""
 
-    Parameters
-    ----------
-    to_near, to_true, to_best : float
-        Largest difference of a parameter in standard errors to the maximum reached from the
-        polished estimate, from the truth, and to the better one.
-    gain_of_truth : float
-        Log-likelihood that the maximum from the truth is above the one from the polished estimate.
-    converged : bool
-        Whether both searches did.
-    """
-
-    to_near: float
-    to_true: float
-    to_best: float
+    # largest difference of a parameter, in standard errors, to the maximum reached ...
+    to_near: float  # ... from the polished estimate
+    to_true: float  # ... from the truth
+    to_best: float  # ... from the better of the two
+    # log-likelihood of the maximum from the truth minus that from the polished estimate
     gain_of_truth: float
-    converged: bool
+    converged: bool  # whether both searches converged
 
 
 def run(options: Options) -> Outcome:
-    """Compare estimates with the truth, and polished ones with maximum likelihood.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Median errors of the worst component; distances in standard errors.
-    """
+    """Compare estimates with the truth, and polished estimates with maximum likelihood."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     n_fits = min(n_data_sets, QUICK_FITS if options.is_quick else N_FITS)
     rows: list[Row] = []
@@ -116,18 +96,7 @@ def run(options: Options) -> Outcome:
 
 
 def standardise(problem: EstimationProblem) -> LikelihoodRows:
-    """All rows of the likelihood in standardised coordinates.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        The problem, without offset and trials.
-
-    Returns
-    -------
-    LikelihoodRows
-        Whitened inputs; the response standardised for the identity link.
-    """
+    """Rows with whitened inputs and, for the identity link, a standardised response."""
     coordinates, data = problem.coordinates, problem.data
     whitened = np.linalg.solve(coordinates.factor, (np.asarray(data.X) - coordinates.mean).T).T
     y = problem.response if data.family.response_power else data.y
@@ -135,7 +104,7 @@ def standardise(problem: EstimationProblem) -> LikelihoodRows:
 
 
 def _compare(result: MomentEstimate, data: MixtureData) -> FitDistance:
-    """Distances of a polished estimate, all in its order of the components."""
+    """Compute the distances of a polished estimate, with components in its order."""
     problem = pose(data)
     rows, family = standardise(problem), problem.data.family
     if result.scales is None or result.biases is None or result.weights is None:
@@ -235,5 +204,5 @@ def _distance_figure(mixture: Mixture, fits: Sequence[FitDistance], *, is_judged
 
 
 BENCHMARK = Benchmark(
-    "moments_alone", "scales, biases, weights by moments alone; polish beside full likelihood", run
+    "moments_alone", "scales, biases, weights by moments alone; polish against full likelihood", run
 )

@@ -1,4 +1,4 @@
-"""Rows in Parquet files, larger than the memory that is used: peak of the process, time, growth."""
+"""Estimates from Parquet files larger than memory: peak memory, time and growth with n."""
 
 import json
 import os
@@ -31,7 +31,7 @@ __all__ = [
 FAMILY, N_FEATURES, N_COMPONENTS = "bernoulli", 20, 3
 FEATURES = [f"x{index}" for index in range(N_FEATURES)]
 FILE_ROWS, QUICK_FILE_ROWS = 250_000, 40_000
-"""Rows of a file: 40 MB of them."""
+"""Rows per file: 40 MB."""
 
 ROWS = (5_000_000, 10_000_000)
 QUICK_ROWS = (160_000,)
@@ -46,18 +46,7 @@ FILES, MEMORY, AS_MANY = "files", "memory", "files, as of 10^8"
 
 
 def run(options: Options) -> Outcome:
-    """Estimate from files and from memory, in processes of their own.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        A row for each number of rows and each way; the last is extrapolated.
-    """
+    """Estimate from files and from memory in separate processes; extrapolate to 10^8 rows."""
     sizes = QUICK_ROWS if options.is_quick else ROWS
     file_rows = QUICK_FILE_ROWS if options.is_quick else FILE_ROWS
     rows: list[Row] = []
@@ -77,14 +66,14 @@ def run(options: Options) -> Outcome:
         "d": N_FEATURES,
         "r": N_COMPONENTS,
         "file rows": file_rows,
-        AS_MANY: "holds as small a share of the rows as a hundred million of them would allow",
-        "n = 100,000,000": "seconds of that run times the rows, peak of the run with all limits",
+        AS_MANY: "keeps the share of rows in memory that a hundred million rows would allow",
+        "n = 100,000,000": "seconds of that run scaled by the rows; peak of the default run",
     }
     return Outcome(tuple(shown), figures, settings)
 
 
 def _figures(rows: list[Row], *, is_judged: bool) -> tuple[Figure, ...]:
-    """Figures of the largest size; imports and starts outweigh the rows of a small run."""
+    """Figures of the largest size; fixed costs dominate smaller runs."""
     n_obs = int(number(rows[-1], "n"))
     by_way = {str(row["rows in"]): row for row in rows if row["n"] == n_obs}
     lazy, held = by_way[FILES], by_way[MEMORY]
@@ -131,11 +120,11 @@ def _figures(rows: list[Row], *, is_judged: bool) -> tuple[Figure, ...]:
 
 
 def _extrapolated(rows: list[Row]) -> Row:
-    """What a hundred million rows would take.
+    """Extrapolate time and peak memory to a hundred million rows.
 
-    Of so many, every fourth and every sixteenth row are too many to be held, so that some passes
-    over a part become passes over all files: the run that is scaled up made them too. What is held
-    is bounded, so that the peak is that of a run that holds as much as is allowed.
+    At that size, every fourth and even every sixteenth row are too many to keep in memory, so some
+    passes over a sample become passes over all files; the run that is scaled up makes them too. The
+    memory for rows is bounded, so the peak is that of a run that keeps as much as is allowed.
     """
     by_way = {str(row["rows in"]): row for row in rows}
     files, as_many = by_way[FILES], by_way[AS_MANY]
@@ -151,19 +140,7 @@ def _extrapolated(rows: list[Row]) -> Row:
 
 
 def write_rows(folder: Path, n_obs: int, seed: int, file_rows: int) -> None:
-    """Write a mixture to Parquet files, one after another.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Where to.
-    n_obs : int
-        Number of rows.
-    seed : int
-        Seed of the mixture and its rows.
-    file_rows : int
-        Rows of a file.
-    """
+    """Write simulated rows of a mixture to Parquet files, one file at a time."""
     truth = simulate_mixture(
         10, N_FEATURES, N_COMPONENTS, family=FAMILY, scales=3.0, random_seed=seed
     )
@@ -175,12 +152,12 @@ def write_rows(folder: Path, n_obs: int, seed: int, file_rows: int) -> None:
         eta = (X @ truth.coefficients + truth.biases)[np.arange(size), labels]
         y = rng.uniform(size=size) < 1.0 / (1.0 + np.exp(-eta))
         frame = pd.DataFrame(X, columns=FEATURES).assign(y=y.astype(np.float64))
-        # Random digits do not compress, and real ones are seldom read often enough to matter.
+        # Random digits do not compress.
         frame.to_parquet(folder / f"{start:012d}.parquet", index=False, compression=None)
 
 
 def _measure(folder: str, n_obs: int, way: str, seed: int) -> Row:
-    """One estimate in a fresh process, whose peak is its own."""
+    """Run one estimate in a fresh process, so that the peak memory is its own."""
     command = [sys.executable, "-m", "benchmarks.out_of_core", folder, way, str(seed)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
     found = json.loads(done.stdout.splitlines()[-1])
@@ -188,7 +165,7 @@ def _measure(folder: str, n_obs: int, way: str, seed: int) -> Row:
 
 
 def _total(row: Row) -> float:
-    """Seconds from files to the result."""
+    """Seconds for reading and estimating."""
     return number(row, "read s") + number(row, "estimate s")
 
 
@@ -198,7 +175,7 @@ def _difference(first: Row, second: Row) -> float:
 
 
 def _estimate_in_this_process(folder: str, way: str, seed: int) -> dict[str, object]:
-    """What the child process does."""
+    """Read, estimate and print the measurements; this runs in the child process."""
     import dask.dataframe as dd
 
     start = time.perf_counter()
@@ -229,7 +206,7 @@ def _estimate_in_this_process(folder: str, way: str, seed: int) -> dict[str, obj
 
 
 def _hold_as_of_many(n_obs: int) -> None:
-    """Lower the limit of what is held to the share that it is of a hundred million rows."""
+    """Lower the limit of rows in memory to the share that it would be of a hundred million rows."""
     limit = columns.MOST_HELD * n_obs // MANY_ROWS
     for module in (columns, em_rows, posing):
         vars(module)["MOST_HELD"] = limit

@@ -1,4 +1,4 @@
-"""More components than dimensions: exact moments, and the rows that samples take."""
+"""More components than dimensions: recovery from exact moments and from samples."""
 
 import time
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ FloatArray = NDArray[np.float64]
 
 N_MODELS, QUICK_MODELS = 20, 1
 
-# An exact tensor has its components to rounding, which ill-conditioned ones magnify.
+# Exact tensors give their components up to rounding, which ill-conditioning magnifies.
 LARGEST_ANGLE = 1e-2
 
-# Sizes of coefficients, of either sign: a decomposition is not asked to find what is not there.
+# Range of absolute coefficients, of either sign, bounded away from zero so that all are visible.
 COEFFICIENT_RANGE = (0.5, 1.5)
 
-# Samples: no bar, a table of what to expect.
+# Estimates from samples have no bar; the table shows what to expect.
 SAMPLED = Mixture("gaussian", 100_000, 3, 4, 2.0, bar=0.0, dispersion=0.5)
 SAMPLE_ROWS, QUICK_SAMPLE_ROWS = (100_000, 1_000_000), (3_000,)
 N_SAMPLES, QUICK_SAMPLES = 5, 1
@@ -36,39 +36,20 @@ FAR = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Sizes and orders of exact moments.
-
-    Parameters
-    ----------
-    n_features, n_components : int
-        Dimension and number of components.
-    orders : tuple of int
-        Orders of the moments.
-    """
+    """Sizes and orders of exact moments."""
 
     n_features: int
     n_components: int
-    orders: tuple[int, ...]
+    orders: tuple[int, ...]  # orders of the moments
 
 
-# The largest last: a small run leaves it out.
+# Largest last: quick runs leave it out.
 CASES = (Case(4, 6, (4,)), Case(4, 6, (3, 4)), Case(6, 8, (3,)))
 QUICK_CASES = 2
 
 
 def run(options: Options) -> Outcome:
-    """Decompose exact moments, then estimate from samples.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Share of models recovered; worst |cos| by number of rows.
-    """
+    """Decompose exact moments, then estimate from samples."""
     n_models = options.data_sets(N_MODELS, QUICK_MODELS)
     n_samples = options.data_sets(N_SAMPLES, QUICK_SAMPLES)
     rows: list[Row] = []
@@ -106,18 +87,9 @@ def run(options: Options) -> Outcome:
 def exact_moments(directions: FloatArray, coefficients: dict[int, FloatArray]) -> FloatArray:
     r"""Distinct entries of :math:`\sum_j c_j u_j^{\otimes m}` for one function, orders up to 4.
 
-    Parameters
-    ----------
-    directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions.
-    coefficients : dict
-        Coefficients by order.
-
-    Returns
-    -------
-    numpy.ndarray, shape (1, q)
-        In the order and normalisation of the Hermite basis; zero for other orders.
+    Entries follow the order and normalisation of the Hermite basis; other orders are zero.
     """
+    # directions: (n_features, n_components) -> (1, q)
     basis = hermite_basis(directions.shape[0], 4)
     moments = np.zeros((1, basis.size))
     for order, values in coefficients.items():
@@ -128,7 +100,7 @@ def exact_moments(directions: FloatArray, coefficients: dict[int, FloatArray]) -
 
 
 def _recover(case: Case, seed: Sequence[int]) -> tuple[float, float]:
-    """Worst angle in degrees and seconds for one random model."""
+    """Worst angle in degrees and time in seconds for one random model."""
     rng = np.random.default_rng([*seed, case.n_features, *case.orders])
     directions = rng.standard_normal((case.n_features, case.n_components))
     directions /= np.linalg.norm(directions, axis=0)

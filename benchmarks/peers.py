@@ -1,8 +1,8 @@
-"""Beside Python's own: statsmodels for a single model, scikit-learn for the cost of an iteration.
+"""Python peers: statsmodels for a single model, scikit-learn for the cost of an EM iteration.
 
-Neither fits mixtures of regressions. A mixture of one component is a generalized linear model,
-which statsmodels fits too: both must find the same coefficients. scikit-learn's GaussianMixture has
-an EM whose iterations are a yardstick for what EM on the same rows may cost.
+Neither fits mixtures of regressions. A mixture of one component is a generalised linear model,
+which statsmodels fits too: both must find the same coefficients. The EM iterations of
+scikit-learn's GaussianMixture are a yardstick for the cost of EM on the same rows.
 """
 
 import time
@@ -38,7 +38,7 @@ SINGLE: dict[str, dict[str, Any]] = {
     "gamma": {"scales": 0.6, "dispersion": 4.0},
     "negative_binomial": {"scales": 0.6, "dispersion": 3.0},
 }
-"""Families that statsmodels fits, each with the simulated size of its coefficients."""
+"""Families that statsmodels fits, with the simulated norm of the coefficients."""
 
 YARDSTICKS = (
     Mixture("gaussian", 100_000, 10, 3, 2.0, bar=0.0, dispersion=0.5),
@@ -47,23 +47,12 @@ YARDSTICKS = (
 YARDSTICK_ITERATIONS = 20
 
 MAX_DIFFERENCE = 1e-2
-"""Largest difference of a coefficient in its standard errors; BFGS, by which statsmodels fits the
-negative binomial, stops a few thousandths short."""
+"""Largest allowed difference of a coefficient, in standard errors; statsmodels fits the negative
+binomial by BFGS, which stops a few thousandths short."""
 
 
 def run(options: Options) -> Outcome:
-    """Fit single models by both, and time iterations of EM.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed; the number of data sets is not used.
-
-    Returns
-    -------
-    Outcome
-        Seconds of the processor, on one thread of BLAS, and differences of coefficients.
-    """
+    """Fit single models with both packages and time EM iterations, on one BLAS thread."""
     singles = [_single(family, options) for family in SINGLE]
     yardsticks = [_yardstick(mixture, options) for mixture in YARDSTICKS]
     figures = [*_single_figures(singles, options), *_yardstick_figures(yardsticks)]
@@ -77,14 +66,14 @@ def run(options: Options) -> Outcome:
 
 
 def _single(family: str, options: Options) -> Row:
-    """One model by both, in turn."""
+    """Fit one model with both packages in turn."""
     n_obs = QUICK_OBS if options.is_quick else N_OBS
     data = simulate_mixture(
         n_obs, N_FEATURES, 1, family=family, random_seed=options.seed, **SINGLE[family]
     )
     ours: Callable[[], Any] = partial(_fit_ours, data)
     theirs: Callable[[], Any] = partial(_fit_statsmodels, data)
-    fit, peer = ours(), theirs()  # everything imported and warm
+    fit, peer = ours(), theirs()  # warm-up: imports and caches
     own, others = _side_by_side((ours, theirs), _n_repeats(options))
     difference = np.abs(fit.coefficients[:, 0] - peer.params[1 : N_FEATURES + 1])
     return {
@@ -104,7 +93,7 @@ def _fit_ours(data: MixtureData) -> Any:
 
 
 def _fit_statsmodels(data: MixtureData) -> Any:
-    """The peer's own maximum-likelihood fit, with its defaults."""
+    """Fit by maximum likelihood in statsmodels, with its defaults."""
     import statsmodels.api as sm
 
     design = sm.add_constant(data.X)
@@ -120,7 +109,7 @@ def _fit_statsmodels(data: MixtureData) -> Any:
 
 
 def _yardstick(mixture: Mixture, options: Options) -> Row:
-    """Iterations of EM, ours and scikit-learn's, and our calls counted in the latter."""
+    """Time EM iterations of ours and of scikit-learn, and express our calls in the latter."""
     sized = mixture.resized(QUICK_OBS) if options.is_quick else mixture
     data = draw(sized, options.seed, 0)
     rows = np.column_stack([data.X, data.y])
@@ -166,7 +155,7 @@ def _quietly(function: Callable[..., Any], data: MixtureData, r: int, **options:
 
 
 def _side_by_side(calls: Sequence[Callable[[], Any]], n_repeats: int) -> list[float]:
-    """Median seconds of the processor, calls in turn so that all meet the same machine."""
+    """Median CPU seconds of the calls, run in turn so that load affects all alike."""
     seconds: list[list[float]] = [[] for _ in calls]
     with single_threaded_blas():
         for _ in range(n_repeats):
@@ -211,6 +200,6 @@ def _yardstick_figures(rows: Sequence[Row]) -> list[Figure]:
 
 BENCHMARK = Benchmark(
     "peers",
-    "single models beside statsmodels, iterations beside scikit-learn's GaussianMixture",
+    "single models against statsmodels, iterations against scikit-learn's GaussianMixture",
     run,
 )

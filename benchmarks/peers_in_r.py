@@ -1,4 +1,4 @@
-"""Runs of the R packages flexmix and mixtools, each start timed inside R."""
+"""Run the R packages flexmix and mixtools, with each start timed inside R."""
 
 import shutil
 import subprocess
@@ -19,50 +19,32 @@ SCRIPT = Path(__file__).resolve().parent / "r" / "flexmix_speed.R"
 
 MISSING = "Rscript, flexmix or mixtools is missing: install R and these packages to compare"
 
-# Longest that a set of starts may take: ten times what the slowest has been seen to.
+# Time limit of a set of starts: ten times the slowest one observed.
 LONGEST_SECONDS = 3_600
 
-# Columns of the script's table before the parameters.
+# Columns of the script's table that precede the parameters.
 N_LEADING = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeerRun:
-    """One start of a peer.
+    """One start of a peer."""
 
-    Parameters
-    ----------
-    seconds : float
-        Time of the call inside R.
-    n_iter : int
-        Iterations.
-    log_likelihood : float
-        Where it ended, by its own account.
-    comparable_likelihood : float
-        The same with the Gaussian standard deviations that maximise the likelihood: flexmix
-        divides their sums of squares by n - p, and so never reaches the maximum itself.
-    start : tuple of numpy.ndarray
-        Its coefficients, biases, weights, and dispersion where the family has one.
-    """
-
-    seconds: float
-    n_iter: int
-    log_likelihood: float
+    seconds: float  # time of the call inside R
+    n_iter: int  # iterations
+    log_likelihood: float  # final log-likelihood, as the peer reports it
+    # the same with the Gaussian standard deviations that maximise the likelihood: flexmix divides
+    # sums of squares by n - p, and so never reaches the maximum itself
     comparable_likelihood: float
+    # coefficients, biases, weights and, where the family has one, dispersion
     start: tuple[FloatArray, ...]
 
 
 def has_peers() -> bool:
-    """Whether R and both packages are there.
-
-    Returns
-    -------
-    bool
-        True if `run_peers` can run.
-    """
+    """Whether R and both packages are installed."""
     if shutil.which("Rscript") is None:
         return False
-    # Found, not loaded: loading takes seconds.
+    # Look the packages up without loading them, which takes seconds.
     command = ["Rscript", "-e", "find.package(c('flexmix', 'mixtools'))"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
@@ -77,28 +59,7 @@ def run_peers(
     n_starts: int,
     seed: int,
 ) -> list[PeerRun]:
-    """Run single random starts of a peer.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        File with the features and the column y.
-    n_components : int
-        Number of components.
-    family : {"bernoulli", "poisson", "gaussian"}
-        Family of the response.
-    method : {"flexmix", "mixtools"}
-        Which peer.
-    tolerance : float
-        Relative increment of the log-likelihood at which a run ends.
-    n_starts, seed : int
-        Starts, and R's seed of the first.
-
-    Returns
-    -------
-    list of PeerRun
-        The starts that did not fail.
-    """
+    """Run single random starts of a peer; failed starts are left out."""
     with TemporaryDirectory() as folder:
         output = Path(folder) / "runs.csv"
         arguments = (path, family, n_components, tolerance, n_starts, seed, method, output)

@@ -1,7 +1,7 @@
-"""What each part of the portfolio is worth: shares of success and time without it.
+"""Ablation of the portfolio: share of success and time without each of its parts.
 
-A search succeeds if its log-likelihood is within 1 of that of EM started at the truth, or above it.
-Every search of a data set has the same seed, so that they differ by their parts only.
+A search succeeds if its log-likelihood is at least that of EM started at the truth, minus 1. All
+searches of a data set have the same seed, so that they differ by their parts only.
 """
 
 import math
@@ -29,13 +29,13 @@ __all__ = ["BENCHMARK", "RANDOM", "VARIANTS", "run"]
 
 N_DATA_SETS, QUICK_DATA_SETS = 20, 1
 
-# The mixtures R1 to R5; the small size takes the first with all of its rows, as searches of fewer
+# The mixtures R1 to R5; the quick size takes the first with all of its rows, as searches on fewer
 # rows take longer.
 MIXTURES = GAUNTLET[:5]
 QUICK_MIXTURES = slice(0, 1)
 
 N_TIMED = 3
-"""Random starts whose mean time is the unit of time on a data set."""
+"""The mean time of this many random starts is the unit of time on a data set."""
 
 WHOLE = "all parts"
 RANDOM = "random starts only"
@@ -61,36 +61,15 @@ VARIANTS: dict[str, PortfolioOptions] = {
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One search of one data set.
+    """One search of one data set."""
 
-    Parameters
-    ----------
-    is_reached : bool
-        Whether it succeeded.
-    seconds : float
-        Its time.
-    unit : float
-        Mean time of a random start on this data set.
-    """
-
-    is_reached: bool
-    seconds: float
-    unit: float
+    is_reached: bool  # whether it succeeded
+    seconds: float  # time of the search
+    unit: float  # mean time of a random start on this data set
 
 
 def run(options: Options) -> Outcome:
-    """Search every data set of five mixtures with every set of parts.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Shares of success and times, by mixture and parts.
-    """
+    """Search every data set of five mixtures with every set of parts."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     rows: list[Row] = []
     for mixture in MIXTURES[QUICK_MIXTURES] if options.is_quick else MIXTURES:
@@ -109,7 +88,7 @@ def run(options: Options) -> Outcome:
 
 
 def _measure(data: MixtureData, seed: int, index: int) -> dict[str, Measurement]:
-    """Every set of parts on one data set, one after the other."""
+    """Search one data set with every set of parts."""
     checked = validate_data(data.X, data.y, family=data.family)
 
     def stream(purpose: int) -> np.random.Generator:
@@ -169,7 +148,7 @@ def _row(mixture: RandomMixture, name: str, measured: Sequence[Measurement]) -> 
 
 
 def _figures(rows: Sequence[Row]) -> list[Figure]:
-    """Mean share over the mixtures, by parts; bars are those of the gauntlet."""
+    """Mean share of success over the mixtures, by parts; the bars stand in the gauntlet."""
     return [
         Figure(f"{name}: share at the optimum", _mean_share(rows, name))
         for name in (*VARIANTS, RANDOM)

@@ -1,12 +1,12 @@
-"""How good the draws of `sample` are: R-hat, effective sample size, divergences, seconds.
+"""Quality of the draws of `sample`: R-hat, effective sample size, divergences, seconds.
 
 A data set counts as good if no parameter's R-hat exceeds 1.01 and none has fewer than 400 effective
-draws. Posteriors that truly have two modes are counted apart. They are told by what does not depend
-on the outcome above: draws are climbed from to a maximum of the likelihood, by EM, and there are
-two modes if 10 % or more of them end at a second maximum; or if in some chain 5 % or more of the
-draws had traded labels, so that the chain was at two copies of the mode.
+draws. Posteriors with two modes are counted separately. Two criteria, which do not depend on R-hat,
+identify them: EM from posterior draws ends at a second maximum of the likelihood for 10 % or more
+of the draws, or 5 % or more of the draws of some chain have switched labels, so that the chain
+visited two copies of the mode.
 
-Beside it stands the same model as users write it, from PyMC's default start.
+The same model as users write it, from PyMC's default start, is measured for comparison.
 """
 
 import time
@@ -38,7 +38,7 @@ MAX_RHAT, MIN_EFFECTIVE, SHARE_BAR = 1.01, 400.0, 0.95
 N_CHAINS, N_DRAWS, QUICK_DRAWS = 4, 1_000, 100
 QUICK_OBS = 500
 
-# Maxima are told apart as `fit_em` does: by a hundredth of log-likelihood.
+# Maxima count as different beyond a hundredth of log-likelihood, as in `fit_em`.
 SAME_MAXIMUM = 0.01
 CLIMBS_PER_CHAIN = 5
 SECOND_SHARE, TRADED_SHARE = 0.1, 0.05
@@ -52,32 +52,17 @@ GATE_SLOPE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kind of data set: a row of the summary for each of `directions`.
+    """A kind of data set, with one row of the summary for each entry of `directions`."""
 
-    Parameters
-    ----------
-    family : str
-        Family of the response.
-    n_obs, n_features, n_components : int
-        Sizes.
-    n_data_sets : int
-        Data sets at full size.
-    directions : tuple of str
-        What is done about the directions.
-    scales : tuple of float or None
-        Lengths of the coefficients; such as suit the family if None.
-    is_gated : bool
-        Whether a covariate sets the weights.
-    """
-
-    family: str
+    family: str  # family of the response
     n_obs: int
     n_features: int
     n_components: int
-    n_data_sets: int = 10
-    directions: tuple[str, ...] = ("anchored",)
+    n_data_sets: int = 10  # data sets at full size
+    directions: tuple[str, ...] = ("anchored",)  # treatments of the directions
+    # norms of the coefficients; if None, values that suit the family
     scales: tuple[float, ...] | None = None
-    is_gated: bool = False
+    is_gated: bool = False  # whether a covariate sets the weights
 
 
 CASES = (
@@ -90,18 +75,7 @@ CASES = (
 
 
 def run(options: Options) -> Outcome:
-    """Sample every data set and judge its draws, a printed line each.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        A row for each run, and shares of good ones.
-    """
+    """Sample every data set, judge its draws and print one line for each."""
     rows: list[Row] = []
     figures: list[Figure] = []
     with quiet_sampler():
@@ -119,7 +93,7 @@ def run(options: Options) -> Outcome:
     settings = {
         "good": f"R-hat <= {MAX_RHAT} and {MIN_EFFECTIVE:g} or more effective draws (bulk)",
         "two modes": f"{SECOND_SHARE:.0%} or more of {N_CHAINS * CLIMBS_PER_CHAIN} draws climb to "
-        f"a second maximum, or {TRADED_SHARE:.0%} or more of a chain's draws had traded labels",
+        f"a second maximum, or {TRADED_SHARE:.0%} or more of a chain's draws had switched labels",
         "chains": N_CHAINS,
         "draws": QUICK_DRAWS if options.is_quick else N_DRAWS,
         "ESS/s": "smallest effective sample size over seconds of sampling, without compilation",
@@ -129,7 +103,7 @@ def run(options: Options) -> Outcome:
 
 
 def _run_case(case: Case, options: Options) -> list[Row]:
-    """A row for each data set and what is done about its directions."""
+    """Yield one row for each data set and treatment of its directions."""
     name = case.family + (", gate" if case.is_gated else "")
     keys = [(name, index) for index in range(options.data_sets(case.n_data_sets, 1))]
     measured = options.checkpoint.measure(keys, lambda key: _run_data_set(case, options, key))
@@ -186,7 +160,7 @@ def _draw(case: Case, options: Options, index: int) -> MixtureData:
 
 
 def _draw_gated(case: Case, options: Options, index: int) -> tuple[MixtureData, FloatArray | None]:
-    """Data, and the covariate that sets the weights of two components, if there is one."""
+    """Draw data and, for a gated case, the covariate that sets the weights of two components."""
     data = _draw(case, options, index)
     if not case.is_gated:
         return data, None
@@ -202,7 +176,7 @@ def _draw_gated(case: Case, options: Options, index: int) -> tuple[MixtureData, 
 
 
 def _quality(tree: "xarray.DataTree", seconds: float) -> Row:
-    """Diagnostics of the parameters that vary, not rounded."""
+    """Unrounded diagnostics of the parameters that vary."""
     worst, effective = diagnostics(tree["posterior"].to_dataset())
     sampling = float(tree["posterior"].attrs["sampling_time"])
     return {
@@ -217,9 +191,9 @@ def _quality(tree: "xarray.DataTree", seconds: float) -> Row:
 
 
 def _modes(tree: "xarray.DataTree", data: MixtureData, *, is_gated: bool) -> Row:
-    """Shares by which two modes are told, and whether there are two.
+    """Shares that identify two modes, and whether there are two.
 
-    Held directions have one mode by construction; a gate's draws are no start that EM takes.
+    Fixed directions have one mode by construction; EM cannot start from the draws of a gate.
     """
     own = tree["moment_init"]
     traded = float(own["switched_share"].max()) if "switched_share" in own else None
@@ -234,7 +208,7 @@ def _modes(tree: "xarray.DataTree", data: MixtureData, *, is_gated: bool) -> Row
 
 
 def _climb(posterior: "xarray.Dataset", data: MixtureData) -> list[float]:
-    """Log-likelihoods of the maxima to which EM climbs from draws of each chain."""
+    """Log-likelihoods of the maxima that EM reaches from draws of each chain."""
     names = [*COMMON, *(["dispersion"] if "dispersion" in posterior else [])]
     ends = []
     for chain in range(posterior.sizes["chain"]):
@@ -243,7 +217,7 @@ def _climb(posterior: "xarray.Dataset", data: MixtureData) -> list[float]:
             point = posterior.isel(chain=chain, draw=draw)
             init = tuple(point[name].transpose(..., "component").to_numpy() for name in names)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an end at a bound is an end
+                warnings.simplefilter("ignore")  # a fit that ends at a bound still counts
                 fit = fit_em(
                     data.X,
                     data.y,
@@ -257,21 +231,10 @@ def _climb(posterior: "xarray.Dataset", data: MixtureData) -> list[float]:
 
 
 def second_share(ends: Sequence[float]) -> float:
-    """Share of climbs that end elsewhere than most do.
-
-    Parameters
-    ----------
-    ends : sequence of float
-        Log-likelihoods at the ends of the climbs.
-
-    Returns
-    -------
-    float
-        Share of those that are not at the most frequent maximum.
-    """
+    """Share of EM runs that do not end at the most frequent maximum."""
     ordered = sorted(ends)
     labels = np.cumsum(np.diff(ordered, prepend=ordered[0]) > SAME_MAXIMUM)
-    # Counted before it is divided: a share at the limit must not fall short of it by rounding.
+    # Count before dividing, so that rounding cannot put a share at the limit below it.
     return (len(ordered) - Counter(labels.tolist()).most_common(1)[0][1]) / len(ordered)
 
 
@@ -297,7 +260,7 @@ def _figures(rows: Sequence[Row], *, is_judged: bool) -> list[Figure]:
 
 
 def _run_by_hand(options: Options) -> list[Row]:
-    """The first data sets of the first case, by `sample` and by models that users write."""
+    """Compare `sample` with hand-written models on the first data sets of the first case."""
     n_data_sets = min(BY_HAND_DATA_SETS, options.data_sets(BY_HAND_DATA_SETS, 1))
     keys = [("by hand", index) for index in range(n_data_sets)]
     measured = options.checkpoint.measure(
@@ -307,9 +270,9 @@ def _run_by_hand(options: Options) -> list[Row]:
 
 
 def _run_side_by_side(options: Options, index: int) -> list[Row]:
-    """One data set by `sample` and by the models written by hand, one after the other.
+    """Sample one data set with `sample` and with the hand-written models.
 
-    The latter as they come and after alignment.
+    The latter are judged both as sampled and after alignment.
     """
     import pymc as pm
 
@@ -340,12 +303,12 @@ def _run_side_by_side(options: Options, index: int) -> list[Row]:
 
 
 def _sampling_time(tree: "xarray.DataTree", seconds: float) -> float:
-    """Seconds of sampling, or of the call where the sampler does not say."""
+    """Seconds of sampling, or of the whole call if the sampler does not report them."""
     return float(tree["posterior"].attrs.get("sampling_time", seconds))
 
 
 def _ratios(rows: Sequence[Row]) -> list[Figure]:
-    """Medians over the data sets of ESS/s of `sample` over that of each model by hand."""
+    """Median ratio of the ESS/s of `sample` to that of each hand-written model."""
     ours = {row["by hand"]: number(row, "ESS/s") for row in rows if row["model"] == OURS}
     ratios: dict[str, list[float]] = {}
     for row in rows:

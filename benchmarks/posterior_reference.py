@@ -1,12 +1,11 @@
-"""Whether the posterior of a small problem is that of the same model written a second time.
+"""Compare the posterior of a small problem with an independent implementation of the model.
 
-The second writing shares nothing with the first but the location and scale of the data and the
-anchors: its density is a few lines of array algebra in standardised coordinates, with priors,
-transforms and an orthonormal basis of its own, and its gradient, if it needs one, is JAX's. It is
-sampled by NumPyro's NUTS if that is installed, and else by an ensemble of walkers that uses no
-gradient (Goodman and Weare 2010). Means and standard deviations of all parameters in the user's
-units are compared, in Monte Carlo standard errors of both runs together; the largest of these z is
-held against its Bonferroni bound.
+The reference implementation shares only the location and scale of the data and the anchors with the
+package. Its density is a few lines of array algebra in standardised coordinates, with its own
+priors, transforms and orthonormal basis; JAX computes its gradient if needed. It is sampled by
+NumPyro's NUTS if that is installed, otherwise by an ensemble sampler without gradients (Goodman and
+Weare 2010). Means and standard deviations of all parameters in the user's units are compared in
+Monte Carlo standard errors of both runs; the largest z is compared with its Bonferroni bound.
 """
 
 from collections.abc import Callable
@@ -39,7 +38,7 @@ SCALES = {"bernoulli": 5.0, "gaussian": 1.5}
 DISPERSION = 0.5
 ANCHOR_ANGLE = 45.0
 
-# The defaults of `moment_init.models.priors`, written down a second time.
+# The defaults of `moment_init.models.priors`, repeated here on purpose.
 SCALE_PRIOR = {"bernoulli": 5.0, "gaussian": 1.5}
 BIAS_PRIOR = {"bernoulli": 2.5, "gaussian": 1.5}
 DISPERSION_MEDIAN = 0.5
@@ -47,7 +46,7 @@ DISPERSION_MEDIAN = 0.5
 N_CHAINS, N_TUNE = 4, 1_000
 N_DRAWS, QUICK_DRAWS = 10_000, 500
 
-# A walker needs some hundred steps for an independent draw; every fifth is kept.
+# A walker needs about a hundred steps for an independent draw; every fifth step is kept.
 N_WALKERS, THINNING, N_ENSEMBLES = 64, 5, 4
 STRETCH = 2.0
 LEVEL = 0.05
@@ -55,51 +54,26 @@ LEVEL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The model written a second time, as a function of an unconstrained vector.
+    """The reference implementation, as a function of an unconstrained vector.
 
     The vector holds the logit of the first weight, the logarithms of the scales and the tilts, or
     the coefficients if directions are free, then the biases and the logarithms of the dispersions.
-
-    Parameters
-    ----------
-    family, directions : str
-        Family of the response, and what is done about the directions.
-    Z : numpy.ndarray, shape (n_obs, n_features)
-        Standardised inputs.
-    y : numpy.ndarray, shape (n_obs,)
-        Response; that of a Gaussian is standardised.
-    anchors : numpy.ndarray, shape (n_features, 2)
-        Unit anchors.
-    start : numpy.ndarray
-        The vector at the fit.
     """
 
-    family: str
-    directions: str
-    Z: FloatArray
-    y: FloatArray
-    anchors: FloatArray
-    start: FloatArray
+    family: str  # family of the response
+    directions: str  # treatment of the directions
+    Z: FloatArray  # standardised inputs; (n_obs, n_features)
+    y: FloatArray  # response, standardised if Gaussian; (n_obs,)
+    anchors: FloatArray  # unit anchors; (n_features, 2)
+    start: FloatArray  # the vector at the fit
 
     def unpack(self, vector: Any, xp: Any = np) -> tuple[Any, Any, Any, Any, Any]:
-        """Parameters in standardised coordinates, and what the transforms and priors add.
-
-        Parameters
-        ----------
-        vector : array, shape (..., n_dim)
-            Unconstrained vectors.
-        xp : module
-            NumPy, or JAX's version of it.
-
-        Returns
-        -------
-        tuple of array
-            Weights (..., 2), coefficients (..., n_features, 2), biases (..., 2), dispersions
-            (..., 2) or None, and log prior with log Jacobians (...).
-        """
+        """Parameters in standardised coordinates, and the log prior with log Jacobians."""
+        # (..., n_dim) -> weights (..., 2), coefficients (..., n_features, 2), biases (..., 2),
+        # dispersions (..., 2) or None, log prior (...)
         first = 1.0 / (1.0 + xp.exp(-vector[..., 0]))
         weights = xp.stack([first, 1.0 - first], axis=-1)
-        # Uniform on the simplex: only the logistic function's slope is left.
+        # The prior is uniform on the simplex: only the logistic Jacobian remains.
         total = xp.log(first) + xp.log1p(-first)
         coefficients, used, part = self._coefficients(vector[..., 1:], xp)
         total = total + part
@@ -108,7 +82,7 @@ class Reference:
         total = total - 0.5 * ((biases / BIAS_PRIOR[self.family]) ** 2).sum(-1)
         if self.family == "bernoulli":
             return weights, coefficients, biases, None, total
-        # Log-normal, deviation 1: normal in the logarithm, whose Jacobian cancels.
+        # Log-normal with deviation 1 is normal in the logarithm; the Jacobian cancels.
         total = total - 0.5 * ((rest[..., 2:4] - np.log(DISPERSION_MEDIAN)) ** 2).sum(-1)
         return weights, coefficients, biases, xp.exp(rest[..., 2:4]), total
 
@@ -134,20 +108,8 @@ class Reference:
         return xp.stack(columns, axis=-1), 2 + 2 * n_tilts, total
 
     def log_density(self, vector: Any, xp: Any = np) -> Any:
-        """Log posterior of unconstrained vectors, up to a constant.
-
-        Parameters
-        ----------
-        vector : array, shape (..., n_dim)
-            Unconstrained vectors.
-        xp : module
-            NumPy, or JAX's version of it.
-
-        Returns
-        -------
-        array, shape (...)
-            The log densities.
-        """
+        """Log posterior of unconstrained vectors, up to a constant."""
+        # vector: (..., n_dim) -> (...)
         weights, coefficients, biases, dispersion, total = self.unpack(vector, xp)
         eta = self.Z @ coefficients + biases[..., None, :]
         y = self.y[:, None]
@@ -161,18 +123,7 @@ class Reference:
 
 
 def run(options: Options) -> Outcome:
-    """Compare posteriors of `sample` with those of the model written a second time.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed; the number of data sets is not used.
-
-    Returns
-    -------
-    Outcome
-        The largest z by family, directions and parameter.
-    """
+    """Compare posteriors of `sample` with the reference, by family, directions and parameter."""
     n_draws = QUICK_DRAWS if options.is_quick else N_DRAWS
     engine = "NumPyro" if find_spec("numpyro") is not None else "ensemble"
     rows: list[Row] = []
@@ -246,7 +197,7 @@ def _simulate(family: str, seed: int) -> MixtureData:
 def _reference(
     data: MixtureData, fit: Any, directions: str
 ) -> tuple[Reference, Callable[[FloatArray], "xarray.Dataset"]]:
-    """The second writing, and the way from its vectors to parameters in the user's units."""
+    """Build the reference, and the map from its vectors to parameters in the user's units."""
     from moment_init.models.specification import specify
 
     block = dict.fromkeys(("link", "offset", "n_trials", "sample_weight", "groups"))
@@ -291,7 +242,7 @@ def _as_dataset(
     dispersion: FloatArray | None,
     labels: FloatArray,
 ) -> "xarray.Dataset":
-    """Draws by name, the components of each in the order nearest to given coefficients."""
+    """Draws by name, with each draw's components in the order nearest to some coefficients."""
     import xarray
 
     kept = ((coefficients - labels) ** 2).sum((-2, -1))
@@ -314,7 +265,7 @@ def _as_dataset(
 
 def _sample_with_numpyro(reference: Reference, n_draws: int, seed: int) -> FloatArray:
     """Draws (chain, draw, n_dim) by NumPyro's NUTS on the density alone."""
-    # Not imported by name: they are no dependencies, and type checkers would miss them.
+    # Imported dynamically: they are not dependencies, and type checkers would not find them.
     jax: Any = import_module("jax")
     numpyro: Any = import_module("numpyro")
     inference: Any = import_module("numpyro.infer")
@@ -338,10 +289,10 @@ def _sample_with_numpyro(reference: Reference, n_draws: int, seed: int) -> Float
 
 
 def _sample_with_ensembles(reference: Reference, n_draws: int, seed: int) -> FloatArray:
-    """Draws (chain, draw, n_dim) of walkers; the walkers of an ensemble make one chain.
+    """Draws (chain, draw, n_dim) by ensemble samplers; the walkers of an ensemble form one chain.
 
-    Walkers are laid one after another: a chain is then a sequence of walks, whose autocorrelation
-    is theirs but for the few places where one ends.
+    The walks are concatenated, so the autocorrelation of a chain is that of the walks, except at
+    the few joins.
     """
     chains = []
     for rng in np.random.default_rng(seed).spawn(N_ENSEMBLES):
@@ -367,14 +318,14 @@ def _walk(reference: Reference, n_steps: int, rng: np.random.Generator) -> Float
             accepted = np.log(rng.random(half)) < gain
             at[moving] = np.where(accepted[:, None], proposed, at[moving])
             value[moving] = np.where(accepted, found, value[moving])
-        # The first third only finds its way.
+        # The first third is warm-up.
         if step >= n_steps // 2 and step % THINNING == 0:
             kept.append(at.copy())
     return np.stack(kept)
 
 
 def _compare(posterior: "xarray.Dataset", reference: "xarray.Dataset", labels: Row) -> list[Row]:
-    """A row for each variable: z of its means and standard deviations, and both runs' worth."""
+    """One row per variable: z of its means and standard deviations, and both runs' diagnostics."""
     import arviz as az
 
     rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""Runs of `sample` and what their draws are worth."""
+"""Runs of `sample` and diagnostics of their draws."""
 
 import logging
 from collections.abc import Iterator
@@ -14,19 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["diagnostics", "quiet_sampler", "sample_from"]
 
-# Draws that differ by less than this share of their size differ by rounding.
+# Relative differences below this are rounding errors.
 ROUNDING = 1e-12
 
 
 @contextmanager
 def quiet_sampler() -> Iterator[None]:
-    """Silence PyMC's remarks, which would stand between the rows of a table.
-
-    Yields
-    ------
-    None
-        While it is silent.
-    """
+    """Silence PyMC's messages, which would interrupt the printed table."""
     import pymc  # noqa: F401  (its import sets the level)
 
     logger = logging.getLogger("pymc")
@@ -39,22 +33,7 @@ def quiet_sampler() -> Iterator[None]:
 
 
 def sample_from(fit: EMFit, data: MixtureData, **options: Any) -> "xarray.DataTree":
-    """Sample the posterior of simulated data from a fit of them, without groups of rows.
-
-    Parameters
-    ----------
-    fit : EMFit
-        The fit.
-    data : MixtureData
-        Simulated data.
-    **options
-        Further arguments of `moment_init.sample`.
-
-    Returns
-    -------
-    xarray.DataTree
-        What `sample` returns.
-    """
+    """Sample from a fit of simulated data, without log-likelihood and posterior predictive."""
     from moment_init.posterior.sampling import sample
 
     return sample(
@@ -71,20 +50,7 @@ def sample_from(fit: EMFit, data: MixtureData, **options: Any) -> "xarray.DataTr
 
 
 def diagnostics(posterior: "xarray.Dataset") -> tuple[float, float]:
-    """Largest R-hat and smallest bulk effective sample size, not rounded.
-
-    Parameters
-    ----------
-    posterior : xarray.Dataset
-        Draws. Variables that do not vary, as directions that are held, are left out.
-
-    Returns
-    -------
-    worst : float
-        Largest R-hat; not a number if a parameter has none.
-    effective : float
-        Smallest bulk effective sample size.
-    """
+    """Largest R-hat (NaN if a parameter has none) and smallest bulk ESS, unrounded."""
     import arviz as az
 
     varying = posterior[[name for name, draws in posterior.items() if _varies(draws)]]

@@ -1,4 +1,4 @@
-"""Published data sets, the models fitted to them, and the best log-likelihoods known."""
+"""Published data sets, the models fitted to them, and the best known log-likelihoods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,44 +18,22 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedFit:
-    """A data set, a model of it and its best known fit.
+    """A data set, a model of it and its best known fit."""
 
-    Parameters
-    ----------
-    name : str
-        Data set and model.
-    X : pandas.DataFrame
-        The features.
-    y : numpy.ndarray, shape (n_obs,)
-        The response.
-    n_components : int
-        Number of components.
-    best : float
-        Largest log-likelihood known; Gaussian: with no standard deviation below 0.05 times another.
-    options : mapping
-        Further arguments of `fit_em`.
-    """
-
-    name: str
+    name: str  # names data set and model
     X: pd.DataFrame
-    y: FloatArray
+    y: FloatArray  # (n_obs,)
     n_components: int
+    # best known log-likelihood; for Gaussians, with no standard deviation below 0.05 times another
     best: float
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # further arguments of `fit_em`
 
 
 def load_published_fits() -> tuple[PublishedFit, ...]:
-    """Read the data and state the models.
+    """Read the data and define the models.
 
-    Returns
-    -------
-    tuple of PublishedFit
-        Every model of the table.
-
-    Notes
-    -----
-    The figures are flexmix's best of 30 random starts, and for Gaussian responses the maximum of
-    the likelihood itself, which flexmix's M-step just misses.
+    The log-likelihoods are flexmix's best of 30 random starts and, for Gaussian responses, the
+    maximum of the likelihood itself, which flexmix's M-step just misses.
     """
     return (
         _seizure(),
@@ -125,7 +103,7 @@ def _npreg() -> tuple[PublishedFit, PublishedFit, PublishedFit]:
 
 
 def _line(name: str, feature: str, response: str, best: float) -> PublishedFit:
-    """A Gaussian regression on one feature."""
+    """A published Gaussian mixture regression on one feature."""
     frame = _read(name)
     y = _column(frame, response)
     return PublishedFit(name, frame[[feature]], y, 2, best, {"family": "gaussian"})

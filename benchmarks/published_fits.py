@@ -1,4 +1,4 @@
-"""Published data: how often the default call, and one random start, reach the best known fit."""
+"""Published data: how often the default call and one random start reach the best known fit."""
 
 import time
 import warnings
@@ -14,25 +14,14 @@ __all__ = ["BENCHMARK", "run"]
 
 N_SEEDS, QUICK_SEEDS = 100, 3
 
-# Tables print log-likelihoods to four decimals at best; a fit this near is the same one.
+# Published log-likelihoods have at most four decimals; a fit this close is the same.
 TOLERANCE = 0.01
 
 Ends = Sequence[tuple[float, float]]
 
 
 def run(options: Options) -> Outcome:
-    """Fit every published model from many seeds.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Shares that reach the best known log-likelihood, by model.
-    """
+    """Fit every published model from many seeds and count those that reach the best known fit."""
     n_seeds = options.data_sets(N_SEEDS, QUICK_SEEDS)
     seeds = range(options.seed, options.seed + n_seeds)
     rows: list[Row] = []
@@ -49,8 +38,8 @@ def run(options: Options) -> Outcome:
 
 
 def _fit_interleaved(published: PublishedFit, seeds: Sequence[int]) -> tuple[Ends, Ends]:
-    """Log-likelihood and seconds by seed: the default call, and one random start."""
-    # The first call of a process pays for imports that later ones do not.
+    """Log-likelihood and seconds by seed, of the default call and of one random start."""
+    # Warm-up: the first call of a process includes imports.
     _fit(published, seeds[0])
     pairs = [
         (_fit(published, seed), _fit(published, seed, init="random", n_starts=1)) for seed in seeds
@@ -60,7 +49,7 @@ def _fit_interleaved(published: PublishedFit, seeds: Sequence[int]) -> tuple[End
 
 def _fit(published: PublishedFit, seed: int, **options: Any) -> tuple[float, float]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # counted by the log-likelihood instead
+        warnings.simplefilter("ignore")  # the log-likelihood shows failures
         start = time.perf_counter()
         fit = fit_em(
             published.X,

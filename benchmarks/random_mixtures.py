@@ -1,4 +1,4 @@
-"""Mixtures on which EM from random starts fails, or is said to, and timed fits of them."""
+"""Mixtures on which EM from random starts fails, or is said to fail, and timed fits of them."""
 
 import time
 import warnings
@@ -21,82 +21,37 @@ POWERS = (1, 4, 7)
 
 @dataclass(frozen=True, slots=True)
 class RandomMixture:
-    """A kind of random mixture: a row of the table.
+    """A kind of random mixture; one row of the table."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the row.
-    family : str
-        Family of the response.
-    n_obs, n_features, n_components : int
-        Sizes.
-    coefficient_sd : float
-        Coefficients are N(0, this^2) each.
-    bias_sd : float
-        Biases are N(0, this^2) each.
-    weights : tuple of float or None
-        Weights of the components; equal if None.
-    noise : float or None
-        Gaussian: standard deviation of the noise, over that of the means if `is_noise_relative`.
-    is_noise_relative : bool
-        See `noise`.
-    inputs : callable or None
-        Features from (rng, n_obs, n_features); standard normal if None.
-    is_raced : bool
-        Whether the portfolio must take less time than three random starts.
-    """
-
-    name: str
-    family: str
+    name: str  # name of the row
+    family: str  # family of the response
     n_obs: int
     n_features: int
     n_components: int
-    coefficient_sd: float
-    bias_sd: float = 0.0
-    weights: tuple[float, ...] | None = None
+    coefficient_sd: float  # each coefficient is N(0, coefficient_sd^2)
+    bias_sd: float = 0.0  # each bias is N(0, bias_sd^2)
+    weights: tuple[float, ...] | None = None  # weights of the components; equal if None
+    # gaussian family: standard deviation of the noise, see `is_noise_relative`
     noise: float | None = None
-    is_noise_relative: bool = False
+    is_noise_relative: bool = False  # `noise` in units of the means' deviation
+    # draws features from (rng, n_obs, n_features); standard normal if None
     inputs: InputSampler | None = None
-    is_raced: bool = False
+    is_raced: bool = False  # whether the portfolio must be faster than three random starts
 
     def resized(self, n_obs: int) -> "RandomMixture":
-        """Change the number of rows.
-
-        Parameters
-        ----------
-        n_obs : int
-            Number of rows.
-
-        Returns
-        -------
-        RandomMixture
-            The same mixture otherwise.
-        """
+        """Return the mixture with another number of rows."""
         return replace(self, n_obs=n_obs)
 
 
 def polynomial_features(rng: np.random.Generator, n_obs: int, n_features: int) -> FloatArray:
-    """Powers of one uniform variable, x = (t, t^4, t^7): a density that has no score.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of t ~ U(-1, 1).
-    n_obs, n_features : int
-        Sizes, of which the second is 3 at most.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_obs, n_features)
-        The features.
-    """
+    """Powers x = (t, t^4, t^7) of one uniform variable, whose density has no score."""
+    # -> (n_obs, n_features)
     t = rng.uniform(-1.0, 1.0, n_obs)
     return np.column_stack([t**power for power in POWERS[:n_features]])
 
 
 def _linear(name: str, n_obs: int, d: int, r: int, **options: Any) -> RandomMixture:
-    """Gaussian response with coefficients N(0, I/d), so that means have variance one."""
+    """Gaussian response with coefficients N(0, I/d), so that the means have variance one."""
     return RandomMixture(name, "gaussian", n_obs, d, r, d**-0.5, **{"noise": 0.1, **options})
 
 
@@ -123,7 +78,7 @@ GAUNTLET: tuple[RandomMixture, ...] = (
         is_raced=True,
     ),
     _linear("R4: gaussian, few rows", 600, 30, 4, is_noise_relative=True),
-    # Curves that cross: coefficients and bias of one size, a tenth of the means' spread as noise.
+    # Crossing curves: coefficients and bias of one size, noise a tenth of the means' deviation.
     RandomMixture(
         "R5: gaussian, polynomial",
         "gaussian",
@@ -143,20 +98,7 @@ GAUNTLET: tuple[RandomMixture, ...] = (
 
 
 def draw(mixture: RandomMixture, seed: int, index: int) -> MixtureData:
-    """Draw a model and its data.
-
-    Parameters
-    ----------
-    mixture : RandomMixture
-        What kind.
-    seed, index : int
-        Seed of the run and number of the data set.
-
-    Returns
-    -------
-    MixtureData
-        Data with their truth.
-    """
+    """Draw a model and its data."""
     rng = np.random.default_rng([seed, index])
     shape = mixture.n_features, mixture.n_components
     equal = np.full(mixture.n_components, 1.0 / mixture.n_components)
@@ -180,26 +122,9 @@ def draw(mixture: RandomMixture, seed: int, index: int) -> MixtureData:
 
 
 def fit_timed(data: MixtureData, seed: int | None = None, **options: Any) -> tuple[EMFit, float]:
-    """Fit by EM in one process, with the seconds it took.
-
-    Parameters
-    ----------
-    data : MixtureData
-        The data.
-    seed : int, optional
-        Seed of the fit.
-    **options : object
-        Further arguments of `fit_em`.
-
-    Returns
-    -------
-    fit : EMFit
-        The fit.
-    seconds : float
-        Time of the call.
-    """
+    """Fit by EM in one process, and return the fit with the seconds it took."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # counted by the log-likelihood instead
+        warnings.simplefilter("ignore")  # the log-likelihood shows failures
         start = time.perf_counter()
         fit = fit_em(
             data.X,
@@ -214,18 +139,7 @@ def fit_timed(data: MixtureData, seed: int | None = None, **options: Any) -> tup
 
 
 def truth_of(data: MixtureData) -> tuple[FloatArray, ...]:
-    """Start at the truth, as `fit_em` takes it.
-
-    Parameters
-    ----------
-    data : MixtureData
-        Data with their truth.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        Coefficients, biases, weights, and dispersion where the family has one.
-    """
+    """True coefficients, biases, weights and any dispersion, as `fit_em(init=...)` takes them."""
     start = data.coefficients, data.biases, data.weights
     return start if data.dispersion is None else (*start, data.dispersion)
 
@@ -237,7 +151,7 @@ def _draw_inputs(mixture: RandomMixture, rng: np.random.Generator) -> FloatArray
 
 
 def _noise(mixture: RandomMixture, means: FloatArray, weights: FloatArray) -> float | None:
-    """Standard deviation of the noise; `means` has a column for each component."""
+    """Standard deviation of the noise; `means` has one column per component."""
     if mixture.noise is None or not mixture.is_noise_relative:
         return mixture.noise
     centre = np.average(means.mean(axis=0), weights=weights)

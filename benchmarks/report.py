@@ -1,4 +1,4 @@
-"""What a benchmark reports: rows of a table, figures beside their bars, and the record in JSON."""
+"""What a benchmark reports: the rows of a table, figures with their bars, and a JSON record."""
 
 import json
 import math
@@ -37,114 +37,50 @@ PACKAGES = ("moment-init", "numpy", "scipy", "tensorly", "threadpoolctl")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Size and seed of a run.
+    """Size and seed of a run."""
 
-    Parameters
-    ----------
-    is_quick : bool
-        Whether to run the small size.
-    seed : int
-        Seed of the random models.
-    n_data_sets : int or None
-        Data sets for each row of a table; the benchmark's own number if None.
-    checkpoint : Checkpoint
-        Keeps what long benchmarks have measured; in memory only by default.
-    """
-
-    is_quick: bool
-    seed: int
+    is_quick: bool  # whether to run the quick size
+    seed: int  # seed of the random models
+    # data sets per row of a table; the benchmark's own number if None
     n_data_sets: int | None = None
+    # stores the measurements of long benchmarks; by default in memory only
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
     def data_sets(self, full: int, quick: int) -> int:
-        """Number of data sets to run.
-
-        Parameters
-        ----------
-        full, quick : int
-            The benchmark's own numbers at full and small size.
-
-        Returns
-        -------
-        int
-            The number asked for, or else the one of the size.
-        """
+        """Number of data sets to run: the one requested, or else that of the size."""
         return self.n_data_sets or (quick if self.is_quick else full)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured figure beside its bar.
+    """A measured figure with its bar."""
 
-    Parameters
-    ----------
-    name : str
-        What was measured.
-    value : float
-        The figure.
-    bar : str or None
-        The bar in words, or None where there is none.
-    is_met : bool or None
-        Whether the figure meets its bar.
-    """
-
-    name: str
-    value: float
-    bar: str | None = None
-    is_met: bool | None = None
+    name: str  # what was measured
+    value: float  # the figure
+    bar: str | None = None  # the bar in words; None if there is none
+    is_met: bool | None = None  # whether the figure meets its bar
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything a benchmark measured.
+    """Everything a benchmark measured."""
 
-    Parameters
-    ----------
-    rows : tuple of dict
-        The table, a dict a row.
-    figures : tuple of Figure
-        The figures drawn from it.
-    settings : dict
-        Sizes and tolerances of the run.
-    """
-
-    rows: tuple[Row, ...]
-    figures: tuple[Figure, ...]
-    settings: dict[str, Any]
+    rows: tuple[Row, ...]  # the table, one dict per row
+    figures: tuple[Figure, ...]  # figures computed from the table
+    settings: dict[str, Any]  # sizes and tolerances of the run
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """An entry of the registry.
+    """An entry of the registry."""
 
-    Parameters
-    ----------
-    name : str
-        Name on the command line and of the JSON file.
-    description : str
-        One line.
-    run : callable
-        Runs it.
-    """
-
-    name: str
-    description: str
+    name: str  # name on the command line and of the JSON file
+    description: str  # one line
     run: Callable[[Options], Outcome]
 
 
 def format_outcome(outcome: Outcome) -> str:
-    """Lay out the tables and the figures with their bars.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        What was measured.
-
-    Returns
-    -------
-    str
-        Text of several lines.
-    """
+    """Format the tables and the figures with their bars."""
     tables = [format_table(rows) for rows in _by_columns(outcome.rows)]
     lines = []
     for figure in outcome.figures:
@@ -158,18 +94,7 @@ def format_outcome(outcome: Outcome) -> str:
 
 
 def format_table(rows: list[Row]) -> str:
-    """Lay out rows that have the same columns.
-
-    Parameters
-    ----------
-    rows : list of dict
-        At least one row.
-
-    Returns
-    -------
-    str
-        A line a row under a line of column names.
-    """
+    """Format rows with the same columns, one line each under the column names."""
     cells = [list(rows[0]), *([_format_cell(value) for value in row.values()] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     return "\n".join(
@@ -181,26 +106,7 @@ def format_table(rows: list[Row]) -> str:
 def store_outcome(
     folder: Path, benchmark: Benchmark, options: Options, outcome: Outcome, seconds: float
 ) -> Path:
-    """Write the record of a run to ``NAME.json``.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Where to; made if it does not exist.
-    benchmark : Benchmark
-        What was run.
-    options : Options
-        At which size.
-    outcome : Outcome
-        What was measured.
-    seconds : float
-        How long it took.
-
-    Returns
-    -------
-    pathlib.Path
-        The file.
-    """
+    """Write the record of a run to ``NAME.json``."""
     record = {
         "benchmark": benchmark.name,
         "description": benchmark.description,
@@ -219,13 +125,7 @@ def store_outcome(
 
 
 def environment() -> dict[str, Any]:
-    """Describe date, commit, versions and machine.
-
-    Returns
-    -------
-    dict
-        With the keys ``date``, ``commit``, ``versions`` and ``machine``.
-    """
+    """Describe date, commit, versions and machine."""
     blas = [
         {key: pool.get(key) for key in ("internal_api", "version", "num_threads", "architecture")}
         for pool in threadpool_info()
@@ -244,7 +144,7 @@ def environment() -> dict[str, Any]:
             "architecture": platform.machine(),
             "processor": _processor(),
             "n_cores": os.cpu_count(),
-            # Timings taken beside other work are not to be trusted: the record shows it.
+            # Timings on a loaded machine are not reliable, so the record shows the load.
             "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
             "blas": blas,
         },
@@ -252,12 +152,12 @@ def environment() -> dict[str, Any]:
 
 
 def _storable(cell: Cell) -> Cell:
-    """JSON has no word for infinity, the error of a solver that found nothing."""
+    """Replace infinity, the error of a solver that found nothing: JSON has no word for it."""
     return str(cell) if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
 def _commit() -> str | None:
-    """Commit of the tree, with a plus sign if files differ from it."""
+    """Commit of the tree, with a plus sign if files have changed since."""
     folder = Path(__file__).resolve().parent
     try:
         lines = [
@@ -272,7 +172,7 @@ def _commit() -> str | None:
 
 
 def _processor() -> str:
-    """Model of the processor; Python itself knows it on some systems only."""
+    """Model of the processor, which Python itself knows only on some systems."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -282,7 +182,7 @@ def _processor() -> str:
 
 
 def _by_columns(rows: tuple[Row, ...]) -> list[list[Row]]:
-    """Runs of rows with the same columns: a table each."""
+    """Split the rows into runs with the same columns, one table each."""
     tables: list[list[Row]] = []
     for row in rows:
         if tables and list(tables[-1][0]) == list(row):

@@ -1,7 +1,7 @@
-"""Methods of the literature to compare with, and how far a span is from the truth.
+"""Methods of the literature for comparison, and the distance of a span from the truth.
 
-Moment regression gives directions. The other three give the span of the directions only, as columns
-in standardised coordinates z; they are functions of z and the response. Hessian directions and
+Moment regression gives directions. The other three take standardised inputs z and the response, and
+give only the span of the directions, as columns in the coordinates z. Hessian directions and
 mirroring need a Gaussian input, sliced inverse regression an elliptical one.
 """
 
@@ -30,70 +30,33 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-# Monomials up to degree 3 beyond which the regression takes too long: about d = 20.
+# With more monomials up to degree 3 the regression takes too long; reached at about d = 20.
 LARGEST_REGRESSION = 2_000
 
-# Ridge of the regression in units of the number of rows, in coordinates where every regressor has
-# variance one; it shrinks all entries of a moment alike and so moves no direction.
+# Ridge of the regression per row, in coordinates where every regressor has variance one. It shrinks
+# all entries of a moment alike, so the directions do not change.
 RIDGE = 1e-2
 
-# Slices of sliced inverse regression, whose number matters little (Li 1991).
+# Slices of sliced inverse regression; their number matters little (Li 1991).
 N_SLICES = 10
 
 
 def subspace_cosine(problem: EstimationProblem, basis: FloatArray, data: MixtureData) -> float:
-    """Smallest cosine between a true direction and a subspace.
-
-    Parameters
-    ----------
-    problem : EstimationProblem
-        The coordinates.
-    basis : numpy.ndarray, shape (n_features, k)
-        Basis of the subspace in standardised coordinates.
-    data : MixtureData
-        The truth.
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
-    """
+    """Smallest cosine between a true direction and a subspace."""
+    # basis: (n_features, k)
     columns, _ = problem.coordinates.directions_to_user(basis)
     return span_cosine(columns, data)
 
 
 def span_cosine(columns: FloatArray, data: MixtureData) -> float:
-    """Smallest cosine between a true direction and the span of some columns.
-
-    Parameters
-    ----------
-    columns : numpy.ndarray, shape (n_features, k)
-        Independent columns in the user's units.
-    data : MixtureData
-        The truth.
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
-    """
+    """Smallest cosine between a true direction and the span of some columns."""
+    # columns: (n_features, k)
     orthonormal, _ = np.linalg.qr(columns)
     return float(np.linalg.norm(orthonormal.T @ data.directions, axis=0).min())
 
 
 def regression_size(n_features: int) -> int:
-    """Number of monomials up to degree 3.
-
-    Parameters
-    ----------
-    n_features : int
-        Number of variables.
-
-    Returns
-    -------
-    int
-        Regressors of `moment_regression`.
-    """
+    """Number of monomials up to degree 3, the regressors of `moment_regression`."""
     return comb(n_features + 3, 3)
 
 
@@ -103,34 +66,19 @@ def moment_regression(
     r"""Directions of a mixture of linear regressions by moment regression.
 
     With a constant among the inputs, :math:`E[y^p \mid x] = \langle \sum_j w_j \beta_j^{\otimes p},
-    x^{\otimes p} \rangle` up to terms of noise that touch degrees below p only. The regressions of
-    y^2 and y^3 on all monomials up to degree 2 and 3 therefore give the compound moments of the
-    slopes in their leading degree; whitened by the second, the third is orthogonal.
+    x^{\otimes p} \rangle` up to noise terms of degree below p. The leading degrees of the
+    regressions of y^2 and y^3 on all monomials up to degree 2 and 3 therefore are the moments of
+    the slopes; whitened by the second moment, the third is orthogonal.
 
-    Parameters
-    ----------
-    problem : EstimationProblem
-        Rows of a Gaussian response.
-    n_components : int
-        Number of components, at most n_features.
-    rng : numpy.random.Generator
-        Source of the decomposition's starts.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_features, n_components)
-        Unit directions in the user's units.
-
-    Notes
-    -----
-    Departs from [1]_ in a ridge where they have a nuclear norm, whose effect is that of the
-    projection of M_2 on its r leading eigenvectors here.
+    Departs from [1]_ by a ridge instead of a nuclear norm; the projection of M_2 on its r leading
+    eigenvectors has the effect of the latter.
 
     References
     ----------
     .. [1] A. Chaganty, P. Liang, "Spectral experts for estimating mixtures of linear regressions",
        ICML 2013, arXiv:1306.3729.
     """
+    # -> (n_features, n_components)
     second = _leading_degree(problem, 2)
     third = _leading_degree(problem, 3)
     values, vectors = np.linalg.eigh(second)
@@ -159,7 +107,7 @@ def _leading_degree(problem: EstimationProblem, degree: int) -> FloatArray:
 
 
 def without_linear_part(z: FloatArray, y: FloatArray) -> FloatArray:
-    """Residual of y after a linear regression on z; its moments have less noise than those of y."""
+    """Residual of y after a linear regression on z; its moments are less noisy than those of y."""
     centred = y - y.mean()
     return np.asarray(centred - z @ (z.T @ centred / len(y)))
 
@@ -169,8 +117,8 @@ def hessian_directions(z: FloatArray, y: FloatArray, n_directions: int) -> Float
 
     .. math:: E[(y - \bar y)\, z z'] = E[\nabla^2 E[y \mid z]]
 
-    by Stein's lemma [1]_; the residual of y has the same moment. It vanishes for means that are
-    linear, and for means that are odd.
+    by Stein's lemma [1]_; the residual of y has the same moment. It vanishes for linear and for odd
+    means.
 
     References
     ----------
@@ -184,8 +132,9 @@ def hessian_directions(z: FloatArray, y: FloatArray, n_directions: int) -> Float
 def inverse_regression(z: FloatArray, y: FloatArray, n_directions: int) -> FloatArray:
     r"""Sliced inverse regression: the span of the means of z in slices of y.
 
-    The leading eigenvectors of :math:`\sum_h p_h m_h m_h'`, for slices with shares :math:`p_h` and
-    means :math:`m_h` [1]_. There are fewer directions than slices: one if y has two values.
+    These are the leading eigenvectors of :math:`\sum_h p_h m_h m_h'`, for slices with shares
+    :math:`p_h` and means :math:`m_h` [1]_. There are fewer directions than slices: one if y has two
+    values.
 
     References
     ----------
@@ -210,8 +159,8 @@ def mirrored_directions(
               Q = E[(v - \bar v)\, z z']
 
     The span is that of r and the leading left singular vectors of :math:`(I - r r') Q` [1]_. The
-    `values` that are mirrored are y less its mean, as in the equation, or its residual, which has
-    less noise. Departs from [1]_ in that all rows serve both r and Q.
+    mirrored `values` are y minus its mean, as in the equation, or its residual, which is less
+    noisy. Departs from [1]_ by using all rows for both r and Q.
 
     References
     ----------

@@ -1,7 +1,8 @@
 """Several responses that share component and direction: how many rows they save.
 
-Data sets have three responses; one response is the first of them, so that both see the same rows.
-The rows that one response needs for the angle that three have are read off its own curve.
+Data sets have three responses. The estimate from one response uses the first of them, so that both
+see the same rows. The number of rows that one response needs for the angle reached by three is read
+off its own curve.
 """
 
 import warnings
@@ -27,30 +28,14 @@ METHODS = {"moments": False, "estimate": True}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kind of mixture.
+    """A kind of mixture."""
 
-    Parameters
-    ----------
-    family : str
-        Family of all responses.
-    weights : tuple of float
-        Weights of the components.
-    n_features : int
-        Number of features.
-    scale : float
-        Scales are drawn between 0.7 and 1.3 times this, with random signs.
-    dispersion : float or None
-        Dispersion of all responses.
-    n_obs : tuple of int
-        Numbers of rows.
-    """
-
-    family: str
-    weights: tuple[float, ...]
-    n_features: int
-    scale: float
-    dispersion: float | None
-    n_obs: tuple[int, ...]
+    family: str  # family of all responses
+    weights: tuple[float, ...]  # weights of the components
+    n_features: int  # number of features
+    scale: float  # scales are 0.7 to 1.3 times this, with random signs
+    dispersion: float | None  # dispersion of all responses
+    n_obs: tuple[int, ...]  # numbers of rows
 
 
 CASES = (
@@ -60,18 +45,7 @@ CASES = (
 
 
 def run(options: Options) -> Outcome:
-    """Estimate from one response and from three of the same rows.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Angles by number of rows, and the ratios of rows needed.
-    """
+    """Estimate from one and from three responses of the same rows, and compare the rows needed."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     rows: list[Row] = []
     figures: list[Figure] = []
@@ -152,8 +126,8 @@ def _simulate(
 
 
 def _rows_for(angle: float, sizes: Sequence[int], curve: Sequence[float]) -> float | None:
-    """Rows at which a falling curve reaches an angle, on logarithmic axes; None outside of it."""
-    # Means of few data sets need not fall: what counts is the best angle so far.
+    """Rows at which a falling curve reaches an angle, on log axes; None outside the curve."""
+    # Means over few data sets need not fall, so the best angle so far is used.
     falling = np.minimum.accumulate(curve)
     if not falling[-1] <= angle <= falling[0] or len(sizes) < 2:
         return None

@@ -1,7 +1,8 @@
-"""How near the directions come: stacked moments, polished or not, and what the literature offers.
+"""Accuracy of the directions: stacked moments, polished or not, and methods of the literature.
 
-Beside the default call stand moments alone, the paper's third moment, and for Gaussian responses
-Chaganty and Liang's moment regression; and the span alone, ours and principal Hessian directions.
+The default call is compared with moments alone, the paper's third moment and, for Gaussian
+responses, Chaganty and Liang's moment regression. The span of the directions is compared with that
+of principal Hessian directions.
 """
 
 from collections.abc import Sequence
@@ -26,25 +27,14 @@ __all__ = ["BENCHMARK", "run"]
 
 N_DATA_SETS, QUICK_DATA_SETS = 20, 1
 
-# A run of the small size takes the first mixtures only, and at most this many rows.
+# The quick size takes the first mixtures only, and at most this many rows.
 QUICK_MIXTURES, QUICK_OBS = 3, 3_000
 
 Measurement = dict[str, float]
 
 
 def run(options: Options) -> Outcome:
-    """Estimate every mixture from data sets of its own.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Mean of the worst |cos| by method.
-    """
+    """Compute the mean worst |cos| of every method on every mixture."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     rows: list[Row] = []
     figures: list[Figure] = []

@@ -1,10 +1,10 @@
-"""Time and memory of the default call, next to ``X.T @ X`` and iterations of full EM.
+"""Time and memory of the default call, compared with ``X.T @ X`` and iterations of full EM.
 
 An iteration of full EM is an E-step and one scoring M-step on all rows in all dimensions, as
 `fit_em` runs it: `likelihood_sums` without the missing information, by blocks and threads, and
-`em_step`. Beside it stands, without a bar, the least that an iteration could do: the E-step with
-its score, and one weighted ``X.T @ X`` for each component, without intercepts. Times are by the
-wall clock and, since that depends on what else runs, in seconds of the processor.
+`em_step`. It is also compared, without a bar, with the least that an iteration could do: the E-step
+with its score, and one weighted ``X.T @ X`` for each component, without biases. Times are wall
+seconds and, since these depend on the load, CPU seconds.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,41 +41,30 @@ FAMILIES = (
     Mixture("gaussian", 1_000_000, 20, 3, 2.0, bar=100.0, dispersion=0.5),
     Mixture("poisson", 1_000_000, 20, 3, 0.7, bar=100.0),
 )
-"""What is timed; the bar is the largest time over that of X.T @ X."""
+"""Mixtures to time; `bar` is the largest allowed time over that of X.T @ X."""
 
 MAX_EM_ITERATIONS = 3.0
 MAX_MEMORY_RATIO = 0.5
 
-# Linear in n, up to the error of an exponent from few timings.
+# Linear in n, up to the error of an exponent fitted to few timings.
 MAX_EXPONENT_IN_ROWS = 1.1
 MAX_EXPONENT_IN_FEATURES = 2.0
 
 QUICK_FAMILIES, QUICK_MAIN = 1, 4_000
 N_REPEATS, QUICK_REPEATS = 5, 1
 
-# Growth: the number of rows at d = 20, and of features at a fixed number of rows.
+# Growth with the number of rows at d = 20, and with the features at a fixed number of rows.
 ROWS, QUICK_ROWS = (250_000, 500_000, 1_000_000, 2_000_000), (2_000, 4_000)
 FEATURES, QUICK_FEATURES = (10, 20, 50, 100, 200), (5, 10)
 FEATURE_ROWS, QUICK_FEATURE_ROWS = 20_000, 2_000
 GROWTH_REPEATS, QUICK_GROWTH_REPEATS = 2, 1
 
-# Wide inputs, where an array of d^3 would be the largest of all.
+# Wide inputs, where an array of d^3 would be the largest object.
 WIDE, QUICK_WIDE = (500, 20_000), (20, 2_000)
 
 
 def run(options: Options) -> Outcome:
-    """Time, memory and growth for each family, and wide inputs.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed; the number of data sets is not used.
-
-    Returns
-    -------
-    Outcome
-        Ratios and exponents.
-    """
+    """Measure time, memory and growth for each family, and wide inputs."""
     main = [_measure(mixture, options) for mixture in _mixtures(options)]
     rows, features = _growth(options)
     wide = _wide_rows(options)
@@ -89,7 +78,7 @@ def run(options: Options) -> Outcome:
         "repeats": QUICK_REPEATS if options.is_quick else N_REPEATS,
         "growth repeats": QUICK_GROWTH_REPEATS if options.is_quick else GROWTH_REPEATS,
         "EM iteration": "E-step and a scoring M-step as fit_em runs them, on all rows",
-        "least EM iteration": "E-step with score, and a weighted X.T @ X a component",
+        "least EM iteration": "E-step with score, and a weighted X.T @ X per component",
     }
     return Outcome((*main, *rows, *features, *wide), figures, settings)
 
@@ -101,10 +90,10 @@ def _mixtures(options: Options) -> tuple[Mixture, ...]:
 
 
 def _measure(mixture: Mixture, options: Options) -> Row:
-    """Times, interleaved so that all meet the same machine; then memory, as tracing slows."""
+    """Time all calls in turn, so that load affects all; then memory, as tracing is slow."""
     data, seed = draw(mixture, options.seed, 0), options.seed
     X = data.X
-    timed(data, seed)  # threads started, modules loaded
+    timed(data, seed)  # warm-up: starts threads, loads modules
     calls: dict[str, Callable[[], object]] = {
         "default": lambda: timed(data, seed),
         "moments": lambda: timed(data, seed, polish=False),
@@ -130,25 +119,14 @@ def _measure(mixture: Mixture, options: Options) -> Row:
         "over EM": wall["default"] / wall["EM"],
         "over EM, CPU": processor["default"] / processor["EM"],
         "over least EM, CPU": processor["default"] / processor["least EM"],
-        # Far above 1 the machine was busy, and the ratios say nothing.
+        # Far above 1, the machine was busy and the ratios are not reliable.
         "X.T @ X max/min": max(products) / min(products),
         "extra over X": extra / X.nbytes,
     }
 
 
 def em_iteration(data: MixtureData) -> FloatArray | None:
-    """One E-step and one scoring M-step from the truth, in all dimensions.
-
-    Parameters
-    ----------
-    data : MixtureData
-        The rows and the truth.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        The step.
-    """
+    """Run one E-step and one scoring M-step from the truth, in all dimensions."""
     rows, parameters = _likelihood(data)
     family = get_family(data.family, data.link)
     sums = likelihood_sums(family, rows, parameters, missing=False, constant=0.0)
@@ -156,9 +134,9 @@ def em_iteration(data: MixtureData) -> FloatArray | None:
 
 
 def _least_iteration(data: MixtureData) -> None:
-    """The least that an iteration does: E-step with score, and a weighted Gram matrix each.
+    """Run the E-step with its score and one weighted Gram matrix per component.
 
-    The weights are the rows' own; their values do not change the cost.
+    The Gram matrices use the rows' weights: their values do not change the cost.
     """
     rows, parameters = _likelihood(data)
     family = get_family(data.family, data.link)
@@ -179,7 +157,7 @@ def _likelihood(data: MixtureData) -> tuple[LikelihoodRows, MixtureParameters]:
 
 
 def _growth(options: Options) -> tuple[list[Row], list[Row]]:
-    """Times by number of rows, then by number of features, of each family."""
+    """Time each family by number of rows, then by number of features."""
     by_rows, by_features = [], []
     features = QUICK_FEATURES if options.is_quick else FEATURES
     n_obs = QUICK_FEATURE_ROWS if options.is_quick else FEATURE_ROWS
@@ -194,10 +172,7 @@ def _growth(options: Options) -> tuple[list[Row], list[Row]]:
 
 
 def _time(mixture: Mixture, options: Options) -> Row:
-    """Seconds of the default call, of moments alone and of what they are held against.
-
-    Each is the least of few repeats.
-    """
+    """Least seconds of the default call, moments alone, X.T @ X and an EM iteration."""
     data = draw(mixture, options.seed, 0)
     n_repeats = QUICK_GROWTH_REPEATS if options.is_quick else GROWTH_REPEATS
     default = min(timed(data, options.seed)[1] for _ in range(n_repeats))
@@ -216,7 +191,7 @@ def _time(mixture: Mixture, options: Options) -> Row:
 
 
 def _wide_rows(options: Options) -> list[Row]:
-    """Time and peak memory of one family, polished and by moments alone, on wide inputs."""
+    """Measure time and peak memory on wide inputs of one family, polished and by moments alone."""
     n_features, n_obs = QUICK_WIDE if options.is_quick else WIDE
     mixture = replace(FAMILIES[0], n_obs=n_obs, n_features=n_features)
     data = draw(mixture, options.seed, 0)
@@ -267,7 +242,7 @@ def _exponent_figures(
         sizes = [number(row, varied) for row in own]
         for column in ("default s", "moments s"):
             exponent, _ = fitted_exponent(sizes, [number(row, column) for row in own])
-            # Fixed costs outweigh the rows of a small run.
+            # Fixed costs dominate a quick run.
             figures.append(
                 _at_most(f"{family}: exponent of {column[:-2]} in {varied}", exponent, limit,
                          is_judged=not options.is_quick)

@@ -1,4 +1,4 @@
-"""Whether twice the reported standard error of a direction covers its true angle."""
+"""Does twice the reported standard error of a direction cover its angle to the truth?"""
 
 from collections.abc import Sequence
 from statistics import fmean, median
@@ -23,18 +23,7 @@ METHODS = {"polished": True, "moments alone": False}
 
 
 def run(options: Options) -> Outcome:
-    """Compare angles to the truth with their standard errors.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Share of angles within twice the error, by mixture and method.
-    """
+    """Compute the share of angles within twice their standard error, by mixture and method."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     rows: list[Row] = []
     figures = []
@@ -51,10 +40,7 @@ def run(options: Options) -> Outcome:
 
 
 def _angles_and_errors(result: MomentEstimate, data: MixtureData) -> Comparison:
-    """Angle of each true direction and the standard error of its estimate, in degrees.
-
-    And whether the estimate says that it can be trusted, for each of them.
-    """
+    """Angle of each true direction and its standard error in degrees, and whether status is ok."""
     if result.standard_errors is None:
         raise ValueError(f"`result` must have standard errors; got method {result.method!r}.")
     index = match_components(result.directions, data.directions)

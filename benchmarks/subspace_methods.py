@@ -1,10 +1,10 @@
-"""The span of the directions: stacked moments beside cheap methods, and where mirroring serves.
+"""The span of the directions: stacked moments against cheap methods, and the use of mirroring.
 
-A bernoulli mixture without biases has no second moment. The stacked estimator falls back on the
-first and third, mirroring makes another second one. Besides the span of each method stands what
-the default call of `estimate` makes of its own. Where that misses a direction, EM from the truth
-says whether the data show it, and EM from the estimate inside the mirrored span whether mirroring
-would have found it; EM from one random start is the control, as any second start may.
+The second moment of a bernoulli mixture without biases vanishes. The stacked estimator falls back
+on the first and third moments; mirroring forms another second moment. The table also shows the
+directions of the default call of `estimate`. If it misses a direction, EM from the truth shows
+whether the data identify it, and EM from the estimate inside the mirrored span shows whether
+mirroring would have found it. EM from one random start is the control: any second start may help.
 """
 
 import warnings
@@ -46,13 +46,13 @@ FloatArray = NDArray[np.float64]
 
 N_DATA_SETS, QUICK_DATA_SETS = 20, 1
 QUICK_OBS = 2_000
-QUICK_STRIDE = 2  # every other case: the rest differ in their sizes only
+QUICK_STRIDE = 2  # every other case; the others differ only in size
 
-# A direction counts as missed below this cosine, 26 degrees: a span or an estimate that far off is
-# of little use as a start.
+# A direction counts as missed below this cosine (26 degrees): a span or an estimate that far off is
+# hardly useful as a start.
 FOUND = 0.9
 
-# Log-likelihoods within this of each other are one optimum, as in `gauntlet`.
+# Log-likelihoods within this distance are the same optimum, as in `gauntlet`.
 TOLERANCE = 1.0
 
 METHODS = ("stacked", "hessian", "hessian of y^2", "inverse", "mirrored", "mirrored y")
@@ -60,21 +60,11 @@ METHODS = ("stacked", "hessian", "hessian of y^2", "inverse", "mirrored", "mirro
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kind of mixture.
+    """A kind of mixture."""
 
-    Parameters
-    ----------
-    name : str
-        What is special about it.
-    mixture : Mixture
-        Family, sizes and scale.
-    biases : float or None
-        Common bias; random if None.
-    """
-
-    name: str
-    mixture: Mixture
-    biases: float | None = None
+    name: str  # what is special about the case
+    mixture: Mixture  # family, sizes and scale
+    biases: float | None = None  # common bias; random if None
 
 
 GAUSSIAN, POISSON, TWO_CLASSIFIERS, THREE_CLASSIFIERS = MIXTURES[:4]
@@ -92,42 +82,19 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was found on one data set.
+    """Results on one data set."""
 
-    Parameters
-    ----------
-    spans : dict of str to float
-        Cosine of the worst direction to the span, by method.
-    chance : float
-        The same of a random span.
-    estimate : float
-        Worst |cos| of a direction of the default estimate.
-    is_short : bool
-        Whether EM from the truth ends above EM from a default estimate that misses a direction.
-    mended_by : frozenset of str
-        Further starts from which EM does not end below EM from the truth then.
-    """
-
-    spans: dict[str, float]
-    chance: float
-    estimate: float
+    spans: dict[str, float]  # cosine of the worst direction to the span, by method
+    chance: float  # the same for a random span
+    estimate: float  # worst |cos| of a direction of the default estimate
+    # whether the default estimate misses a direction and EM from it ends below EM from the truth
     is_short: bool
+    # if so, further starts from which EM does not end below EM from the truth
     mended_by: frozenset[str]
 
 
 def run(options: Options) -> Outcome:
-    """Find the span of every mixture from data sets of its own.
-
-    Parameters
-    ----------
-    options : Options
-        Size and seed.
-
-    Returns
-    -------
-    Outcome
-        Cosines by method, and how often one finds what another misses.
-    """
+    """Compute cosines by method, and how often one method finds what another misses."""
     n_data_sets = options.data_sets(N_DATA_SETS, QUICK_DATA_SETS)
     means: list[Row] = []
     misses: list[Row] = []
@@ -144,8 +111,8 @@ def run(options: Options) -> Outcome:
     settings = {
         "data_sets": n_data_sets,
         "span": "mean over data sets of the cosine of the worst direction to the span",
-        "inverse": "as many directions as slices allow: one for a bernoulli response",
-        "mirrored y": "mirrored without taking out the linear part",
+        "inverse": "as many directions as the slices allow: one for a bernoulli response",
+        "mirrored y": "mirrored without removing the linear part",
         "missed": f"worst cosine below {FOUND:g}",
         "short": f"EM from the truth more than {TOLERANCE:g} above EM from the estimate",
     }
@@ -159,7 +126,7 @@ def _sized(case: Case, options: Options) -> Case:
 
 
 def _draw(case: Case, seed: int, index: int) -> MixtureData:
-    """Data as those of the other benchmarks of moments, but for the biases."""
+    """Draw data as in the other benchmarks of moments, except for the biases."""
     mixture = case.mixture
     rng = np.random.default_rng([seed, index])
     return simulate_mixture(
@@ -196,7 +163,7 @@ def _bases(problem: EstimationProblem, data: MixtureData) -> dict[str, FloatArra
     """Basis of the span by each method, in standardised coordinates."""
     z, y, number = problem.input_model.whiten(data.X), data.y, data.weights.size
     low_orders = sum_low_orders(problem.data, problem.input_model, problem.response)
-    n_inverse = min(number, len(np.unique(y)) - 1)  # two slices of a binary y show one direction
+    n_inverse = min(number, len(np.unique(y)) - 1)  # two slices of a binary y give one direction
     centred = y - y.mean()
     bases = {
         "stacked": find_subspace(low_orders, number).basis,
@@ -205,7 +172,7 @@ def _bases(problem: EstimationProblem, data: MixtureData) -> dict[str, FloatArra
         "mirrored": mirrored_directions(z, y, without_linear_part(z, y), number),
         "mirrored y": mirrored_directions(z, y, centred, number),
     }
-    if data.family != "bernoulli":  # the square of a binary y is linear in it
+    if data.family != "bernoulli":  # the square of a binary y is linear in y
         bases["hessian of y^2"] = hessian_directions(z, np.square(centred), number)
     return bases
 
@@ -224,7 +191,7 @@ def _log_likelihood(data: MixtureData, seed: int | None = None, **options: Any) 
 
 
 def _start_inside(columns: FloatArray, data: MixtureData, seed: int) -> tuple[FloatArray, ...]:
-    """Estimate from rows projected on the span of some columns, as a start for all features."""
+    """Estimate from rows projected on the span of some columns; return a start in all features."""
     basis, _ = np.linalg.qr(columns)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakSignalWarning)

@@ -4,7 +4,7 @@ import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
 
-import moment_init.models  # noqa: F401 - autodoc would import PyTensor twice, which says so
+import moment_init.models  # noqa: F401 - or autodoc imports PyTensor twice, which warns
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))  # for `mathml`
@@ -24,17 +24,17 @@ extensions = [
 ]
 
 # Pages -----------------------------------------------------------------------------------------
-nb_execution_mode = "off"  # `make notebooks` runs them; here their outputs are shown
-nb_ipywidgets_js = {}  # would load a script from the network
+nb_execution_mode = "off"  # the site shows the outputs that `make notebooks` stored
+nb_ipywidgets_js = {}  # the default loads a script from the network
 myst_enable_extensions = ["colon_fence", "dollarmath", "html_image"]
 myst_heading_anchors = 3
 bibtex_bibfiles = [str(DOCS / "references.bib")]
 
 # Reference -------------------------------------------------------------------------------------
 autosummary_generate = True
-autodoc_typehints = "none"  # numpydoc has types and shapes
+autodoc_typehints = "none"  # numpydoc shows types and shapes
 numpydoc_show_class_members = False  # the template of a class lists them
-default_role = "py:obj"  # `name` in a docstring links to what it names, if it is documented
+default_role = "py:obj"  # `name` in a docstring links to the documented object of that name
 templates_path = [str(DOCS / "templates")]
 
 # Look ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Build the site: gather its pages, run Sphinx on them; a warning is an error."""
+"""Build the site: gather its pages and run Sphinx on them; a warning is an error."""
 
 import sys
 from pathlib import Path
@@ -14,18 +14,7 @@ BUILD = ROOT / "docs" / "build"
 
 
 def main(build: Path = BUILD) -> int:
-    """Build the site from nothing.
-
-    Parameters
-    ----------
-    build : pathlib.Path
-        Where the sources are gathered and the pages are written.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Build the site from scratch."""
     source, site = build / "source", build / "html"
     gather(source)
     options = ["-b", "html", "-c", str(ROOT / "docs"), "-W", "--keep-going", "-q", "-E"]

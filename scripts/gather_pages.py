@@ -1,7 +1,7 @@
-"""Gather the pages of the site in one folder, their links turned to one another.
+"""Gather the pages of the site in one folder and rewrite the links between them.
 
-The front page is `README.md`, a case study's page its own `README.md`: they are written for readers
-of the repository, so a link that is right there is made right here. One that leads nowhere raises.
+The front page is `README.md`, and the page of a case study is its `README.md`. Their links are
+relative to the repository and are rewritten for the site. A broken link raises an error.
 """
 
 import json
@@ -30,23 +30,12 @@ LEADS_OUT = re.compile(r"[a-z][a-z0-9+.-]*:", flags=re.IGNORECASE)
 
 
 def page_map(root: Path = ROOT) -> dict[str, str]:
-    """Which page each file of the repository becomes.
-
-    Parameters
-    ----------
-    root : pathlib.Path
-        Root of the repository.
-
-    Returns
-    -------
-    dict of str to str
-        Path from the root -> path in the site's folder.
-    """
+    """Map files of the repository to pages of the site; both are relative paths."""
     pages = dict(FIXED_PAGES)
     docs = root / "docs"
     for path in sorted([*docs.glob("*.md"), *docs.glob("*.rst"), *docs.glob("guide/*.md")]):
         source = path.relative_to(root).as_posix()
-        if source != "docs/index.md":  # the tail of the front page
+        if source != "docs/index.md":  # appended to the front page
             pages.setdefault(source, path.relative_to(docs).as_posix())
     for folder in _studies(root):
         name = folder.relative_to(root).as_posix()
@@ -59,30 +48,9 @@ def page_map(root: Path = ROOT) -> dict[str, str]:
 def turn_links(
     text: str, source: str, pages: Mapping[str, str], root: Path = ROOT
 ) -> tuple[str, dict[str, str]]:
-    """Make the links of a page those of the site.
+    """Rewrite the links of a Markdown page, except in fenced blocks.
 
-    Parameters
-    ----------
-    text : str
-        The page, in Markdown; fenced blocks are left as they are.
-    source : str
-        Where it lies, from the root of the repository.
-    pages : mapping of str to str
-        What `page_map` returned.
-    root : pathlib.Path
-        Root of the repository.
-
-    Returns
-    -------
-    text : str
-        The page with its links turned.
-    files : dict of str to str
-        Files that are no pages but are linked or shown: path from the root -> path in the site.
-
-    Raises
-    ------
-    ValueError
-        If a link leads to nothing.
+    The second result maps linked or shown files that are not pages to their paths in the site.
     """
     here = PurePosixPath(pages[source]).parent
     files: dict[str, str] = {}
@@ -93,7 +61,7 @@ def turn_links(
             return match[0]
         found = _normal(PurePosixPath(source).parent / target)
         if not (root / found).exists():
-            raise ValueError(f"{source} must link to what exists; got {target!r}. Mend the link.")
+            raise ValueError(f"{source} links to {target!r}, which does not exist. Fix the link.")
         page = pages.get(found) or pages.get(f"{found}/README.md")
         if page is None and (root / found).is_dir():
             return f"{match['before']}#"
@@ -108,30 +76,17 @@ def turn_links(
 
 
 def _normal(path: PurePosixPath) -> str:
-    """Path without `..`, `.` and a closing slash."""
+    """Path without `..`, `.` and a trailing slash."""
     return PurePosixPath(os.path.normpath(path)).as_posix()
 
 
 def _without_empty_links(text: str) -> str:
-    """Leave of a link to a folder without a page its words."""
+    """Replace links to folders without a page by their text."""
     return re.sub(r"\[([^\[\]]*)\]\(#\)", r"\1", text)
 
 
 def gather(folder: Path, root: Path = ROOT) -> None:
-    """Write the sources of the site.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Where to; emptied before.
-    root : pathlib.Path
-        Root of the repository.
-
-    Raises
-    ------
-    ValueError
-        If a link leads to nothing.
-    """
+    """Write the sources of the site to a folder, which is emptied first."""
     shutil.rmtree(folder, ignore_errors=True)
     pages = page_map(root)
     for source, page in pages.items():
@@ -140,7 +95,7 @@ def gather(folder: Path, root: Path = ROOT) -> None:
 
 
 def _write_page(folder: Path, source: str, page: str, pages: Mapping[str, str], root: Path) -> None:
-    """Write one page, and the files that it links or shows."""
+    """Write one page and the files that it links to or shows."""
     to = folder / page
     to.parent.mkdir(parents=True, exist_ok=True)
     if not source.endswith(".md"):
@@ -156,14 +111,14 @@ def _write_page(folder: Path, source: str, page: str, pages: Mapping[str, str], 
 
 
 def _add_figures(folder: Path, root: Path) -> None:
-    """Draw the records of the benchmarks below their tables."""
+    """Append figures of the benchmark records to the page with their tables."""
     page = folder / FIXED_PAGES["benchmarks/README.md"]
     section = draw_figures(root / "benchmarks" / "results", page.parent / "figures", "figures")
     page.write_text(page.read_text(encoding="utf-8") + section, encoding="utf-8")
 
 
 def _title_first(notebook: str) -> str:
-    """A notebook whose settings stand below its title, which a page begins with."""
+    """Move the title of a notebook above its settings, as a page begins with its title."""
     content = json.loads(notebook)
     cells = content.get("cells", [])
     if len(cells) > 1 and "".join(cells[1]["source"]).startswith("# "):
@@ -172,7 +127,7 @@ def _title_first(notebook: str) -> str:
 
 
 def _tail(source: str, pages: Mapping[str, str], root: Path) -> str:
-    """What a page has on the site and not in the repository: ways on."""
+    """Text that a page has only on the site: links to further pages."""
     if source == "README.md":
         return "\n" + (root / "docs" / "index.md").read_text(encoding="utf-8")
     if source == "docs/case_studies.md":
@@ -184,7 +139,7 @@ def _tail(source: str, pages: Mapping[str, str], root: Path) -> str:
 
 
 def _list_of_studies(root: Path) -> str:
-    """A card a study: thumbnail, title, question."""
+    """One card per study: thumbnail, title, question."""
     cards = []
     for folder in _studies(root):
         title, question = _title_and_question(folder / "README.md")
@@ -197,7 +152,7 @@ def _list_of_studies(root: Path) -> str:
 
 
 def _studies(root: Path) -> list[Path]:
-    """Studies with a page; tests/test_case_studies.py asks it of all."""
+    """Studies with a README, which tests/test_case_studies.py requires of all."""
     return [folder for folder in study_folders(root) if (folder / "README.md").exists()]
 
 

@@ -11,35 +11,17 @@ from PIL import Image
 __all__ = ["main", "make_thumbnail"]
 
 WIDTH = 480
-"""Pixels: twice the width at which the list of studies shows it."""
+"""In pixels: twice the width at which the list of studies shows it."""
 
 LARGEST = 40_000
-"""Bytes."""
+"""In bytes: the list of studies loads one thumbnail per study."""
 
 COLOURS = (256, 128, 64, 32, 16)
-"""Sizes of palettes, tried in turn until the file is small enough."""
+"""Palette sizes, tried in turn until the file is small enough."""
 
 
 def make_thumbnail(figure: Path, thumbnail: Path) -> int:
-    """Shrink a figure to a small file.
-
-    Parameters
-    ----------
-    figure : pathlib.Path
-        PNG to shrink.
-    thumbnail : pathlib.Path
-        PNG to write.
-
-    Returns
-    -------
-    int
-        Its size in bytes.
-
-    Raises
-    ------
-    ValueError
-        If even the smallest palette is too large.
-    """
+    """Shrink a PNG figure to a small PNG file and return its size in bytes."""
     with Image.open(figure) as opened:
         image = opened.convert("RGB")
     height = round(image.height * WIDTH / image.width)
@@ -51,24 +33,13 @@ def make_thumbnail(figure: Path, thumbnail: Path) -> int:
             thumbnail.write_bytes(buffer.getvalue())
             return buffer.tell()
     raise ValueError(
-        f"`figure` must fit into {LARGEST} bytes at {WIDTH} pixels; got {figure}, which does not. "
-        "Choose a plainer one."
+        f"`figure` must fit into {LARGEST} bytes at a width of {WIDTH} pixels; {figure} does not. "
+        "Choose a simpler figure."
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the thumbnail of a study.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Write the thumbnail of a study."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figure", type=Path, help="figure of the study, in its output folder")
     parser.add_argument("study", type=Path, help="folder of the study")

@@ -1,7 +1,7 @@
-"""Execute the notebooks of the case studies at full size and keep what they show.
+"""Execute the notebooks of the case studies at full size and store their outputs.
 
-`notebook.py` is the source; `notebook.ipynb`, written here, has the outputs. What differs between
-machines but not between results is left out: times of execution, identifiers, paths, progress bars.
+`notebook.py` is the source; `notebook.ipynb`, written here, has the outputs. Execution times,
+identifiers, paths and progress bars are removed, as they differ between machines.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from scripts.studies import ROOT, study_folders
 __all__ = ["clean", "execute", "main", "read_notebook"]
 
 LARGEST = 1_000_000
-"""Bytes of a notebook: readers on a slow line still open it, and the repository stays small."""
+"""Bytes per notebook: it opens on slow connections, and the repository stays small."""
 
 KEPT_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -29,18 +29,7 @@ KEPT_METADATA = {
 
 
 def read_notebook(source: Path) -> NotebookNode:
-    """Read a notebook's source.
-
-    Parameters
-    ----------
-    source : pathlib.Path
-        `notebook.py`, in jupytext's percent format.
-
-    Returns
-    -------
-    nbformat.NotebookNode
-        The notebook, without the comments for tools that stand before its first cell.
-    """
+    """Read a notebook's source, without the tool comments before its first cell."""
     notebook: NotebookNode = jupytext.read(source)
     if all(line.startswith("#") for line in notebook.cells[0].source.splitlines()):
         del notebook.cells[0]
@@ -48,23 +37,7 @@ def read_notebook(source: Path) -> NotebookNode:
 
 
 def execute(source: Path) -> NotebookNode:
-    """Run a notebook from top to bottom in its own folder.
-
-    Parameters
-    ----------
-    source : pathlib.Path
-        `notebook.py`, in jupytext's percent format.
-
-    Returns
-    -------
-    nbformat.NotebookNode
-        The notebook with its outputs.
-
-    Raises
-    ------
-    nbclient.exceptions.CellExecutionError
-        If a cell fails.
-    """
+    """Run a notebook from top to bottom in its own folder."""
     notebook = read_notebook(source)
     client = NotebookClient(notebook, timeout=None, resources={"metadata": {"path": source.parent}})
     result: NotebookNode = client.execute()
@@ -72,20 +45,7 @@ def execute(source: Path) -> NotebookNode:
 
 
 def clean(notebook: NotebookNode, root: Path = ROOT) -> NotebookNode:
-    """Leave out what names a machine, a path or a moment.
-
-    Parameters
-    ----------
-    notebook : nbformat.NotebookNode
-        An executed notebook; changed in place.
-    root : pathlib.Path
-        Root of the repository: paths below it become relative.
-
-    Returns
-    -------
-    nbformat.NotebookNode
-        The same notebook.
-    """
+    """Remove machine names, paths and times from an executed notebook, in place."""
     notebook.metadata = nbformat.from_dict(KEPT_METADATA)
     for index, cell in enumerate(notebook.cells):
         cell.metadata, cell["id"] = NotebookNode(), f"cell-{index}"
@@ -95,7 +55,7 @@ def clean(notebook: NotebookNode, root: Path = ROOT) -> NotebookNode:
 
 
 def _is_kept(output: NotebookNode) -> bool:
-    """Whether an output is a result: no progress bar, no widget."""
+    """Whether an output is a result, not a progress bar or a widget."""
     is_widget = any(kind.startswith("application/vnd.jupyter.widget") for kind in _kinds(output))
     return output.get("name") != "stderr" and not is_widget
 
@@ -105,7 +65,7 @@ def _kinds(output: NotebookNode) -> list[str]:
 
 
 def _neutral(output: NotebookNode, root: Path) -> NotebookNode:
-    """An output whose texts name neither the folder nor the kernel of this machine."""
+    """Remove this machine's folder and system from the texts of an output."""
     if "text" in output:
         output.text = _without_machine(output.text, root)
     for kind in _kinds(output):
@@ -120,18 +80,7 @@ def _without_machine(text: str, root: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Execute the notebooks named, or all of them, and write them beside their sources.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status: 1 if a notebook is too large.
-    """
+    """Execute the named notebooks, or all, and write them next to their sources."""
     parser = argparse.ArgumentParser(description=__doc__)
     folders = {folder.name: folder for folder in study_folders()}
     parser.add_argument("names", nargs="*", help=f"all by default; {', '.join(folders)}")

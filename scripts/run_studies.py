@@ -1,4 +1,4 @@
-"""Run the scripts of the case studies, each as a user would; fail if one of them fails."""
+"""Run the scripts of the case studies as a user would; fail if one of them fails."""
 
 import argparse
 import subprocess
@@ -14,27 +14,7 @@ __all__ = ["main", "run_study"]
 
 
 def run_study(folder: Path, output: Path, *, quick: bool) -> float:
-    """Run one study's `run.py`; its own lines go to the terminal.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Folder of the study.
-    output : pathlib.Path
-        Where its figures go.
-    quick : bool
-        Whether at the small size.
-
-    Returns
-    -------
-    float
-        Seconds it took.
-
-    Raises
-    ------
-    subprocess.CalledProcessError
-        If the script fails.
-    """
+    """Run one study's `run.py`; its output goes to the terminal."""
     command = [sys.executable, str(folder / "run.py"), "--output", str(output)]
     began = time.perf_counter()
     subprocess.run([*command, *(["--quick"] if quick else [])], cwd=ROOT, check=True)
@@ -42,18 +22,7 @@ def run_study(folder: Path, output: Path, *, quick: bool) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the studies named, or all of them.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status: 1 if a study failed. The others run all the same.
-    """
+    """Run the named studies, or all; a failure does not stop the others."""
     parser = argparse.ArgumentParser(description=__doc__)
     folders = {folder.name: folder for folder in study_folders()}
     parser.add_argument("names", nargs="*", help=f"all by default; {', '.join(folders)}")

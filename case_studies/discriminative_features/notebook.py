@@ -10,7 +10,7 @@
 #     name: python3
 # ---
 
-# Cells import where they need to, and show what their last line is worth.
+# Imports are in the cells that need them, and the last line of a cell is its output.
 # ruff: noqa: E402
 
 # %%
@@ -24,16 +24,17 @@ QUICK = False  # True for a smaller run
 # *discriminative* features, $\langle u_j, x\rangle$ and $g$ of it, for a linear classifier to build
 # on. `transform` of the scikit-learn estimators gives them.
 #
-# Here they meet what one would use otherwise: the columns themselves, sliced inverse regression
-# (SIR), principal Hessian directions (PHd), and generalised eigenvectors of the second moments of
-# the classes (Karampatziakis and Mineiro, 2014). A logistic regression comes last, always.
+# Here they are compared with the usual alternatives: the columns themselves, sliced inverse
+# regression (SIR), principal Hessian directions (PHd), and generalised eigenvectors of the second
+# moments of the classes (Karampatziakis and Mineiro, 2014). The last step is always a logistic
+# regression.
 
 # %%
 # %matplotlib inline
 import sys
 from pathlib import Path
 
-# A kernel starts in the notebook's folder; what is imported lies under the root of the repository.
+# A kernel starts in the notebook's folder, so the root of the repository is added to the path.
 FOLDER = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
 sys.path.insert(0, str(FOLDER.parents[1]))
 
@@ -52,7 +53,7 @@ from case_studies.discriminative_features.run import (
 from moment_init import MixtureGLMClassifier
 
 # %% [markdown]
-# Generalised eigenvectors are directions in which one class varies much and the other little:
+# Generalised eigenvectors are directions in which one class varies much more than the other:
 
 # %%
 print(inspect.getsource(generalised_eigenvectors))
@@ -85,10 +86,10 @@ print(describe(results))
 draw_losses(results)
 
 # %% [markdown]
-# Left of the grey line is better than a linear classifier of the raw columns. Projections alone
-# can hardly be: they are linear in the columns, and a linear classifier has those. What the mixture
-# adds is curvature in the right directions, where the response does come from a mixture; elsewhere
-# all squares and products of the columns, or the columns alone, do better.
+# Left of the grey line is better than a linear classifier on the raw columns. Projections alone can
+# hardly be better: they are linear in the columns, which a linear classifier already has. The
+# mixture adds curvature in the right directions if the response really comes from a mixture.
+# Otherwise all squares and products of the columns, or the columns alone, do better.
 
 # %%
 print(describe_environment())

@@ -1,4 +1,4 @@
-"""Directions of a mixture as features of a linear classifier, against other ways to get some."""
+"""Directions of a mixture as features of a linear classifier, compared with other features."""
 
 import argparse
 import platform
@@ -37,19 +37,19 @@ FloatArray = NDArray[np.float64]
 
 SEED = 1405
 N_REPEATS, QUICK_REPEATS = 4, 2
-N_DIRECTIONS = 2  # for each class against the others; one target if there are two classes
+N_DIRECTIONS = 2  # per class against the others; two classes have one target
 N_SIMULATED, N_FEATURES = 3_000, 10
 TEST_SHARE = 1 / 3
 N_PIXEL_AXES = 20
 RIDGE = 1e-3
-"""Share of the identity that is added to second moments before they are compared."""
+"""Multiple of the identity added to second moments before they are compared."""
 
 SMALLEST_SHARE = 1e-6
-"""Probabilities below this count as this much, for all methods."""
+"""Lower bound of predicted probabilities, for all methods, so that log-loss is finite."""
 
 CANCELLING = np.zeros((N_FEATURES, 2))
 CANCELLING[:3] = [[0.8, -0.8], [0.6, 0.0], [0.0, 0.6]]
-"""Directions 130 degrees apart: most of what one adds to the mean's slope the other takes."""
+"""Directions 130 degrees apart, which mostly cancel in the slope of the mean."""
 
 DATA = (
     "simulated, directions at random",
@@ -73,37 +73,16 @@ ITSELF = "the mixture itself"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Rows of one repeat, columns standardised by the rows to learn from.
+    """Training and test rows of one split, standardised by the training rows."""
 
-    Parameters
-    ----------
-    X, X_test : numpy.ndarray, shape (n_obs, n_features)
-        Inputs to learn from, and to judge by.
-    y, y_test : numpy.ndarray, shape (n_obs,)
-        Numbers of the classes.
-    """
-
-    X: FloatArray
-    y: FloatArray
-    X_test: FloatArray
-    y_test: FloatArray
+    X: FloatArray  # training inputs; (n_obs, n_features)
+    y: FloatArray  # class labels as integers; (n_obs,)
+    X_test: FloatArray  # test inputs; (n_test, n_features)
+    y_test: FloatArray  # (n_test,)
 
 
 def load_rows(name: str, seed: int) -> Rows:
-    """Split a data set at random; simulated ones are made anew.
-
-    Parameters
-    ----------
-    name : str
-        One of `DATA`.
-    seed : int
-        Seed of the split.
-
-    Returns
-    -------
-    Rows
-        Two thirds to learn from, one third to judge by.
-    """
+    """Split a data set at random into training and test rows; simulated data are drawn anew."""
     from sklearn.decomposition import PCA
     from sklearn.model_selection import train_test_split
     from sklearn.preprocessing import StandardScaler
@@ -114,7 +93,7 @@ def load_rows(name: str, seed: int) -> Rows:
     )
     scaler = StandardScaler().fit(first)
     first, second = scaler.transform(first), scaler.transform(second)
-    if first.shape[1] > 2 * N_PIXEL_AXES:  # pixels: axes without labels first, for all methods
+    if first.shape[1] > 2 * N_PIXEL_AXES:  # pixels: unsupervised axes for all methods
         axes = PCA(N_PIXEL_AXES, whiten=True, random_state=seed).fit(first)
         first, second = axes.transform(first), axes.transform(second)
     return Rows(first, y_first, second, y_second)
@@ -144,22 +123,11 @@ def generalised_eigenvectors(X: FloatArray, y: FloatArray, n_directions: int) ->
 
     .. math:: E[x x' \mid y = 1]\, v = \lambda\, E[x x' \mid y = 0]\, v
 
-    Parameters
-    ----------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        Inputs.
-    y : numpy.ndarray, shape (n_obs,)
-        Labels, 0 and 1.
-    n_directions : int
-        How many to give.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_features, n_directions)
-        Unit vectors, those with the largest of lambda and 1 / lambda first.
+    Unit vectors, sorted by the larger of lambda and 1 / lambda.
     """
+    # X: (n_obs, n_features), y: (n_obs,) -> (n_features, n_directions)
     moments = [X[y == label].T @ X[y == label] / np.sum(y == label) for label in (1.0, 0.0)]
-    # Columns are standardised: without a ridge, few rows make lambdas of noise.
+    # Columns are standardised; without a ridge, noise dominates lambda if there are few rows.
     one, other = (moment + RIDGE * np.eye(len(moment)) for moment in moments)
     values, vectors = eigh(one, other)
     order = np.argsort(-np.abs(np.log(values)))[:n_directions]
@@ -176,7 +144,7 @@ def _hessian_directions(z: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _inverse_regression(z: FloatArray, y: FloatArray) -> FloatArray:
-    """Sliced inverse regression (Li 1991), a slice for each class: the span of the means of z.
+    """Sliced inverse regression (Li 1991), one slice per class: the span of the means of z.
 
     The weighted means of k classes sum to zero and span k - 1 directions.
     """
@@ -186,7 +154,7 @@ def _inverse_regression(z: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _directions(X: FloatArray, y: FloatArray) -> dict[str, FloatArray]:
-    """Directions by every method but the mixture, side by side."""
+    """Directions by every method except the mixture."""
     classes = np.unique(y)
     targets = [(y == label).astype(np.float64) for label in classes[len(classes) == 2 :]]
     eigenvectors = [generalised_eigenvectors(X, target, N_DIRECTIONS) for target in targets]
@@ -194,7 +162,7 @@ def _directions(X: FloatArray, y: FloatArray) -> dict[str, FloatArray]:
     z, factor = density.whiten(X), density.standardising_basis
 
     def to_columns(basis: FloatArray) -> FloatArray:
-        """Orthonormal basis of the span for X, of one for z = L^-1 (x - mean)."""
+        """Orthonormal basis in X of a span that is given in z = L^-1 (x - mean)."""
         return np.linalg.qr(solve_triangular(factor, basis, lower=True, trans="T"))[0]
 
     return {
@@ -208,7 +176,7 @@ def _directions(X: FloatArray, y: FloatArray) -> dict[str, FloatArray]:
 def _features(
     rows: Rows, mixture: MixtureGLMClassifier
 ) -> dict[tuple[str, str], tuple[FloatArray, FloatArray]]:
-    """Features to learn from and to judge by, for every method and map."""
+    """Training and test features for every method and map."""
     from sklearn.preprocessing import PolynomialFeatures
 
     inputs = rows.X, rows.X_test
@@ -229,20 +197,7 @@ def _features(
 
 
 def run_study(n_repeats: int = N_REPEATS, *, seed: int = SEED) -> "pandas.DataFrame":
-    """Learn and judge on every data set, over and over.
-
-    Parameters
-    ----------
-    n_repeats : int
-        Splits of each data set; the simulated one is made anew each time.
-    seed : int
-        Seed of the first repeat; the others count on.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each data set, repeat, directions and map: accuracy and log-loss on test rows.
-    """
+    """Compute accuracy and log-loss on test rows, for each data set, split, directions and map."""
     import pandas as pd
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -254,7 +209,7 @@ def run_study(n_repeats: int = N_REPEATS, *, seed: int = SEED) -> "pandas.DataFr
             rows = load_rows(name, seed + repeat)
             labels = {"data": name, "repeat": repeat}
             with warnings.catch_warnings():
-                # Directions that do not stand out are part of the question.
+                # Weak signals are part of the question.
                 warnings.simplefilter("ignore", WeakSignalWarning)
                 mixture = MixtureGLMClassifier(N_DIRECTIONS, random_state=seed + repeat)
                 mixture.fit(rows.X, rows.y)
@@ -264,52 +219,40 @@ def run_study(n_repeats: int = N_REPEATS, *, seed: int = SEED) -> "pandas.DataFr
             for (method, kind), (first, second) in features.items():
                 model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=5_000))
                 shares = model.fit(first, rows.y).predict_proba(second)
-                own = {"directions": method, "map": kind}
-                records.append({**labels, **own, **_scores(rows, shares)})
+                features_of = {"directions": method, "map": kind}
+                records.append({**labels, **features_of, **_scores(rows, shares)})
     return pd.DataFrame(records)
 
 
 def _scores(rows: Rows, shares: FloatArray) -> dict[str, float]:
-    """Share of right classes, and mean of minus the log probability of the true one."""
-    own = shares[np.arange(len(shares)), rows.y_test.astype(np.intp)]
+    """Accuracy and log-loss on the test rows."""
+    of_truth = shares[np.arange(len(shares)), rows.y_test.astype(np.intp)]
     return {
         "accuracy": float(np.mean(shares.argmax(axis=1) == rows.y_test)),
-        "loss": float(-np.log(np.maximum(own, SMALLEST_SHARE)).mean()),
+        "loss": float(-np.log(np.maximum(of_truth, SMALLEST_SHARE)).mean()),
     }
 
 
 def _summary(results: "pandas.DataFrame") -> Any:
-    """Means over repeats and their standard errors; `change` is against raw columns, in pairs.
+    """Means over splits and their standard errors; `change` is relative to raw columns.
 
-    Splits differ in how hard they are, which the difference within a split leaves out.
+    Differences are taken within a split, because some splits are harder than others.
     """
     plain = results.query("directions == 'raw columns' and map == @PROJECTIONS")
     base = plain.set_index(["data", "repeat"])["loss"]
-    own = results.join(base.rename("base"), on=["data", "repeat"])
-    own = own.assign(change=own["loss"] - own["base"])
-    groups = own.groupby(["data", "directions", "map"], sort=False)
+    paired = results.join(base.rename("base"), on=["data", "repeat"])
+    paired = paired.assign(change=paired["loss"] - paired["base"])
+    groups = paired.groupby(["data", "directions", "map"], sort=False)
     return groups[["accuracy", "loss", "change"]].agg(["mean", "sem"])
 
 
 def describe(results: "pandas.DataFrame") -> str:
-    """Lay out accuracy and log-loss.
-
-    Parameters
-    ----------
-    results : pandas.DataFrame
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        A table a data set: accuracy in per cent, and log-loss less that of a linear classifier on
-        raw columns in the same split, with standard errors over repeats.
-    """
+    """Format accuracy and change in log-loss with their standard errors, one table per data set."""
     summary = _summary(results)
     n_repeats = results["repeat"].nunique()
     lines = [
         f"Means over {n_repeats} random splits, standard errors in parentheses;",
-        "change: log-loss less that of raw columns, linear, in the same split",
+        "change: log-loss minus that of a linear classifier on raw columns in the same split",
     ]
     for name in DATA:
         row = summary.loc[(name, "raw columns", PROJECTIONS)]["loss"]
@@ -334,18 +277,7 @@ def _cell(row: "pandas.Series[Any]") -> str:
 
 
 def draw_losses(results: "pandas.DataFrame") -> "Figure":
-    """Draw the log-loss of every kind of features against raw columns, a panel a data set.
-
-    Parameters
-    ----------
-    results : pandas.DataFrame
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, attached to no window.
-    """
+    """Draw the change in log-loss of all features against raw columns, one panel per data set."""
     from matplotlib.figure import Figure
 
     summary = _summary(results)["change"]
@@ -379,33 +311,16 @@ def draw_losses(results: "pandas.DataFrame") -> "Figure":
 
 
 def describe_environment() -> str:
-    """Name the versions a run was made with.
-
-    Returns
-    -------
-    str
-        One line.
-    """
+    """Name the versions of Python and the packages."""
     packages = ("moment-init", "scikit-learn", "numpy", "scipy")
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"Python {platform.python_version()}, {versions}; {platform.platform()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study, print the tables, write the figure.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run the study, print the tables and write the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_REPEATS} repeats")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_REPEATS} splits per data set")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the figure")
     parsed = parser.parse_args(arguments)
     results = run_study(QUICK_REPEATS if parsed.quick else N_REPEATS)

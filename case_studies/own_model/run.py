@@ -1,4 +1,4 @@
-"""A mixture of logistic regressions written by hand: its default start, and ours."""
+"""A hand-written mixture of logistic regressions: PyMC's default start against ours."""
 
 import argparse
 import platform
@@ -46,48 +46,25 @@ SCALES = (4.0, 3.5, 4.5)
 BIASES = (0.3, -0.5, 0.8)
 
 MAPPING = {"slopes": "coefficient", "alpha": "bias", "w": "weight"}
-"""Variables of the hand-written model -> parameters of the fit."""
+"""Parameters of the fit, by variable of the hand-written model."""
 
 OUTPUT = Path(__file__).resolve().parent / "output"
-COLOURS = ("#0072b2", "#d55e00", "#009e73")  # told apart by colour-blind readers
+COLOURS = ("#0072b2", "#d55e00", "#009e73")  # safe for colour-blind readers
 MARKERS = ("o", "s", "^")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """Draws from both starts.
+    """Draws from both starts."""
 
-    Parameters
-    ----------
-    data : MixtureData
-        Simulated data with their truth.
-    fit : EMFit
-        The fit that gives the start.
-    trees : dict of str to xarray.DataTree
-        Draws by start.
-    seconds : dict of str to float
-        Time of each, with compilation.
-    """
-
-    data: MixtureData
-    fit: EMFit
-    trees: "dict[str, xarray.DataTree]"
-    seconds: dict[str, float]
+    data: MixtureData  # simulated data with the truth
+    fit: EMFit  # the fit that gives the start values
+    trees: "dict[str, xarray.DataTree]"  # draws by start
+    seconds: dict[str, float]  # time by start, with compilation
 
 
 def hand_written_model(data: MixtureData) -> "pymc.Model":
-    """The model as a user of PyMC would write it.
-
-    Parameters
-    ----------
-    data : MixtureData
-        The rows.
-
-    Returns
-    -------
-    pymc.Model
-        Weights `w`, intercepts `alpha`, coefficients `slopes`.
-    """
+    """The model as a user would write it: weights `w`, biases `alpha`, coefficients `slopes`."""
     import pymc as pm
 
     n_components = len(WEIGHTS)
@@ -106,24 +83,7 @@ def hand_written_model(data: MixtureData) -> "pymc.Model":
 def run_study(
     n_obs: int = N_OBS, *, draws: int = DRAWS, seed: int = SEED, progressbar: bool = False
 ) -> Study:
-    """Sample the model from its default start and from the fit.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of rows.
-    draws : int
-        Draws of each of four chains.
-    seed : int
-        Seed of data, fit and sampler.
-    progressbar : bool
-        Whether PyMC shows its progress.
-
-    Returns
-    -------
-    Study
-        Draws of both, labels as they were sampled.
-    """
+    """Sample the model from PyMC's default start and from the fit, without relabelling."""
     import pymc as pm
 
     data = simulate_mixture(
@@ -139,7 +99,7 @@ def run_study(
     fit = fit_em(data.X, data.y, len(WEIGHTS), family="bernoulli", random_seed=seed)
     model = hand_written_model(data)
     start = initial_values(fit, model, mapping=MAPPING, spread=1.0, random_seed=seed)
-    # PyMC's jitter, of U(-1, 1) on the unconstrained scale, would undo the start.
+    # PyMC's jitter, U(-1, 1) on the unconstrained scale, would undo the start.
     ours: dict[str, Any] = {"initvals": start, "compile_kwargs": {"jitter_rvs": set()}}
     trees, seconds = {}, {}
     for name, options in {"PyMC's default": {}, "initial_values": ours}.items():
@@ -158,18 +118,7 @@ def run_study(
 
 
 def describe(study: Study) -> str:
-    """Lay out how well the chains agree.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        A table, a row a start.
-    """
+    """Format R-hat, effective sample sizes and times."""
     import arviz as az
 
     lines = [
@@ -190,22 +139,11 @@ def describe(study: Study) -> str:
 
 
 def draw_labels(study: Study) -> "Figure":
-    """Draw what each chain takes for component 1, 2 and 3, a panel a start.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, attached to no window.
-    """
+    """Draw the slopes of components 1, 2 and 3 in each chain, one panel per start."""
     from matplotlib.figure import Figure
 
     coefficients = study.data.directions * study.data.scales
-    # The column whose slopes tell the components apart best.
+    # The column whose slopes separate the components best.
     feature = int(np.diff(np.sort(coefficients, axis=1), axis=1).min(axis=1).argmax())
     figure = Figure(figsize=(9.0, 4.0), layout="constrained")
     panels = figure.subplots(1, len(study.trees), sharey=True)
@@ -234,31 +172,14 @@ def draw_labels(study: Study) -> "Figure":
 
 
 def describe_environment() -> str:
-    """Name the versions a run was made with.
-
-    Returns
-    -------
-    str
-        One line.
-    """
+    """Name the versions of Python and the packages."""
     packages = ("moment-init", "pymc", "arviz", "nutpie", "numpy")
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"Python {platform.python_version()}, {versions}; {platform.platform()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study, print the table, write the figure.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run the study, print the table and write the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_OBS:,} rows, fewer draws")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the figure")

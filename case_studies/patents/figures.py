@@ -1,4 +1,4 @@
-"""Figure of the study of patents: three kinds of firms, and what says which kind a firm is."""
+"""Figure of the study of patents: the three classes of firms, and the gate."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,24 +13,13 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_classes", "write_figures"]
 
-COLOURS = ("#0072b2", "#009e73", "#d55e00")  # told apart by colour-blind readers
+COLOURS = ("#0072b2", "#009e73", "#d55e00")  # safe for colour-blind readers
 MARKERS = ("o", "s", "^")
 N_GRID = 80
 
 
 def draw_classes(study: Study) -> "Figure":
-    """Draw patents against research with the three classes, and the gate beside it.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, attached to no window.
-    """
+    """Draw patents against research with the three classes, and the gate in a second panel."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.0, 4.8), layout="constrained")
@@ -67,7 +56,7 @@ def _draw_lines(panel: "Axes", study: Study) -> None:
             label=f"{name} ({int(here.sum())} firms)",
         )
     panel.set_xscale("log")
-    # Linear up to one patent, so that firms without any can be shown.
+    # Linear up to one patent, so that firms without patents can be shown.
     panel.set_yscale("symlog", linthresh=1.0)
     panel.set_yticks([0, 1, 10, 100], ["0", "1", "10", "100"])
     panel.set_xticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
@@ -83,7 +72,7 @@ def _draw_gate(panel: "Axes", study: Study) -> None:
     median, low, high = summarise(gate_draws(study, grid))
     for k, colour in enumerate(COLOURS):
         panel.fill_between(grid, low[:, k], high[:, k], color=colour, alpha=0.12, linewidth=0)
-        for edge in (low, high):  # two of the bands overlap: their edges tell them apart
+        for edge in (low, high):  # edges separate two bands that overlap
             panel.plot(grid, edge[:, k], color=colour, linewidth=0.8, linestyle="--")
         panel.plot(grid, median[:, k], color=colour, linewidth=2)
     inside = shares[shares <= grid[-1]]
@@ -100,20 +89,7 @@ def _draw_gate(panel: "Axes", study: Study) -> None:
 
 
 def write_figures(study: Study, folder: Path) -> list[Path]:
-    """Write the figure to a folder, which is made if need be.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-    folder : pathlib.Path
-        Where to.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The file.
-    """
+    """Write the figure to a folder, which is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "classes.png"
     draw_classes(study).savefig(path, dpi=150)

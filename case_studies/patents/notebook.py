@@ -10,30 +10,30 @@
 #     name: python3
 # ---
 
-# Cells import where they need to, and show what their last line is worth.
+# Imports are in the cells that need them, and the last line of a cell is its output.
 # ruff: noqa: B018, E402
 
 # %%
 SEED = 19
-QUICK = False  # True for draws about the fit instead of sampling
+QUICK = False  # True for draws of the fit's normal approximation instead of sampling
 
 # %% [markdown]
 # # Patents and research: three kinds of firms
 #
-# How many patents does a research budget bring? Wang, Cockburn and Puterman (1998) gave 70
-# pharmaceutical and biomedical firms three Poisson regressions of patents on the logarithm of
-# research spending. Which of them holds for a firm depends on the share of its sales that it spends
+# How many patents does a research budget bring? Wang, Cockburn and Puterman (1998) fitted three
+# Poisson regressions of patents on the logarithm of research spending to 70 pharmaceutical and
+# biomedical firms. Which of them holds for a firm depends on the share of its sales that it spends
 # on research: a mixture of experts, or a mixture with a *gate*.
 #
-# A slope on the log scale is an elasticity: one per cent more research brings so many per cent more
-# patents.
+# A slope on the log scale is an elasticity: the per cent change in patents for one per cent more
+# research.
 
 # %%
 # %matplotlib inline
 import sys
 from pathlib import Path
 
-# A kernel starts in the notebook's folder; what is imported lies under the root of the repository.
+# A kernel starts in the notebook's folder, so the root of the repository is added to the path.
 FOLDER = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
 sys.path.insert(0, str(FOLDER.parents[1]))
 
@@ -46,8 +46,8 @@ firms, checksum = read_firms()
 firms.describe().round(3)
 
 # %% [markdown]
-# With one feature and three classes there is no direction for moments to find: all three lie on one
-# axis. `fit_em` starts by splitting one regression into two and three.
+# With one feature, the three classes share a single direction, and moments cannot separate them.
+# `fit_em` starts by splitting one regression into two and three.
 
 # %%
 study = run_study(quick=QUICK, seed=SEED)
@@ -56,8 +56,8 @@ study.fit
 # %% [markdown]
 # ## The published fit
 #
-# BIC chooses three classes, and the gate is worth its two parameters. The fit is flexmix's to all
-# four digits. Not every random start finds it.
+# BIC chooses three classes, and the gate is worth its two parameters. The fit agrees with flexmix's
+# to four digits. Not every random start finds it.
 
 # %%
 print(describe_fit(study))
@@ -65,30 +65,31 @@ print(describe_fit(study))
 # %% [markdown]
 # ## The posterior
 #
-# The published table has one number for each elasticity. The posterior has a distribution, also for
-# what follows from them: expected patents at a budget, and the probability of each class.
+# The published table has one number for each elasticity. The posterior is a distribution, also for
+# derived quantities: expected patents at a budget, and the probability of each class.
 #
-# Seventy firms leave room for the prior. The package's defaults expect an ordinary spread of
-# features and counts. Budgets differ here by a factor of 2,622, so that an elasticity of one alone
-# moves the logarithm of patents by two. And one firm spends three times its sales on research; it
-# makes the standard deviation of that share 12 times the spread of ordinary firms.
-# `prior_deviations` derives wider priors in the units of the problem. They were chosen after a run
-# with the defaults had left the published fit; what the defaults say stands at the end.
+# With only seventy firms, the prior matters. The package's defaults are for an ordinary spread of
+# features and counts. Here budgets differ by a factor of 2,622, and the standard deviation of their
+# logarithm is two: even an elasticity of one changes the logarithm of patents by two for each
+# standard deviation. One firm spends three times its sales on research, which makes the standard
+# deviation of that share 12 times the spread of ordinary firms. `prior_deviations` derives wider
+# priors in the units of the problem. They were chosen after a run with the defaults had moved away
+# from the published fit; the results under the defaults are at the end.
 
 # %%
 print(describe_posterior(study))
 
 # %% [markdown]
-# - **Ordinary** firms, nearly two thirds, spend a small share of sales on research; their patents
-#   grow a little slower than their budgets.
+# - **Ordinary** firms, nearly two thirds, spend a small share of their sales on research; their
+#   patents grow a little slower than their budgets.
 # - **Prolific** firms have the most patents at small and middling budgets: doubling the budget
 #   brings far less than double the patents.
 # - **Steep** firms get hardly any patents from small budgets and catch up at large ones.
 #
-# The third class rests on a dozen firms, and standard errors make it look better known than it is:
-# the interval of its elasticity is three times as wide in the posterior. In some draws a class of
-# few patents at any budget takes its place, and under the default priors it is hardly there. The
-# gate tells ordinary firms from the others; it does not tell prolific from steep ones.
+# The steep class rests on a dozen firms, and standard errors make it look more certain than it is:
+# the posterior interval of its elasticity is three times as wide. In some draws, a class with few
+# patents at any budget takes its place, and under the default priors it nearly disappears. The gate
+# separates ordinary firms from the others, but not prolific firms from steep ones.
 
 # %%
 draw_classes(study)

@@ -1,4 +1,4 @@
-"""What the study of patents prints."""
+"""The printed tables of the study of patents."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -31,22 +31,11 @@ EXAMPLES = (1.0, 20.0, 100.0)
 """Research budgets, in millions of dollars, at which classes are compared: the quartiles are near
 1 and 20, the largest firm spends 136."""
 SHARES = (0.01, 0.04, 0.1)
-"""Shares of sales spent on research at which the gate is shown: few, the median, many."""
+"""Shares of sales spent on research at which the gate is shown: low, median, high."""
 
 
 def describe_fit(study: Study) -> str:
-    """Compare the fit with flexmix's.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        The choice of the number of classes, and a table of both fits.
-    """
+    """Format the choice of the number of classes, and our fit next to flexmix's."""
     fit, reference, order = study.fit, study.reference, study.order
     reached, converged = fit.reached_best
     hits, runs = study.random.reached_best
@@ -61,7 +50,7 @@ def describe_fit(study: Study) -> str:
     for k, (name, component) in enumerate(zip(CLASSES, order, strict=True)):
         for label, ours, theirs in (
             ("elasticity", fit.coefficients[0, component], reference.elasticities[k]),
-            ("intercept", fit.biases[component], reference.biases[k]),
+            ("bias", fit.biases[component], reference.biases[k]),
         ):
             lines.append(f"{f'{name}, {label}':<26}{ours:>12.4f}{theirs:>16.4f}")
     return "\n".join(
@@ -74,18 +63,7 @@ def describe_fit(study: Study) -> str:
 
 
 def describe_posterior(study: Study) -> str:
-    """Lay out the posterior of the classes and of the gate.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Medians and 94 % intervals, a column a class.
-    """
+    """Format medians and 94 % intervals of classes and gate, one column per class."""
     kind = "NUTS" if study.is_sampled else "normal approximation of the fit"
     elasticities = _elasticities(study.tree, study.order)
     rows = {"elasticity": (summarise(elasticities), 2)}
@@ -112,7 +90,7 @@ def describe_posterior(study: Study) -> str:
 
 
 def _by_standard_errors(study: Study) -> FloatArray:
-    """The fit's elasticities with the intervals of its normal approximation."""
+    """Elasticities of the fit with the intervals of its normal approximation."""
     centre = study.fit.coefficients[0, study.order]
     errors = study.fit.standard_errors.coefficients[0, study.order]
     return np.stack([centre, *(centre + norm.ppf(level) * errors for level in INTERVAL)])
@@ -123,14 +101,14 @@ def _cells(values: Sequence[str]) -> str:
 
 
 def _elasticities(tree: "xarray.DataTree", order: list[int]) -> FloatArray:
-    """Elasticities of every draw, a column a class."""
+    """Elasticities of every draw, one column per class."""
     draws = tree["posterior"]["coefficient"].stack(sample=("chain", "draw"))
     ordered = draws.isel(feature=0, component=order).transpose("sample", "component")
     return np.asarray(ordered.to_numpy())
 
 
 def _convergence(tree: "xarray.DataTree") -> list[str]:
-    """Log-likelihood, and where chains were run R-hat and effective draws."""
+    """Mean log-likelihood and, if chains were run, R-hat and effective draws."""
     fitted = float(tree["log_likelihood"]["y"].sum("obs").mean())
     lines = [f"mean log-likelihood of the draws {fitted:.1f}"]
     if "diverging" in tree["sample_stats"]:
@@ -147,7 +125,7 @@ def _convergence(tree: "xarray.DataTree") -> list[str]:
 
 
 def _under_defaults(study: Study) -> list[str]:
-    """What the package's default priors make of the elasticities."""
+    """Elasticities under the package's default priors."""
     tree = study.default_tree
     if tree is None:
         return []
@@ -158,18 +136,7 @@ def _under_defaults(study: Study) -> list[str]:
 
 
 def describe(study: Study) -> str:
-    """Tell the story in numbers.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Data, fit, posterior.
-    """
+    """Format all results: data, fit, priors, posterior."""
     shares = study.firms["RDS"].to_numpy()
     head = (
         f"Patents: {len(study.firms)} firms, patents ~ log R&D, gate ~ R&D over sales\n"

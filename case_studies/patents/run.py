@@ -1,4 +1,4 @@
-"""Patents and research: a published mixture of experts, found again, with its posterior."""
+"""Patents and research: a published mixture of experts, reproduced, and its posterior."""
 
 import argparse
 import hashlib
@@ -41,95 +41,61 @@ FloatArray = NDArray[np.float64]
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data" / "patent.csv"
 REFERENCE = ROOT / "tests" / "em" / "flexmix_reference.json"
-"""Where flexmix ends; written by benchmarks/r/flexmix_reference.R."""
+"""Fits of flexmix, written by benchmarks/r/flexmix_reference.R."""
 OUTPUT = Path(__file__).resolve().parent / "output"
 
 SEED = 19
 DRAWS, CHAINS = 2000, 4
 TARGET_ACCEPT = 0.95
-"""Above the default: a gate may be a step, where the posterior bends."""
+"""Above the default: if the gate is nearly a step, the posterior is strongly curved."""
 LAPLACE_DRAWS = 2000
 N_RANDOM_STARTS = 20
 CANDIDATES = range(1, 5)
 INTERVAL = (0.03, 0.97)
-"""Quantiles of the intervals: 94 %, as ArviZ had them for long."""
+"""Quantiles of the 94 % intervals, ArviZ's long-time default."""
 
 ELASTICITY_DEVIATION = 1.5
 """Prior of an elasticity: three per cent more patents for one per cent more research would be a
 surprise."""
 LEVEL_DEVIATION = 3.0
-"""Prior of the logarithm of patents at an average budget, relative to the mean of all: classes
-that differ by a factor of twenty are no surprise."""
+"""Prior of the logarithm of patents at an average budget, relative to the overall mean: a factor of
+twenty between classes would not be a surprise."""
 DEFAULT_GATE = 2.0
 """The package's prior of a gate's slopes, per standard deviation of the covariate."""
 NORMAL_RANGE = 1.349
 """Interquartile range of a normal distribution over its standard deviation."""
 
 CLASSES = ("prolific", "ordinary", "steep")
-"""Names of the three kinds of firms by growing elasticity of patents to research."""
+"""Names of the three classes, by increasing elasticity of patents to research."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
-    """Where flexmix ends.
-
-    Parameters
-    ----------
-    log_likelihood : float
-        Its log-likelihood.
-    elasticities, biases : numpy.ndarray, shape (3,)
-        Its coefficients, in the order of `CLASSES`.
-    version : str
-        Version of flexmix.
-    """
+    """Flexmix's fit of the same model."""
 
     log_likelihood: float
-    elasticities: FloatArray
-    biases: FloatArray
-    version: str
+    elasticities: FloatArray  # in the order of `CLASSES`; (3,)
+    biases: FloatArray  # in the order of `CLASSES`; (3,)
+    version: str  # version of flexmix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """What was done with the firms.
+    """Results of the study."""
 
-    Parameters
-    ----------
-    firms : pandas.DataFrame
-        The data: Company, Patents, RDS, lgRD.
-    checksum : str
-        SHA-256 of the file.
-    reference : Reference
-        Where flexmix ends.
-    choice : ComponentChoice
-        Fits with one to four classes, with a gate.
-    fit : EMFit
-        Three classes with a gate.
-    ungated : EMFit
-        Three classes whose weights are the same for all firms.
-    random : EMFit
-        Three classes with a gate, from random starts alone.
-    tree : xarray.DataTree
-        Draws of the three classes and the gate.
-    default_tree : xarray.DataTree or None
-        Draws under the package's default priors, for comparison; None if nothing was sampled.
-    membership : numpy.ndarray, shape (n_obs, 3)
-        Posterior probabilities of the classes for each firm, in the order of `CLASSES`.
-    is_sampled : bool
-        Whether the draws are NUTS's, or those of the fit's normal approximation.
-    """
-
-    firms: "pandas.DataFrame"
-    checksum: str
+    firms: "pandas.DataFrame"  # columns Company, Patents, RDS, lgRD
+    checksum: str  # SHA-256 of the file
     reference: Reference
-    choice: ComponentChoice
-    fit: EMFit
-    ungated: EMFit
-    random: EMFit
-    tree: "xarray.DataTree"
+    choice: ComponentChoice  # fits with one to four classes, with a gate
+    fit: EMFit  # three classes with a gate
+    ungated: EMFit  # three classes whose weights are the same for all firms
+    random: EMFit  # three classes with a gate, from random starts alone
+    tree: "xarray.DataTree"  # draws of the three classes and the gate
+    # draws under the package's default priors, for comparison; None if nothing was sampled
     default_tree: "xarray.DataTree | None"
+    # posterior probabilities of the classes for each firm, in the order of `CLASSES`; (n_obs, 3)
     membership: FloatArray
-    is_sampled: bool
+    is_sampled: bool  # whether the draws are from NUTS, not from the fit's normal approximation
 
     @property
     def order(self) -> list[int]:
@@ -138,14 +104,9 @@ class Study:
 
 
 def read_firms() -> tuple["pandas.DataFrame", str]:
-    """Read the firms.
+    """Read the firms, and the SHA-256 of the file.
 
-    Returns
-    -------
-    firms : pandas.DataFrame
-        Columns Company, Patents, RDS (research over sales), lgRD (logarithm of research spending).
-    checksum : str
-        SHA-256 of the file.
+    RDS is research over sales, lgRD the logarithm of research spending.
     """
     import pandas
 
@@ -153,13 +114,7 @@ def read_firms() -> tuple["pandas.DataFrame", str]:
 
 
 def read_reference() -> Reference:
-    """Read where flexmix ends.
-
-    Returns
-    -------
-    Reference
-        Its fit of the same model.
-    """
+    """Read flexmix's fit of the same model."""
     stored = json.loads(REFERENCE.read_text(encoding="utf-8"))
     (problem,) = (entry for entry in stored["problems"] if entry["name"] == "patent gate")
     biases, slopes = np.asarray(problem["parameters"], dtype=np.float64)
@@ -175,22 +130,10 @@ def read_reference() -> Reference:
 def prior_deviations(firms: "pandas.DataFrame") -> dict[str, float]:
     """Standard deviations of the normal priors, in the model's standardised units.
 
-    Parameters
-    ----------
-    firms : pandas.DataFrame
-        The firms.
-
-    Returns
-    -------
-    dict of str to float
-        Of `coefficient`, `bias` and `gate`, as `sample` takes them.
-
-    Notes
-    -----
-    The package's defaults are for features and counts of ordinary spread. Budgets differ by a
-    factor of 2,622 here, so that an elasticity of one alone moves the linear predictor by two. And
-    one firm that spends three times its sales on research makes the standard deviation of the
-    gating covariate twelve times that of ordinary firms: the default would flatten the gate.
+    The package's defaults are for features and counts of ordinary spread. Here budgets differ by a
+    factor of 2,622, so one standard deviation changes the linear predictor by two if the elasticity
+    is one. One firm spends three times its sales on research, which makes the standard deviation of
+    the gating covariate twelve times that of ordinary firms: the default would flatten the gate.
     """
     low, high = np.quantile(firms["RDS"], [0.25, 0.75])
     ordinary = (high - low) / NORMAL_RANGE
@@ -202,22 +145,7 @@ def prior_deviations(firms: "pandas.DataFrame") -> dict[str, float]:
 
 
 def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = False) -> Study:
-    """Fit the published model and draw from its posterior.
-
-    Parameters
-    ----------
-    quick : bool
-        Take draws of the fit's normal approximation instead of sampling: nothing is compiled.
-    seed : int
-        Seed of everything.
-    progressbar : bool
-        Whether the sampler shows its progress.
-
-    Returns
-    -------
-    Study
-        Fits and draws.
-    """
+    """Fit the published model and draw from its posterior."""
     firms, checksum = read_firms()
     data: dict[str, Any] = {"X": firms[["lgRD"]], "y": firms["Patents"]}
     gated = {**data, "gating": firms[["RDS"]]}
@@ -274,20 +202,8 @@ def _priors(deviations: dict[str, float]) -> dict[str, Any]:
 
 
 def patent_draws(study: Study, budgets: FloatArray) -> FloatArray:
-    """Expected patents of each class at some research budgets, for every draw.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-    budgets : numpy.ndarray, shape (n_budgets,)
-        Research spending in millions of dollars.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, n_budgets, 3)
-        Expected patents, classes in the order of `CLASSES`.
-    """
+    """Expected patents of each class at some research budgets, for every draw."""
+    # budgets: (n_budgets,) -> (n_draws, n_budgets, 3)
     posterior = study.tree["posterior"].to_dataset().stack(sample=("chain", "draw"))
     posterior = posterior.isel(component=study.order)
     slopes = posterior["coefficient"].isel(feature=0).transpose("sample", ...).to_numpy()
@@ -296,67 +212,28 @@ def patent_draws(study: Study, budgets: FloatArray) -> FloatArray:
 
 
 def gate_draws(study: Study, shares: FloatArray) -> FloatArray:
-    """Probability of each class for firms of which only the share of research is known.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-    shares : numpy.ndarray, shape (n_shares,)
-        Research over sales.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, n_shares, 3)
-        Probabilities, classes in the order of `CLASSES`.
-    """
+    """Probability of each class given the share of sales spent on research, for every draw."""
+    # shares: (n_shares,) -> (n_draws, n_shares, 3)
     values = predict_membership(study.tree, gating=shares[:, None], family="poisson")
     stacked = values.stack(sample=("chain", "draw")).transpose("sample", "obs", "component")
     return np.asarray(stacked.isel(component=study.order).to_numpy())
 
 
 def summarise(draws: FloatArray) -> FloatArray:
-    """Median and interval over the draws.
-
-    Parameters
-    ----------
-    draws : numpy.ndarray, shape (n_draws, ...)
-        Draws.
-
-    Returns
-    -------
-    numpy.ndarray, shape (3, ...)
-        Median, lower and upper end.
-    """
+    """Median, lower and upper end of the interval over the draws."""
+    # draws: (n_draws, ...) -> (3, ...)
     return np.quantile(draws, (0.5, *INTERVAL), axis=0)
 
 
 def describe_environment() -> str:
-    """Name the versions a run was made with.
-
-    Returns
-    -------
-    str
-        One line.
-    """
+    """Name the versions of Python and the packages."""
     packages = ("moment-init", "pymc", "arviz", "nutpie", "numpy", "scipy", "matplotlib")
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"Python {platform.python_version()}, {versions}; {platform.platform()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study, print its numbers, write its figure.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run the study, print its numbers and write its figure."""
     sys.path.insert(0, str(ROOT))
     from case_studies.patents.figures import write_figures
     from case_studies.patents.report import describe

@@ -1,1 +1,1 @@
-"""A poisson mixture with rare components, fitted from the tensor start and from random ones."""
+"""A Poisson mixture with rare components, fitted from the tensor start and from random starts."""

@@ -10,7 +10,7 @@
 #     name: python3
 # ---
 
-# Cells import where they need to, and show what their last line is worth.
+# Imports are in the cells that need them, and the last line of a cell is its output.
 # ruff: noqa: B018, E402
 
 # %%
@@ -20,16 +20,16 @@ QUICK = False  # True for a smaller run
 # %% [markdown]
 # # Rare components
 #
-# Counts of four groups that nobody has labelled; the smallest holds one row in twenty-five. EM from
-# a random start splits the large group again and again and misses the small ones. The tensor start
-# is computed from the data, and the posterior is sampled from there.
+# The counts come from four unlabelled groups; the smallest has one row in twenty-five. EM from a
+# random start often splits the large group and misses the small ones. The tensor start is computed
+# from the data, and the posterior is sampled from there.
 
 # %%
 # %matplotlib inline
 import sys
 from pathlib import Path
 
-# A kernel starts in the notebook's folder; what is imported lies under the root of the repository.
+# A kernel starts in the notebook's folder, so the root of the repository is added to the path.
 FOLDER = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
 sys.path.insert(0, str(FOLDER.parents[1]))
 
@@ -46,8 +46,8 @@ from case_studies.rare_components.run import (
 )
 
 # %% [markdown]
-# Four ways to the same mixture: EM and NUTS from the tensor start, and EM from each of twenty
-# random ones, on the same rows; a fifth of the rows is held out.
+# The same mixture is fitted by EM and NUTS from the tensor start, and by EM from each of twenty
+# random starts, on the same rows; a fifth of the rows is held out.
 
 # %%
 data = simulate(QUICK_OBS if QUICK else N_OBS, seed=SEED)
@@ -61,7 +61,7 @@ comparison = run_study(
 comparison
 
 # %% [markdown]
-# Where the starts end, and what follows from it for parameters, predictions and memberships.
+# Where the starts end, and the consequences for parameters, predictions and memberships.
 
 # %%
 comparison.figure()

@@ -1,4 +1,4 @@
-"""Rare components: what the tensor start, random starts and NUTS make of a poisson mixture."""
+"""Rare components: a Poisson mixture by EM and NUTS from the tensor start and random starts."""
 
 import argparse
 import platform
@@ -26,20 +26,7 @@ OUTPUT = Path(__file__).resolve().parent / "output"
 
 
 def simulate(n_obs: int = N_OBS, *, seed: int = SEED) -> MixtureData:
-    """Draw counts of four groups, of which the smallest holds one row in twenty-five.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of rows.
-    seed : int
-        Seed of the data.
-
-    Returns
-    -------
-    MixtureData
-        The data with their truth.
-    """
+    """Draw counts of four groups; the smallest has one row in twenty-five."""
     return simulate_mixture(
         n_obs,
         N_FEATURES,
@@ -60,26 +47,7 @@ def run_study(
     seed: int = SEED,
     progressbar: bool = True,
 ) -> Comparison:
-    """Compare the ways to fit the mixture.
-
-    Parameters
-    ----------
-    data : MixtureData
-        What `simulate` returned.
-    n_starts : int
-        Number of random starts.
-    draws : int
-        Draws of each of four chains.
-    seed : int
-        Seed of starts and chains.
-    progressbar : bool
-        Whether to show progress.
-
-    Returns
-    -------
-    Comparison
-        The comparison.
-    """
+    """Compare the methods of fitting the mixture."""
     return compare(
         data.X,
         data.y,
@@ -94,20 +62,7 @@ def run_study(
 
 
 def describe(data: MixtureData, comparison: Comparison) -> str:
-    """Say what was compared and how it came out.
-
-    Parameters
-    ----------
-    data : MixtureData
-        The data.
-    comparison : Comparison
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        A line on the data, then verdict and table.
-    """
+    """Describe the data, the verdict and the table."""
     n_obs, n_features = data.X.shape
     weights = ", ".join(f"{weight:.0%}" for weight in data.weights)
     head = f"Poisson mixture: {n_obs:,} rows, {n_features} features, components of {weights}"
@@ -115,31 +70,14 @@ def describe(data: MixtureData, comparison: Comparison) -> str:
 
 
 def describe_environment() -> str:
-    """Name the versions a run was made with.
-
-    Returns
-    -------
-    str
-        One line.
-    """
+    """Name the versions of Python and the packages."""
     packages = ("moment-init", "pymc", "arviz", "nutpie", "numpy", "matplotlib")
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"Python {platform.python_version()}, {versions}; {platform.system()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study, print the table, write the page.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run the study, print the table and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rows, starts and draws")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of page and figure")

@@ -1,4 +1,4 @@
-"""Figures of the study of tone perception; they are attached to no window."""
+"""Figures of the study of tone perception; no window is opened."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,24 +20,13 @@ __all__ = ["draw_lines", "draw_optima", "draw_thumbnail", "write_figures"]
 FloatArray = NDArray[np.float64]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73")
-"""Blue, vermilion and green of Okabe and Ito, which are told apart by the colour-blind too."""
+"""Blue, vermilion and green of Okabe and Ito, which colour-blind readers can tell apart."""
 
 STRETCH, TUNED = "stretch ratio of the overtones", "tuned tone / fundamental"
 
 
 def draw_lines(study: Study) -> "Figure":
-    """Draw the tunings coloured by membership, with the posterior of both lines.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        One panel with a colour bar.
-    """
+    """Draw the tunings coloured by membership, with the posterior of both lines."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 5.0), layout="constrained")
@@ -52,18 +41,7 @@ def draw_lines(study: Study) -> "Figure":
 
 
 def draw_optima(study: Study) -> "Figure":
-    """Draw the guarded fit beside what lies beyond the guard.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Three panels: two lines, two lines without the guard, three lines without it.
-    """
+    """Draw three fits: two lines with the guard, and two and three lines without it."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.0, 4.2), layout="constrained")
@@ -82,18 +60,7 @@ def draw_optima(study: Study) -> "Figure":
 
 
 def draw_thumbnail(study: Study) -> "Figure":
-    """Draw the first figure small, without what could not be read.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        480 by 300 pixels at 100 dots per inch.
-    """
+    """Draw the first figure at 480 by 300 pixels, without text that would be too small."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.8, 3.0), layout="constrained")
@@ -105,20 +72,7 @@ def draw_thumbnail(study: Study) -> "Figure":
 
 
 def write_figures(study: Study, folder: Path) -> list[Path]:
-    """Write every figure of the study.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-    folder : pathlib.Path
-        Where to; it is made if it is not there.
-
-    Returns
-    -------
-    list of pathlib.Path
-        The files.
-    """
+    """Write every figure of the study."""
     folder.mkdir(parents=True, exist_ok=True)
     figures = {
         "lines.png": (draw_lines(study), 150),
@@ -136,7 +90,7 @@ def _grid(study: Study) -> FloatArray:
 
 
 def _draw_posterior(axes: "Axes", study: Study, *, size: float) -> "PathCollection":
-    """Draw points and bands; the points are returned for a colour bar."""
+    """Draw points and bands; return the points for a colour bar."""
     grid = _grid(study)
     heights = line_draws(study, grid)
     low, high = np.quantile(heights, INTERVAL, axis=0)
@@ -166,7 +120,7 @@ def _two_colours() -> "Colormap":
 
 
 def _label_lines(axes: "Axes", study: Study) -> None:
-    """Name each line where nothing else is: above the steep one's end, under the flat one's."""
+    """Label the lines in free space: above the end of the steep one, below the flat one."""
     weights = study.tree["posterior"]["weight"].mean(("chain", "draw")).to_numpy()[study.order]
     places = (("octave, from memory", 3.0, 1.78, "top"), ("partials", 2.6, 2.66, "bottom"))
     for j, (name, x, y, vertical) in enumerate(places):
@@ -182,7 +136,7 @@ def _label_lines(axes: "Axes", study: Study) -> None:
 
 
 def _draw_fit(axes: "Axes", study: Study, fit: EMFit) -> None:
-    """Draw each line of a fit with twice its standard deviation and its rows."""
+    """Draw each line of a fit with its rows and a band of two standard deviations."""
     grid = _grid(study)
     nearest = fit.responsibilities.argmax(axis=1)
     for place, j in enumerate(_by_colour(fit)):
@@ -205,6 +159,6 @@ def _draw_fit(axes: "Axes", study: Study, fit: EMFit) -> None:
 
 
 def _by_colour(fit: EMFit) -> list[int]:
-    """Flat components first, so that they are blue; then by falling weight."""
+    """Sort flat components first, so that they are blue, then by falling weight."""
     steep = fit.coefficients[0] > 0.5
     return sorted(range(fit.n_components), key=lambda j: (bool(steep[j]), -fit.weights[j]))

@@ -10,7 +10,7 @@
 #     name: python3
 # ---
 
-# Cells import where they need to, and show what their last line is worth.
+# Imports are in the cells that need them, and the last line of a cell is its output.
 # ruff: noqa: B018, E402
 
 # %%
@@ -20,18 +20,18 @@ QUICK = False  # True for draws of the fit's normal approximation instead of sam
 # %% [markdown]
 # # Two ways to tune an octave
 #
-# A trained musician heard a tone with overtones that were stretched: for a ratio of 2 they are
-# where they are in nature, for a ratio of 2.4 an "octave" of the overtones is 2.4 times the
-# frequency. A second tone was to be tuned an octave above, 150 times (Cohen 1980). Does a musician
-# remember what an octave is, and tune to 2 whatever the overtones do, or match the overtones, and
-# tune to their ratio? If sometimes this and sometimes that, the data lie on two lines.
+# A trained musician heard a tone with stretched overtones: with a ratio of 2 they are natural; with
+# a ratio of 2.4 an "octave" of the overtones is 2.4 times the frequency. The task was to tune a
+# second tone an octave above the first, 150 times (Cohen 1980). Does a musician remember what an
+# octave is, and tune to 2 whatever the overtones are, or match the overtones, and tune to their
+# ratio? If both happen, the data lie on two lines.
 
 # %%
 # %matplotlib inline
 import sys
 from pathlib import Path
 
-# A kernel starts in the notebook's folder; what is imported lies under the root of the repository.
+# A kernel starts in the notebook's folder, so the root of the repository is added to the path.
 FOLDER = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
 sys.path.insert(0, str(FOLDER.parents[1]))
 
@@ -50,8 +50,8 @@ study.table.describe().round(3)
 # %% [markdown]
 # ## One feature, two lines: moments cannot help
 #
-# In one dimension all slopes are parallel: there is one direction, and two lines share it.
-# `estimate` says so in its status. `fit_em` runs no moments here. It splits one line into two,
+# In one dimension all slopes are parallel: there is one direction, and two lines share it. The
+# status of `estimate` says so. `fit_em` does not use moments here. It splits one line into two,
 # peels lines off one after another, and compares with a random start.
 
 # %%
@@ -61,15 +61,15 @@ print(describe_starts(study))
 study.fit
 
 # %% [markdown]
-# ## What the guard keeps away
+# ## What the guard prevents
 #
 # The likelihood of Gaussian lines has no upper bound: a line through two points with a vanishing
 # standard deviation makes it infinite. `min_dispersion_ratio` (0.05 by default) keeps standard
-# deviations within a factor of 20. Here it matters: without it there is a higher maximum, one line
-# through tunings that match the overtones almost exactly, and another through all the rest, which
-# is no line at all.
+# deviations within a factor of 20. Here it matters: without it there is a higher maximum, with one
+# line through tunings that match the overtones almost exactly, and another through all the rest,
+# which do not form a line.
 #
-# That maximum is called spurious, but it is not an accident of two or three points, and points to
+# Such a maximum is called spurious, but this one is not caused by two or three points, and it shows
 # something that two lines miss. Three lines fit far better: memory, exact matches, and rough
 # matches.
 
@@ -82,7 +82,7 @@ draw_optima(study)
 # %% [markdown]
 # ## The posterior of the two lines
 #
-# With a single feature there is no direction to anchor, so that `directions="free"`.
+# With a single feature there is no direction to anchor, so `directions="free"`.
 
 # %%
 print(describe_posterior(study))

@@ -1,4 +1,4 @@
-"""Tone perception: two lines in one covariate, where moments cannot help, and what happens then."""
+"""Tone perception: two lines in one covariate, where moments cannot help."""
 
 import argparse
 import hashlib
@@ -53,59 +53,36 @@ DRAWS, CHAINS = 1000, 4
 LAPLACE_DRAWS = 2000
 N_RANDOM_STARTS = 20
 INTERVAL = (0.03, 0.97)
-"""Quantiles of the intervals: 94 %, as ArviZ had them for long."""
+"""Quantiles of the 94 % intervals, ArviZ's long-time default."""
 
 FREE_RATIO = 0.001
-"""Ratio of two standard deviations that guards against nothing here: the optima lie above it."""
+"""Smallest ratio of standard deviations; so low that no optimum reaches it."""
 NEAR = 0.01
-"""Tunings this close to the stretch ratio are called equal to it: a fifth of 0.046, the smaller
+"""Tunings this close to the stretch ratio count as equal to it: a fifth of 0.046, the smaller
 standard deviation of the two lines."""
 
 SMALL_STRETCH = 0.15
-"""Ratios nearer to 2 than this are a cluster of their own in the design: 1.90 to 2.10."""
+"""Ratios within this distance of 2 form a separate cluster of the design, 1.90 to 2.10."""
 
 LINES = ("octave", "partials")
-"""Names of the two lines by growing slope."""
+"""Names of the two lines, by increasing slope."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """What was tried on the tunings.
+    """Results of the study."""
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        The data: stretchratio, tuned.
-    checksum : str
-        SHA-256 of the file.
-    moments : MomentEstimate
-        What moments say, for the record.
-    fit : EMFit
-        Two lines by the default call.
-    random : EMFit
-        Two lines from random starts alone.
-    unguarded : EMFit
-        Two lines whose standard deviations may be as different as they like.
-    three : EMFit
-        Three such lines.
-    tree : xarray.DataTree
-        Draws of the two lines.
-    membership : numpy.ndarray, shape (n_obs,)
-        Posterior probability that a tuning belongs to the steeper line.
-    is_sampled : bool
-        Whether the draws are NUTS's, or those of the fit's normal approximation.
-    """
-
-    table: "pandas.DataFrame"
-    checksum: str
-    moments: MomentEstimate
-    fit: EMFit
-    random: EMFit
-    unguarded: EMFit
-    three: EMFit
-    tree: "xarray.DataTree"
+    table: "pandas.DataFrame"  # columns stretchratio, tuned
+    checksum: str  # SHA-256 of the file
+    moments: MomentEstimate  # estimate by moments, for comparison
+    fit: EMFit  # two lines by the default call
+    random: EMFit  # two lines from random starts alone
+    unguarded: EMFit  # two lines without a bound on the ratio of standard deviations
+    three: EMFit  # three lines without that bound
+    tree: "xarray.DataTree"  # draws of the two lines
+    # posterior probability that a tuning belongs to the steeper line; (n_obs,)
     membership: FloatArray
-    is_sampled: bool
+    is_sampled: bool  # whether the draws are from NUTS, not from the fit's normal approximation
 
     @property
     def order(self) -> list[int]:
@@ -114,7 +91,7 @@ class Study:
 
     @property
     def equal_counts(self) -> dict[str, tuple[int, int]]:
-        """Tunings that equal the stretch ratio to within `NEAR`, and all, by kind of ratio."""
+        """Number of tunings within `NEAR` of the stretch ratio, and of all, by kind of ratio."""
         ratios = self.table["stretchratio"]
         is_equal = (self.table["tuned"] - ratios).abs() < NEAR
         is_small = (ratios - 2.0).abs() < SMALL_STRETCH
@@ -123,41 +100,18 @@ class Study:
 
 
 def read_data() -> tuple["pandas.DataFrame", str]:
-    """Read the tunings.
-
-    Returns
-    -------
-    table : pandas.DataFrame
-        Columns stretchratio and tuned, 150 rows.
-    checksum : str
-        SHA-256 of the file.
-    """
+    """Read the 150 tunings, and the SHA-256 of the file."""
     import pandas
 
     return pandas.read_csv(DATA), hashlib.sha256(DATA.read_bytes()).hexdigest()
 
 
 def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = False) -> Study:
-    """Fit the two lines in every way that the story needs, and draw from their posterior.
-
-    Parameters
-    ----------
-    quick : bool
-        Take draws of the fit's normal approximation instead of sampling: nothing is compiled.
-    seed : int
-        Seed of everything.
-    progressbar : bool
-        Whether the sampler shows its progress.
-
-    Returns
-    -------
-    Study
-        Fits and draws.
-    """
+    """Fit the lines with and without the guard, and draw from the posterior of two lines."""
     table, checksum = read_data()
     X, y = table[["stretchratio"]], table["tuned"]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakSignalWarning)  # `describe` prints what it says
+        warnings.simplefilter("ignore", WeakSignalWarning)  # `describe` prints it
         moments = estimate(X, y, 2, family="gaussian", random_seed=seed)
 
     def fit_lines(number: int = 2, **options: Any) -> EMFit:
@@ -168,7 +122,7 @@ def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = Fals
     if quick:
         tree = fit.to_datatree(X, y, draws=LAPLACE_DRAWS, random_seed=seed)
     else:
-        # A single feature leaves no angle for an anchor to hold, so that directions are free.
+        # With one feature there is no angle to anchor, so directions are free.
         options: dict[str, Any] = {"directions": "free", "draws": DRAWS, "chains": CHAINS}
         options |= {"random_seed": seed, "progressbar": progressbar}
         tree = sample(X, y, 2, family="gaussian", init=fit, **options)
@@ -189,20 +143,8 @@ def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = Fals
 
 
 def line_draws(study: Study, ratios: FloatArray) -> FloatArray:
-    """Height of each line at some stretch ratios, for every draw.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-    ratios : numpy.ndarray, shape (n_ratios,)
-        Stretch ratios.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_draws, n_ratios, 2)
-        Heights, lines in the order of `LINES`.
-    """
+    """Height of each line at some stretch ratios, for every draw."""
+    # ratios: (n_ratios,) -> (n_draws, n_ratios, 2)
     posterior = study.tree["posterior"].to_dataset().stack(sample=("chain", "draw"))
     slopes = posterior["coefficient"].isel(feature=0, component=study.order)
     biases = posterior["bias"].isel(component=study.order)
@@ -212,18 +154,7 @@ def line_draws(study: Study, ratios: FloatArray) -> FloatArray:
 
 
 def describe_starts(study: Study) -> str:
-    """Say what moments saw and which starts led where.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        A few lines.
-    """
+    """Describe what moments show and where the starts end."""
     fit, moments = study.fit, study.moments
     spectrum = np.asarray(getattr(moments.diagnostics, "spectrum", []))
     reached, converged = fit.reached_best
@@ -245,18 +176,7 @@ def describe_starts(study: Study) -> str:
 
 
 def describe_optima(study: Study) -> str:
-    """Lay out what the guard against vanishing standard deviations keeps away.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        A table, a row a fit.
-    """
+    """Format the fits with and without the guard against vanishing standard deviations."""
     named = {
         "two lines, guarded": study.fit,
         "two lines, no guard": study.unguarded,
@@ -283,24 +203,13 @@ def describe_optima(study: Study) -> str:
 
 
 def describe_posterior(study: Study) -> str:
-    """Lay out the posterior of the two lines.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Means and 94 % intervals, a column a line.
-    """
+    """Format means and 94 % intervals, one column per line."""
     posterior = study.tree["posterior"].to_dataset().isel(component=study.order)
     kind = "NUTS" if study.is_sampled else "normal approximation of the fit"
     lines = [f"posterior ({kind}), 94 % intervals", f"{'':<22}{LINES[0]:<26}{LINES[1]}"]
     rows = {
         "slope": posterior["coefficient"].isel(feature=0),
-        "intercept": posterior["bias"],
+        "bias": posterior["bias"],
         "standard deviation": posterior["dispersion"],
         "weight": posterior["weight"],
     }
@@ -319,7 +228,7 @@ def describe_posterior(study: Study) -> str:
 
 
 def _convergence(study: Study) -> list[str]:
-    """R-hat and effective draws, where chains were run."""
+    """R-hat and effective draws, if chains were run."""
     if not study.is_sampled:
         return []
     import arviz as az
@@ -334,18 +243,7 @@ def _convergence(study: Study) -> list[str]:
 
 
 def describe(study: Study) -> str:
-    """Tell the story in numbers.
-
-    Parameters
-    ----------
-    study : Study
-        What `run_study` returned.
-
-    Returns
-    -------
-    str
-        Data, starts, optima, posterior.
-    """
+    """Format all results: data, starts, optima, posterior."""
     head = (
         f"Tone perception: {len(study.table)} tunings, 1 feature, 2 lines\n"
         f"data: {DATA.relative_to(ROOT).as_posix()}, sha256 {study.checksum}"
@@ -355,31 +253,14 @@ def describe(study: Study) -> str:
 
 
 def describe_environment() -> str:
-    """Name the versions a run was made with.
-
-    Returns
-    -------
-    str
-        One line.
-    """
+    """Name the versions of Python and the packages."""
     packages = ("moment-init", "pymc", "arviz", "nutpie", "numpy", "scipy", "matplotlib")
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"Python {platform.python_version()}, {versions}; {platform.platform()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study, print its numbers, write its figures.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line; that of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run the study, print its numbers and write its figures."""
     sys.path.insert(0, str(ROOT))
     from case_studies.tone_perception.figures import write_figures
 
