@@ -1,1 +1,1 @@
-"""Moments E[T(y) S_m(x)], and the directions that they give."""
+"""From the cross-moments E[T(y) S_m(x)] to the directions of the components."""

@@ -1,4 +1,4 @@
-"""The entry point `estimate`: wires input model, moments, decomposition and recovery together."""
+"""The entry point `estimate`: checks the data, then runs moments, decomposition and polish."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,59 +78,59 @@ def estimate(
     .. math:: E[T(y) S_m(x)] = \sum_j w_j s_j^m E[\tau_T^{(m)}(s_j z + b_j)]\, u_j^{\otimes m},
               \qquad \tau_T(\eta) = E[T(y) \mid \eta].
 
-    ``method="stacked"`` uses many functions T and all orders up to three at once: one stacked
-    tensor gives candidates for the directions, and scales, biases, weights and dispersion are those
-    that explain all moments best. The polish then climbs to the maximum of the likelihood.
-    ``method="power"`` is Algorithm 1 of [1]_, lines 1 and 2: the third moment of y alone (Lemmas 3
-    and 6; Lemma 2 for one component), and directions only.
+    ``method="stacked"`` uses many functions T and all orders up to three at once: the decomposition
+    of one stacked tensor gives candidate directions, and a fit to all moments gives scales, biases,
+    weights and dispersion. The polish then climbs to the maximum of the likelihood.
+    ``method="power"`` is Algorithm 1 of [1]_, lines 1 and 2: it uses only the third moment of y
+    (Lemmas 3 and 6; Lemma 2 for one component) and estimates only the directions.
 
     Parameters
     ----------
     X : array-like, DataFrame or Dask collection, shape (n_obs, n_features), or str
-        Inputs; a DataFrame's column names are kept. Or a formula, such as ``"y ~ a + b"``.
+        Inputs; the column names of a DataFrame are kept. Or a formula, such as ``"y ~ a + b"``.
     y : array-like or Dask collection, shape (n_obs,), or DataFrame
-        Response; or the formula's data, whose columns `offset`, `n_trials`, ... may then name.
-        Several responses, shape (n_obs, n_responses), share component and direction.
+        Response; or the data of the formula, and `offset`, `n_trials`, ... may be column names.
+        Several responses, shape (n_obs, n_responses), share their components and directions.
     n_components : int or "auto"
-        Number of components r. More than n_features only with ``method="stacked"``, where they take
-        far more rows. "auto" chooses it by the spectrum of the moments and BIC, polish included.
+        Number of components r. More than n_features need ``method="stacked"`` and far more rows.
+        "auto" chooses r by the spectrum of the moments and the BIC of polished fits.
     family : str or Family
         "bernoulli", "binomial", "poisson", "negative_binomial", "gaussian" or "gamma", or one for
-        each response; "categorical" for labels of classes. With a formula the default is the one
+        each response; "categorical" for class labels. With a formula, the default is the family
         that suits the response.
     link : str, optional
-        The family's own by default; "probit" for bernoulli and binomial.
+        The family's default link if None; "probit" is possible for bernoulli and binomial.
     offset : array-like, shape (n_obs,), optional
-        Known part of the linear predictor. Moments take it, and `n_trials`, as independent of X
-        (but for the identity link); the polish does not.
+        Known part of the linear predictor. The moments assume that it and `n_trials` are
+        independent of X (except with the identity link); the polish does not.
     n_trials : array-like, shape (n_obs,), optional
-        Trials behind each binomial response.
+        Number of trials of each binomial response.
     sample_weight : array-like, shape (n_obs,), optional
         Weight of each row, as a count: a row of weight 2 counts as two rows.
     groups : array-like, shape (n_obs,), optional
-        Rows of a group share their component. Neither the moments nor the polish use it: the
-        estimate stays consistent, standard errors and log-likelihood are those of independent rows.
+        Rows of a group share their component. Neither the moments nor the polish use the groups:
+        the estimate is consistent, but its errors and likelihood are those of independent rows.
     input_model : {"auto", "gaussian"} or InputModel, default "auto"
-        Density of the input. "auto" tries the Gaussian on rows held out, and others where it fails;
-        `MomentEstimate.input_choice` says what was found. Discrete columns are set apart: moments
-        are those of the continuous ones given them. An object of `moment_init.scores` is used as it
-        is if it is fitted, else it is fitted to X.
+        Density of the input. "auto" tests the Gaussian on held-out rows and tries others if it
+        fails; `MomentEstimate.input_choice` reports the choice. The moments use the continuous
+        columns only, conditional on the discrete ones. An object of `moment_init.scores` is used as
+        it is if it is fitted; otherwise it is fitted to X.
     method : {"stacked", "power", "tensorly"}
         Stacked moments; the paper's robust power method on the third moment; or TensorLy's
         symmetric power method on the same whitened tensor.
     polish : bool
-        Whether the stacked estimate is polished by the likelihood: EM in the projected rows, then
-        Newton steps. Not used by the other methods.
+        Whether the stacked estimate is polished by maximum likelihood: EM in the projected rows,
+        then Newton steps. The other methods ignore it.
     X_unlabelled : array-like or DataFrame, shape (n_rows, n_features), optional
-        Rows without a response: the density of the input is fitted to them too.
+        Rows without a response: the density of the input is fitted to them as well.
     phi : callable, optional
-        Known features: the linear predictors are those of ``phi(X)``, an array or DataFrame with
-        as many rows. `input_model` is then the density of these features.
+        Known features: the linear predictors are linear in ``phi(X)``, an array or DataFrame with
+        as many rows as X. `input_model` is then the density of these features.
     known_scales, known_biases : float or array-like, shape (n_components,), optional
-        Scales s_j and biases b_j, both or neither. Weights are then computed, and components
-        come in the order given.
+        Scales s_j and biases b_j; give both or neither. The weights are then computed from them,
+        and the components are returned in the order given.
     random_seed : int, sequence of int, numpy.random.Generator or None
-        Same seed, same bits.
+        The same seed gives the same result, bit for bit.
 
     Returns
     -------
@@ -143,10 +143,9 @@ def estimate(
     IdentifiabilityError
         If there are more components than the moments can identify.
     TypeError
-        For arguments of a wrong type.
+        If an argument has the wrong type.
     ValueError
-        For data that are missing, infinite, constant, collinear, too few, or outside the family's
-        range.
+        If data are missing, infinite, constant, collinear, too few or outside the family's range.
 
     Warns
     -----
@@ -155,16 +154,16 @@ def estimate(
 
     Notes
     -----
-    Stacked: four or five passes over the rows, O(n d^2 m + n r^3 m) for m functions of the
-    response; with polish on some 60,000 rows, twice as many until the directions show, followed
-    by a few passes of the likelihood over all rows. Power: O(n d^3 / 4) for few features,
-    O(n d^2) per slice for many.
+    The stacked method makes four or five passes over the rows, O(n d^2 m + n r^3 m) for m functions
+    of the response. With polish, the moments use about 60,000 rows, or more if the directions do
+    not stand out, and a few passes of the likelihood over all rows follow. The power method costs
+    O(n d^3 / 4) for few features and O(n d^2) per slice for many.
 
-    Rows of a Dask collection are never read whole, unless they are few; what would need them in
-    memory raises. The same seed gives the same result, up to rounding of sums, as from arrays.
+    A Dask collection is never read whole unless it is small; options that need all rows in memory
+    raise. The same seed gives the same result as with arrays, up to the rounding of sums.
 
-    Components whose coefficients are parallel share a direction: the spectrum of the moments then
-    shows fewer directions than components, and the status says so.
+    Components with parallel coefficients share a direction: the spectrum of the moments then shows
+    fewer directions than components, and the status says so.
 
     References
     ----------
@@ -237,7 +236,7 @@ def estimate(
 
 
 def _validate_number(n_components: Any, data: RegressionData, method: Method) -> int:
-    """Check the number of components; 0 stands for a number that is to be chosen."""
+    """Check the number of components; return 0 for 'auto'."""
     if isinstance(n_components, str):
         if n_components != "auto" or method != "stacked":
             raise ValueError(
@@ -258,12 +257,12 @@ def _validate_number(n_components: Any, data: RegressionData, method: Method) ->
 
 
 def _require_rows(data: RegressionData, n_components: int, method: Method) -> None:
-    """Fewer rows than unknowns cannot work, nor fewer than parts of a jackknife."""
+    """Require more rows than unknowns and, for the jackknife, at least one row per part."""
     smallest = data.n_features * (n_components + 1)
     if data.n_obs <= smallest:
         raise ValueError(
             f"`X` must have more than n_features * (n_components + 1) = {smallest} rows: "
-            f"fewer leave nothing to estimate; got {data.n_obs}. Add rows, drop columns or "
+            f"otherwise there are too many unknowns; got {data.n_obs}. Add rows, drop columns or "
             "use fewer components."
         )
     if method == "stacked" and data.n_obs < N_PARTS:
@@ -276,7 +275,7 @@ def _require_rows(data: RegressionData, n_components: int, method: Method) -> No
 def _known_parameters(
     known_scales: ArrayLike | None, known_biases: ArrayLike | None, n_components: int
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Check known scales and biases: both or neither, and for a given number of components."""
+    """Check known scales and biases: both or neither, and not with n_components='auto'."""
     if known_scales is None and known_biases is None:
         return None
     if known_scales is None or known_biases is None:
@@ -286,7 +285,7 @@ def _known_parameters(
         )
     if n_components == 0:
         raise ValueError(
-            "`known_scales` and `known_biases` need a given `n_components`; got 'auto'. "
+            "`known_scales` and `known_biases` need an integer `n_components`; got 'auto'. "
             "Give the number of components that they belong to."
         )
     scales = _known_parameter(known_scales, "known_scales", n_components)
@@ -297,7 +296,7 @@ def _known_parameters(
 
 
 def _known_parameter(values: ArrayLike, name: str, n_components: int) -> FloatArray:
-    """Check known scales or biases and give each component one."""
+    """Check known scales or biases and broadcast them to one per component."""
     array = as_float_array(values, name)
     if array.shape not in {(), (n_components,)} or not np.all(np.isfinite(array)):
         raise ValueError(

@@ -1,10 +1,10 @@
-r"""Expected functions of the response given its linear predictor, and given scale and bias.
+r"""Expected functions of the response given scale and bias, and the grid of starting values.
 
 .. math:: h_m(s, b) = E[T(y)\, He_m(z)] / \sqrt{m!}, \quad \eta = s z + b, \quad z \sim N(0, 1),
 
-is what one component adds to the moment of order m along its own direction.
-
-Where to look for scale, bias and dispersion of a component: grids as data, one for each link.
+is what one component contributes to the moment of order m along its direction. Expectations given
+the linear predictor are averages over representative offsets and trials. For each link, a grid of
+scales, biases and dispersions provides starting values for a fit to the moments.
 """
 
 from collections.abc import Mapping
@@ -26,54 +26,54 @@ from moment_init.moments.sums import StackedRows
 # s = 2 and 5e-5 at s = 8. At 8 the normal density is 5e-15.
 NODES = np.linspace(-8.0, 8.0, 65)
 
-# Every second node, as far as the density is above 4e-6, where three digits are enough: the error
-# is 6e-4 at s = 4 and a hundredth at s = 8.
+# Every second node with a density above 4e-6, for uses that need only three digits: the error is
+# 6e-4 at s = 4 and a hundredth at s = 8.
 ROUGH_NODES = NODES[12:-12:2]
 
-# Representative pairs of offset and trials: the rows are cut into at most this many cells by the
-# one and, within each, by the other, and a cell is represented by its medians. The variance that
-# is left within 12 cells of equal size is a few per cent of that of the offset.
+# Number of representative pairs of offset and trials: the rows are divided into cells by trials
+# and, within these, by offset, and the medians of a cell represent it. Within 12 cells of equal
+# size only a few per cent of the variance of the offset are left.
 MAX_CELLS = 12
 
-# Counts up to this multiple of the largest one seen, and some more, get a node of their own:
-# the mixture may put more weight on the tail than the sample shows.
+# The nodes of a count reach this multiple of the largest observed count, plus `FEWEST_COUNTS`: the
+# mixture may put more weight on the tail than the sample shows.
 COUNT_MARGIN = 1.5
 FEWEST_COUNTS = 20
 
-# Above this count not every count is a node: the t-th node beyond it is at t + CURVATURE t^2, so
-# that steps grow like the square root of the count and stay below a third of its standard
-# deviation. A quarter of a million counts are then 4,000 nodes.
+# Above this count not every count is a node: the t-th node beyond it lies t + CURVATURE t^2 above
+# it, so that steps grow like the square root of the count and stay below a third of its standard
+# deviation. A quarter of a million counts then need 4,000 nodes.
 FULL_COUNTS = 200
 CURVATURE = 1.0 / 64.0
 
-# Linear predictors times nodes of the response that are evaluated at a time: 2**15 values of eight
+# Number of linear predictors times response nodes evaluated at a time: 2**15 values of eight
 # functions are 2 MiB and stay in the cache.
 CHUNK_VALUES = 2**15
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Known circumstances of a share of the rows."""
+    """Offset and number of trials that represent a share of the rows."""
 
     share: float  # share of the weight of all rows
     offset: float = 0.0  # known part of the linear predictor
-    n_trials: int | None = None  # trials, for the binomial family
+    n_trials: int | None = None  # number of trials, for the binomial family
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpectedFunctions:
     """Conditional expectations of the whitened functions of the response."""
 
-    family: Family  # family of the response
+    family: Family
     functions: ResponseFunctions  # the functions before whitening
-    function_mean: FloatArray  # their means; (n_raw_functions,)
-    # turns centred functions into whitened ones; (n_raw_functions, n_functions)
+    function_mean: FloatArray  # means of the functions; (n_raw_functions,)
+    # maps centred functions to whitened ones; (n_raw_functions, n_functions)
     function_map: FloatArray
     conditions: tuple[Condition, ...]  # offsets and trials over which expectations are averaged
-    largest_count: int  # where the nodes of an unlimited count end; zero for other responses
+    largest_count: int  # last node of an unlimited count; zero for other responses
 
     def given_predictor(self, eta: FloatArray, dispersion: FloatArray | None) -> FloatArray:
-        """Expectation of every function at every linear predictor."""
+        """Compute the expectation of every function at every linear predictor."""
         # eta: (n_rows, n_nodes), dispersion: (n_rows,) -> (n_rows, n_nodes, n_functions)
         total = np.zeros((*eta.shape, len(self.function_mean)))
         for condition in self.conditions:
@@ -89,7 +89,7 @@ class ExpectedFunctions:
         *,
         is_rough: bool = False,
     ) -> FloatArray:
-        """Moments of single components along their own directions."""
+        """Compute the moments h_m of single components along their directions."""
         # scales, biases: (n,), dispersion: (n,) -> (n, max_order + 1, n_functions)
         nodes = ROUGH_NODES if is_rough else NODES
         density = np.exp(-(nodes**2) / 2.0)
@@ -106,7 +106,7 @@ class ExpectedFunctions:
     def _under(
         self, condition: Condition, eta: FloatArray, dispersion: FloatArray | None
     ) -> FloatArray:
-        """Expectation of the functions before whitening under one condition."""
+        """Compute the expectation of the unwhitened functions under one condition."""
         nodes, weights = self._nodes(condition, eta + condition.offset, dispersion)
         flat = np.ravel(nodes)
         offset = np.full(flat.shape, condition.offset) if condition.offset else None
@@ -122,31 +122,32 @@ class ExpectedFunctions:
     def _nodes(
         self, condition: Condition, eta: FloatArray, dispersion: FloatArray | None
     ) -> tuple[FloatArray, FloatArray]:
-        """Quadrature of the response at every predictor; large counts by a thinned grid."""
+        """Return quadrature nodes and weights of the response; large counts use a thinned grid."""
         spread = None
         if dispersion is not None:
-            spread = dispersion[:, None]  # not broadcast: quantiles of a row are found once
+            spread = dispersion[:, None]  # not broadcast: the quantiles of a row are computed once
         if self.largest_count <= FULL_COUNTS:
             return self.family.response_nodes(
                 eta, dispersion=spread, n_trials=condition.n_trials, most=self.largest_count
             )
         counts, steps = thinned_counts(self.largest_count)
-        # The densities of counts are smooth between whole numbers too.
+        # The densities of counts are also smooth between whole numbers.
         log_density = self.family.log_density_eta(
             counts, eta[..., None], dispersion=None if spread is None else spread[..., None]
         )
         weights = np.exp(log_density) * steps
-        weights[..., -1] += np.maximum(1.0 - weights.sum(axis=-1), 0.0)  # what lies beyond
+        # The last node takes the probability beyond it.
+        weights[..., -1] += np.maximum(1.0 - weights.sum(axis=-1), 0.0)
         return counts, weights
 
     def _nodes_per_predictor(self) -> int:
-        """Upper bound on the number of nodes of the response."""
+        """Bound the number of nodes of the response from above."""
         trials = [condition.n_trials or 0 for condition in self.conditions]
         return max(48, len(thinned_counts(self.largest_count)[0]), *trials) + 1
 
 
 def thinned_counts(largest: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes for counts from 0: every one of the first 200, then fewer and fewer."""
+    """Return nodes for counts and their weights: every count up to 200, then wider steps."""
     # -> (n_nodes,), (n_nodes,)
     beyond = max(0, largest - FULL_COUNTS)
     n_beyond = int(np.ceil((np.sqrt(1.0 + 4.0 * CURVATURE * beyond) - 1.0) / (2.0 * CURVATURE)))
@@ -155,14 +156,14 @@ def thinned_counts(largest: int) -> tuple[FloatArray, FloatArray]:
     counts = np.concatenate([first, FULL_COUNTS + rest + CURVATURE * rest**2])
     steps = np.concatenate([np.ones(len(first)), 1.0 + 2.0 * CURVATURE * rest])
     if n_beyond:
-        # Euler-Maclaurin: where the slope of the integrand jumps by 2 CURVATURE times its value a
-        # sum falls short of the integral by a twelfth of the jump.
+        # Euler-Maclaurin: where the slope of the integrand jumps, by 2 CURVATURE times its value,
+        # the sum falls short of the integral by a twelfth of the jump.
         steps[FULL_COUNTS] += CURVATURE / 6.0
     return counts, steps
 
 
 def expected_functions(data: RegressionData, rows: StackedRows) -> ExpectedFunctions:
-    """Prepare the expectations that belong to the functions of some rows."""
+    """Prepare the expectations of the response functions of the given rows."""
     is_unlimited_count = data.family.response_basis.has_zero_indicator
     largest = int(COUNT_MARGIN * data.y.max()) + FEWEST_COUNTS if is_unlimited_count else 0
     return ExpectedFunctions(
@@ -176,19 +177,19 @@ def expected_functions(data: RegressionData, rows: StackedRows) -> ExpectedFunct
 
 
 def representative_conditions(data: RegressionData) -> tuple[Condition, ...]:
-    """Choose a few pairs of offset and trials that stand for all rows.
+    """Choose a few pairs of offset and trials that represent all rows.
 
-    Offsets and trials are independent of the input in this model, so that an expectation given the
-    linear predictor is an average over them. An offset of the identity link is subtracted from
-    the response exactly and needs no average.
+    The model assumes that offsets and trials are independent of the input, so that an expectation
+    given the linear predictor is an average over them. With the identity link the offset is
+    subtracted from the response exactly and needs no average.
     """
     offset = None if data.family.response_power else data.offset
     columns = [column for column in (data.n_trials, offset) if column is not None]
-    is_varied = [column for column in columns if np.ptp(column) > 0.0]
+    varied = [column for column in columns if np.ptp(column) > 0.0]
     cells = [np.arange(data.n_obs)]
-    # Two varied columns share the cells between them: a grid of 4 by 4 and not of 12 by 12.
-    n_cells = MAX_CELLS if len(is_varied) < 2 else int(np.ceil(np.sqrt(MAX_CELLS)))
-    for column in is_varied:
+    # Two columns that vary give a grid of 4 by 4 cells, not of 12 by 12.
+    n_cells = MAX_CELLS if len(varied) < 2 else int(np.ceil(np.sqrt(MAX_CELLS)))
+    for column in varied:
         cells = [part for cell in cells for part in _cut(cell, column, n_cells)]
     total = data.sample_weight.sum()
     conditions = []
@@ -204,12 +205,12 @@ def representative_conditions(data: RegressionData) -> tuple[Condition, ...]:
 
 
 def _middle(values: FloatArray) -> float:
-    """A median that is one of the values."""
+    """Return the upper median, which is one of the values."""
     return float(np.partition(values, len(values) // 2)[len(values) // 2])
 
 
 def _cut(cell: NDArray[np.intp], column: FloatArray, n_cells: int) -> list[NDArray[np.intp]]:
-    """Cut rows into one cell for each value, or cells of equal size where values are many."""
+    """Split rows into one cell per value, or into cells of equal size if values are many."""
     order = cell[np.argsort(column[cell], kind="stable")]
     values = column[order]
     changes = np.flatnonzero(np.diff(values)) + 1
@@ -220,37 +221,37 @@ def _cut(cell: NDArray[np.intp], column: FloatArray, n_cells: int) -> list[NDArr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridPoints:
-    """Points of the grid."""
+    """Points of the grid of starting values."""
 
-    scales: FloatArray  # scale and bias of each point; (n_points,)
-    biases: FloatArray  # scale and bias of each point; (n_points,)
-    dispersion: FloatArray | None  # dispersion of each point; (n_points,)
+    scales: FloatArray  # (n_points,)
+    biases: FloatArray  # (n_points,)
+    dispersion: FloatArray | None  # (n_points,); None for families without dispersion
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterPrior:
-    """Weak normal priors that keep the fit of noisy moments off the edge."""
+    """Weak normal priors that keep the fit of noisy moments away from the boundary."""
 
-    bias_mean: float  # of each bias
-    bias_deviation: float  # of each bias
-    log_dispersion_mean: float  # of the logarithm of each dispersion
-    log_dispersion_deviation: float = 2.0  # of the logarithm of each dispersion
-    log_weight_deviation: float = 3.0  # of the logarithm of each weight around equal weights
+    bias_mean: float  # mean of each bias
+    bias_deviation: float  # standard deviation of each bias
+    log_dispersion_mean: float  # mean of the logarithm of each dispersion
+    log_dispersion_deviation: float = 2.0  # standard deviation of the same
+    log_weight_deviation: float = 3.0  # standard deviation of a log weight around equal weights
 
 
 @dataclass(frozen=True, slots=True)
 class StartGrid:
     """Grid and prior of one link, in standardised coordinates."""
 
-    scales: tuple[float, ...]  # scales
-    bias_reach: float  # biases go this far to both sides of their centre
-    n_biases: int  # number of biases
-    dispersion: tuple[float, ...]  # dispersions, for families that have one
-    bias_deviation: float  # standard deviation of the prior of a bias
-    log_dispersion_mean: float  # mean of the prior of a log dispersion
+    scales: tuple[float, ...]
+    bias_reach: float  # biases lie within this distance of their centre
+    n_biases: int
+    dispersion: tuple[float, ...]  # used for families with dispersion
+    bias_deviation: float  # prior standard deviation of a bias
+    log_dispersion_mean: float  # prior mean of a log dispersion
 
     def points(self, family: Family, centre: float) -> GridPoints:
-        """All combinations."""
+        """Combine all scales, biases and dispersions."""
         biases = centre + np.linspace(-self.bias_reach, self.bias_reach, self.n_biases)
         dispersion = self.dispersion if family.has_dispersion else (1.0,)
         axes = np.meshgrid(self.scales, biases, dispersion, indexing="ij")
@@ -258,12 +259,11 @@ class StartGrid:
         return GridPoints(s, b, spread if family.has_dispersion else None)
 
     def prior(self, centre: float) -> ParameterPrior:
-        """The prior around a centre."""
+        """Centre the prior of the biases."""
         return ParameterPrior(centre, self.bias_deviation, self.log_dispersion_mean)
 
 
-# Half the variance of a predictor of scale .8: by so much the logarithm of the mean of exp(eta)
-# exceeds the bias.
+# Excess of log E[exp(eta)] over the bias: half the variance of a predictor of scale 0.8.
 TYPICAL_LOG_EXCESS = 0.3
 
 _BINARY_GRID = StartGrid(
@@ -275,10 +275,10 @@ _BINARY_GRID = StartGrid(
     log_dispersion_mean=0.0,
 )
 
-# Scales are those at which moments of the link differ by more than rounding; neighbours are near
-# enough for the fit that follows to bridge them. The response of the identity link has variance
-# one, so that scale and dispersion are at most about one there; a shape or alpha of .7 to 6
-# reaches from more than exponential spread to nearly none.
+# At these scales the moments of the link differ by more than rounding, and the fit that follows can
+# move from one scale to the next. With the identity link the response has variance one, so that
+# scale and dispersion are at most about one. A shape or alpha of 0.7 to 6 covers more than
+# exponential spread down to almost none.
 _GRIDS: Mapping[str, StartGrid] = MappingProxyType(
     {
         "identity": StartGrid(
@@ -304,9 +304,9 @@ _GRIDS: Mapping[str, StartGrid] = MappingProxyType(
 
 
 def start_grid(family: Family, mean_response: float) -> tuple[GridPoints, ParameterPrior]:
-    """Grid and prior for a family."""
+    """Return the grid and the prior for a family."""
     grid = _GRIDS[family.link.name]
     centre = 0.0
-    if family.link.third_derivative_sign == 1:  # the log link: the unit of the response is a shift
+    if family.link.third_derivative_sign == 1:  # log link: the unit of the response shifts the bias
         centre = float(np.log(mean_response)) - TYPICAL_LOG_EXCESS
     return grid.points(family, centre), grid.prior(centre)

@@ -1,8 +1,8 @@
-"""Standard errors of directions, in degrees.
+"""How far a stacked estimate can be trusted: standard errors, status and warnings.
 
-How far a stacked estimate can be trusted: what its status means and what to do.
-
-What an estimate says of its input: assumptions that fail, columns that were set apart.
+Standard errors of directions, in degrees, come from the information matrix of the polished fit or
+from a jackknife over parts of the rows. The status follows from these errors, the spectrum of the
+moments, the polished fit and the assumptions about the input; warnings say what to do.
 """
 
 from dataclasses import dataclass, replace
@@ -24,14 +24,14 @@ from moment_init.results import Status
 from moment_init.scores.choosing import EstimationProblem
 from moment_init.scores.stein import SteinStatus
 
-# Twice the error covers this share of the angles, as twice a normal standard error does.
+# Share of angles that twice the error covers, as for twice a normal standard error.
 COVERAGE = 0.95
 
 
 def angle_error(
     covariance: FloatArray, coefficients: FloatArray, *, n_degrees: int | None = None
 ) -> float:
-    """Standard error of a direction in degrees.
+    """Compute the standard error of a direction in degrees.
 
     The angle to the truth is a length in n_features - 1 dimensions, not a signed number: twice its
     root mean square would cover far more than 95 %. The error is therefore half the 95 % quantile
@@ -47,10 +47,10 @@ def angle_error(
     trace = float(np.trace(tangent))
     if trace <= 0.0:
         return 0.0
-    # As a share of the squared trace, which itself leaves the range of doubles in extreme units.
+    # Relative to the squared trace, which itself could overflow in extreme units.
     squares = float(np.square(tangent / trace).sum())
     if n_degrees is not None:
-        # Unbiased for a Wishart matrix; never below that of a sphere in n_features - 1 dimensions.
+        # Unbiased for a Wishart matrix; at least that of a sphere in n_features - 1 dimensions.
         unbiased = n_degrees**2 * (squares - 1.0 / n_degrees)
         unbiased /= (n_degrees - 1) * (n_degrees + 2)
         squares = max(unbiased, 1.0 / (len(direction) - 1))
@@ -61,7 +61,7 @@ def angle_error(
 def errors_from_information(
     information: FloatArray, parameters: MixtureParameters, coordinates: Coordinates
 ) -> tuple[FloatArray, FloatArray]:
-    """Errors of directions, and covariance, from the information of a likelihood fit."""
+    """Compute errors of directions, and the covariance, from the information of a fit."""
     # information: (n_parameters, n_parameters) -> (n_components,), (n_parameters, n_parameters)
     covariance = np.linalg.pinv(information, hermitian=True)
     p, size = parameters.n_features, component_size(parameters)
@@ -76,7 +76,7 @@ def errors_from_information(
 
 
 def errors_from_replicates(replicates: FloatArray, coordinates: Coordinates) -> FloatArray:
-    """Errors of directions from a jackknife over parts of the rows."""
+    """Compute errors of directions by a jackknife over parts of the rows."""
     # replicates: (n_parts, n_features, n_components) -> (n_components,)
     n_parts, n_features, n_components = replicates.shape
     basis, _ = coordinates.coefficients_to_user(np.eye(n_features), np.zeros(n_features))
@@ -91,27 +91,27 @@ def errors_from_replicates(replicates: FloatArray, coordinates: Coordinates) -> 
     return np.array(errors)
 
 
-# A direction that is known to within this many degrees only is a guess.
+# A direction with a larger standard error, in degrees, is only a guess.
 LARGEST_ERROR = 20.0
 
-# Two components are one cut in two if their difference is what noise makes in all but one of a
-# hundred cases.
+# Two components count as one that was split in two if their difference lies below this quantile of
+# the differences due to noise.
 SAME_COMPONENT = 0.99
 
-# What a bound means for the user, by the first word of its name.
+# What reaching a bound means and what to do, by the first word of the bound's label.
 REMEDIES = {
-    "weight": "a component is empty: use fewer components",
-    "dispersion": "a response without noise, or counts without overdispersion: use another family",
-    "length": "the classes are separated: use more rows, or a prior that bounds the coefficients",
+    "weight": "A component is empty. Use fewer components",
+    "dispersion": "The response has no noise, or no overdispersion. Use another family",
+    "length": "The classes are separated. Use more rows, or a prior that bounds the coefficients",
 }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackedSolution:
-    """Moments and polish of one problem, in standardised coordinates."""
+    """Moment fit and polished fit of one problem, in standardised coordinates."""
 
     fit: StackedFit  # the estimate from moments alone
-    polished: PolishedFit | None  # the polished fit, where it was asked for
+    polished: PolishedFit | None  # None without polish
 
     @property
     def parameters(self) -> MixtureParameters:
@@ -122,7 +122,7 @@ class StackedSolution:
 def judge_stacked(
     problem: EstimationProblem, solution: StackedSolution, errors: FloatArray
 ) -> tuple[Status, tuple[str, ...]]:
-    """Say how far the estimate can be trusted."""
+    """Derive the status and the warnings of a stacked estimate."""
     # errors: (n_components,)
     findings = [*_signal_findings(solution.fit, errors)]
     if solution.polished is None:
@@ -141,47 +141,47 @@ def judge_stacked(
 
 
 def _signal_findings(fit: StackedFit, errors: FloatArray) -> list[tuple[Status, str]]:
-    """Whether the directions stand out from noise and are known well enough."""
+    """Check that the directions stand out from noise and are known well enough."""
     findings = []
     n_components = fit.candidates[0].n_components
     n_visible = int(np.sum(fit.spectrum > COUNTED_EIGENVALUE))
     if n_visible < min(n_components, len(fit.spectrum)):
         message = (
             f"Only {n_visible} of {n_components} directions stand out from noise in the spectrum "
-            "of the moments: components may be parallel, too small or too many. Use more rows or "
+            "of the moments. Components may be parallel, too small or too many. Use more rows or "
             "fewer components, and compare starts."
         )
         findings.append((Status.WEAK_SIGNAL, message))
-    if not errors.max() <= LARGEST_ERROR:  # also where an error is not a number
+    if not errors.max() <= LARGEST_ERROR:  # also if an error is NaN
         message = (
-            f"A direction has a standard error of {errors.max():.0f} degrees: treat it as a guess. "
-            "Use more rows or fewer components."
+            f"A direction has a standard error of {errors.max():.0f} degrees. Treat it as a guess, "
+            "or use more rows or fewer components."
         )
         findings.append((Status.WEAK_SIGNAL, message))
     return findings
 
 
 def _likelihood_findings(polished: PolishedFit) -> list[tuple[Status, str]]:
-    """Whether the polished fit is an interior maximum of distinct components that fits."""
+    """Check that the polished fit is an interior maximum, fits, and has distinct components."""
     findings = []
     n_components = polished.parameters.n_components
     pair = _same_components(polished)
     if pair is not None:
         message = (
-            f"Components {pair[0]} and {pair[1]} (by falling weight) are the same to within their "
-            "standard errors: one may be cut in two. Use fewer components."
+            f"Components {pair[0]} and {pair[1]} (by decreasing weight) are the same to within "
+            "their standard errors. One component may be split in two. Use fewer components."
         )
         findings.append((Status.NOT_IDENTIFIED, message))
     if polished.misfit > LARGEST_MISFIT:
         message = (
-            f"The information-matrix test finds more than {n_components} components, another "
-            f"family or a wrong optimum (statistic {polished.misfit:.1f}, right fits stay below "
-            f"{LARGEST_MISFIT}). Try more components or another family."
+            f"The information-matrix test rejects the fit (statistic {polished.misfit:.1f}, above "
+            f"{LARGEST_MISFIT}). There may be more components than {n_components}, another family "
+            "or a better optimum. Try more components or another family."
         )
         findings.append((Status.MISFIT, message))
     for bound in polished.bounds:
         message = (
-            f"The likelihood rises towards the edge of the parameters ({bound}); "
+            f"The likelihood rises towards the boundary of the parameter space ({bound}). "
             f"{REMEDIES[bound.split()[0]]}."
         )
         findings.append((Status.WEAK_SIGNAL, message))
@@ -192,7 +192,7 @@ def _likelihood_findings(polished: PolishedFit) -> list[tuple[Status, str]]:
 
 
 def _same_components(polished: PolishedFit) -> tuple[int, int] | None:
-    """Two components whose parameters differ by no more than noise, numbered by falling weight."""
+    """Find two components that differ by no more than noise, numbered by decreasing weight."""
     parameters = polished.parameters
     covariance = np.linalg.pinv(polished.information, hermitian=True)
     size, p = component_size(parameters), parameters.n_features
@@ -212,16 +212,16 @@ def _same_components(polished: PolishedFit) -> tuple[int, int] | None:
 
 
 def with_input_findings(problem: EstimationProblem, result: MomentEstimate) -> MomentEstimate:
-    """Add to an estimate what was found about its input."""
+    """Add warnings about the input to an estimate, and update its status."""
     warnings = list(result.warnings)
     status = result.status
     if problem.block is not None:
         discrete = name_discrete(problem.data.feature_names, problem.block.kinds)
         kept = problem.block.problem.data.feature_names
         warnings.append(
-            f"Discrete columns have no score: {discrete}. Moments are those of the "
-            f"continuous columns ({', '.join(kept)}) given them; the likelihood of all columns "
-            "followed."
+            f"Discrete columns have no score function: {discrete}. The moments use the continuous "
+            f"columns ({', '.join(kept)}), conditional on the discrete ones; the likelihood then "
+            "uses all columns."
         )
     choice = problem.choice
     if choice is not None and result.method != "stacked":
@@ -229,16 +229,16 @@ def with_input_findings(problem: EstimationProblem, result: MomentEstimate) -> M
         discrete = name_discrete(problem.data.feature_names, kinds)
         if discrete:
             warnings.append(
-                f"Discrete columns have no score, and the third moment takes them for continuous: "
-                f"{discrete}. Use method='stacked', which sets them apart."
+                "Discrete columns have no score function, but the third moment treats them as "
+                f"continuous: {discrete}. Use method='stacked', which handles them separately."
             )
             status = Status.INPUT_ASSUMPTION if status is Status.OK else status
     if choice is not None:
         check = choice.chosen.check
-        # An edge that leaves all identities intact does no harm: clusters can look like one.
+        # A boundary does no harm if all identities hold: clusters can look like one.
         has_failed = not all(identity.passed for identity in check.identities)
         is_alone = result.log_likelihood is None
         if has_failed and (is_alone or check.status is SteinStatus.BOUNDARY):
-            warnings.append(f"Moments assume more of the input than holds: {check.message}")
+            warnings.append(f"The input violates an assumption of the moments: {check.message}")
             status = Status.INPUT_ASSUMPTION if status is Status.OK else status
     return replace(result, warnings=tuple(warnings), status=status, input_choice=choice)

@@ -1,19 +1,18 @@
-r"""Sampling covariance of the moments: what weighs them against each other.
-
-Moments of a mixture as functions of its parameters, and the parameters that fit given moments.
+r"""Moments of a mixture as functions of its parameters, and the parameters that fit given moments.
 
 The moment of order m of function k is
 
 .. math:: E[T_k S_m] / \sqrt{m!} = \sum_j w_j\, h_{m,k}(s_j, b_j, \phi_j)\, u_j^{\otimes m}
 
-with h of `moment_init.moments.expectations`. Directions, scales, biases, weights and dispersions
-follow from all moments at once by weighted non-linear least squares; the sign of a direction too,
-since links are increasing. By Stein's identity the derivatives of h are moments of higher order,
+with h of `moment_init.moments.expectations`. Non-linear least squares, weighted by the inverse
+sampling covariance, fits directions, scales, biases, weights and dispersions to all moments at
+once. The sign of a direction follows too, since links are increasing. By Stein's identity the
+derivatives of h are moments of higher order,
 
 .. math:: \partial_b h_m = \sqrt{m+1}\, h_{m+1} / s, \qquad
           \partial_s h_m = (\sqrt{(m+1)(m+2)}\, h_{m+2} + m h_m) / s,
 
-so that the Jacobian needs no differences except in the dispersion.
+so that the Jacobian needs finite differences only in the dispersion.
 """
 
 from collections.abc import Sequence
@@ -31,14 +30,14 @@ from moment_init.likelihood.parameters import MixtureParameters, component_size,
 from moment_init.moments.expectations import ExpectedFunctions, GridPoints, ParameterPrior
 from moment_init.moments.subspace import HermiteBasis, ProjectedMoments
 
-# Rows whose products estimate the covariance: its entries then have a relative error below 1 %.
+# Rows that estimate the covariance: its entries then have a relative error below 1 %.
 NOISE_ROWS = 20_000
 
-# Up to this many moments their covariance is estimated entry by entry; above it only as the
-# product of one covariance over functions and one over polynomials, as inverting it costs the cube.
+# Up to this many moments the covariance is estimated entry by entry. Above, it is the Kronecker
+# product of one over functions and one over polynomials, since the cost of inversion is cubic.
 MAX_DENSE_MOMENTS = 1200
 
-# Eigenvalues are not taken below this share of the largest: a moment without noise does not exist.
+# Smallest eigenvalue as a share of the largest: there is no moment without noise.
 SMALLEST_EIGENVALUE_SHARE = 1e-8
 
 
@@ -48,10 +47,10 @@ class MomentNoise:
 
     function_covariance: FloatArray  # covariance of the residuals of the functions; (m, m)
     polynomial_covariance: FloatArray  # second moments of the polynomials; (q, q)
-    # inverse Cholesky factors: one, (m q, m q), of `covariance`; or two, of the factors
+    # inverse Cholesky factor of `covariance`, (m q, m q), or those of the two Kronecker factors
     inverse_roots: tuple[FloatArray, ...]
-    # the covariance itself, functions slower; None stands for the Kronecker product of the two; (m
-    # q, m q)
+    # covariance of all moments, polynomials varying fastest, (m q, m q); None if it is taken as the
+    # Kronecker product of the two covariances above
     covariance: FloatArray | None
 
     def whiten(self, moments: FloatArray) -> FloatArray:
@@ -66,7 +65,7 @@ class MomentNoise:
         return np.asarray(whitened.reshape(n_functions * size, *moments.shape[2:]))
 
     def solve_lower(self, arrays: FloatArray) -> FloatArray:
-        """Multiply by the inverse covariance of the moments of the first polynomials."""
+        """Multiply by the inverse covariance of the moments of the first q2 polynomials."""
         # arrays: (m, q2, k) -> (m, q2, k)
         n_functions, n_lower = arrays.shape[:2]
         lower = self.polynomial_covariance[:n_lower, :n_lower]
@@ -86,14 +85,14 @@ def estimate_noise(projected: ProjectedMoments, rng: np.random.Generator) -> Mom
     r"""Estimate the covariance of the moments from a sample of rows.
 
     The moments are :math:`\hat C = \hat G^{-1} \hat E[h T]` with the Gram matrix G of the
-    polynomials h. To first order their covariance is that of :math:`\hat E[h e]`, e the residual.
+    polynomials h. To first order their covariance is that of :math:`\hat E[h e]` for residuals e.
     Its eigenvalues span many powers of ten, and the error of G mixes the large into the small:
-    :math:`\delta G\, \hat E[h e]` adds :math:`D \otimes E[h h' |h|^2 / q] / n`, D being the first
-    covariance summed over polynomials. Without that term the least noisy moments are trusted
-    too much.
+    :math:`\delta G\, \hat E[h e]` adds :math:`D \otimes E[h h' |h|^2 / q] / n`, where D is the
+    first covariance summed over polynomials. Without that term the least noisy moments would get
+    too much weight.
 
-    The estimate is pulled towards its Kronecker form, which holds where residuals are independent
-    of the input, by the share N / (N + rows) for N moments.
+    The estimate is shrunk towards its Kronecker form, which holds if residuals are independent of
+    the input, by the share N / (N + rows) for N moments.
     """
     rows = projected.low_orders.rows
     picked = np.arange(min(NOISE_ROWS, rows.n_obs))
@@ -123,10 +122,9 @@ def estimate_noise(projected: ProjectedMoments, rng: np.random.Generator) -> Mom
 def _residual_products(
     projected: ProjectedMoments, picked: NDArray[np.intp], *, is_dense: bool
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
-    """Means over some rows of e e', h h', h h' |h|^2 / q and, where asked for, (e h)(e h)'.
+    """Average e e', h h', h h' |h|^2 / q and, if `is_dense`, (e h)(e h)' over some rows.
 
-    Weighted rows enter with the square of their weight, as they do in the variance of a weighted
-    mean.
+    Rows enter with the square of their weight, as in the variance of a weighted mean.
     """
     rows, basis = projected.low_orders.rows, projected.basis
     coefficients = projected.moments()
@@ -143,8 +141,8 @@ def _residual_products(
         second = tuple(np.dot(each.T, each) for each in (residuals, weighted, by_size))
         if not is_dense:
             return second
-        # Functions go slower, rows fastest: long runs to write, and a product of a matrix with its
-        # own transpose, half of which BLAS need not compute.
+        # Rows vary fastest, so that writes are contiguous, and BLAS computes only half of a product
+        # of a matrix with its own transpose.
         terms = (residuals.T[:, None, :] * values.T[None]).reshape(n_moments, -1)
         return *second, np.dot(terms, terms.T)
 
@@ -156,7 +154,7 @@ def _residual_products(
 
 
 def _regular(matrix: FloatArray) -> FloatArray:
-    """Lift the diagonal a little: a response without noise leaves residuals that are all zero."""
+    """Raise the diagonal a little, as residuals are all zero for a response without noise."""
     scale = max(float(np.trace(matrix)), np.finfo(float).tiny)
     return np.asarray(
         matrix + SMALLEST_EIGENVALUE_SHARE * scale / len(matrix) * np.eye(len(matrix))
@@ -164,29 +162,29 @@ def _regular(matrix: FloatArray) -> FloatArray:
 
 
 def _inverse_root(matrix: FloatArray) -> FloatArray:
-    """Inverse of the Cholesky factor, eigenvalues held off zero.
+    """Invert the Cholesky factor, with eigenvalues kept away from zero.
 
-    The Frobenius norm is at least the largest eigenvalue.
+    The floor uses the Frobenius norm, which is at least the largest eigenvalue.
     """
     floor = SMALLEST_EIGENVALUE_SHARE * float(np.linalg.norm(matrix))
     factor = np.linalg.cholesky(matrix + floor * np.eye(len(matrix)))
     return np.asarray(solve_triangular(factor, np.eye(len(matrix)), lower=True))
 
 
-# A residual that is not a number (parameters far outside every range) counts as this many standard
-# errors, so that the step that led there is refused.
+# A residual that is not finite (parameters far out of range) counts as this many standard errors,
+# so that the optimiser rejects the step.
 REFUSED_RESIDUAL = 1e6
 
-# A scale below this has no direction left; it also keeps derivatives from dividing zero by zero.
+# Coefficients with a smaller scale have no direction; the bound also prevents division by zero.
 SMALLEST_SCALE = 1e-6
 
-# Step in the log dispersion for its derivative: truncation and rounding are both about 1e-6.
+# Finite-difference step in the log dispersion: truncation and rounding are both about 1e-6.
 DISPERSION_STEP = 1e-6
 
-# Relative changes below this are far inside the standard errors of any moment.
+# Relative changes below this are far smaller than the standard error of any moment.
 FIT_TOLERANCE = 1e-4
 
-# A component has at least this weight times 1/r^2 at the start: a smaller one could not be seen.
+# A component starts with at least this weight times 1/r^2: a smaller one would not be visible.
 SMALLEST_START_WEIGHT = 0.3
 
 
@@ -194,11 +192,11 @@ SMALLEST_START_WEIGHT = 0.3
 class MomentFit:
     """Parameters fitted to moments."""
 
-    parameters: MixtureParameters  # the parameters, coefficients in the coordinates of the moments
-    # sum of squared residuals, prior included: about chi-squared where moments were weighted
+    parameters: MixtureParameters  # coefficients in the coordinates of the moments
+    # sum of squared residuals, prior included: about chi-squared if the moments were weighted
     misfit: float
-    # derivatives of the residuals in the order of `moment_init.likelihood.parameters`; the rows of
-    # the prior come last; (n_residuals, n_parameters)
+    # derivatives of the residuals, (n_residuals, n_parameters), with the rows of the prior last and
+    # parameters in the order of `moment_init.likelihood.parameters`
     jacobian: FloatArray
 
 
@@ -208,26 +206,26 @@ class MomentModel:
 
     expected: ExpectedFunctions  # conditional expectations of the m functions of the response
     basis: HermiteBasis  # the q polynomials whose coefficients are the moments
-    effective_n: float  # number of rows behind the moments
-    grid: GridPoints  # where a component's scale, bias and dispersion are looked for
-    prior: ParameterPrior  # keeps the fit of noisy moments off the edge
+    effective_n: float  # effective number of rows behind the moments
+    grid: GridPoints  # starting values of scale, bias and dispersion
+    prior: ParameterPrior  # keeps the fit of noisy moments away from the boundary
 
     @cached_property
     def grid_moments(self) -> FloatArray:
-        """Moments of one component at every point of the grid, orders from 1: (n, max_order, m)."""
+        """Moments of one component at every grid point, orders from 1; (n, max_order, m)."""
         moments = self.expected.component_moments(
             self.grid.scales,
             self.grid.biases,
             self.grid.dispersion,
             self.basis.max_order,
-            is_rough=True,  # neighbours on the grid differ by far more
+            is_rough=True,  # neighbours on the grid differ by far more than the error
         )
         return moments[:, 1:]
 
     def component_moments(
         self, parameters: MixtureParameters, extra_orders: int = 0
     ) -> tuple[FloatArray, FloatArray]:
-        """Unit directions, and the moments h of every component without its weight."""
+        """Compute unit directions, and the unweighted moments h of every component."""
         # -> (k, r), (r, max_order + 1 + extra_orders, m)
         scales = np.maximum(parameters.scales, SMALLEST_SCALE)
         moments = self.expected.component_moments(
@@ -236,31 +234,31 @@ class MomentModel:
         return parameters.coefficients / scales, moments
 
     def moments_of_all(self, mixtures: Sequence[MixtureParameters]) -> FloatArray:
-        """Moments h of every component of several mixtures, all in one call."""
+        """Compute the moments h of every component of several mixtures in one call."""
         # -> (n_mixtures * r, max_order + 1, m)
         scales = np.concatenate([each.scales for each in mixtures])
-        spreads = [each.dispersion for each in mixtures if each.dispersion is not None]
+        dispersions = [each.dispersion for each in mixtures if each.dispersion is not None]
         return self.expected.component_moments(
             np.maximum(scales, SMALLEST_SCALE),
             np.concatenate([each.biases for each in mixtures]),
-            np.concatenate(spreads) if spreads else None,
+            np.concatenate(dispersions) if dispersions else None,
             self.basis.max_order,
         )
 
     def predict(self, parameters: MixtureParameters) -> FloatArray:
-        """Moments of a mixture."""
+        """Compute the moments of a mixture."""
         # -> (m, q)
         return self._combine(parameters, *self.component_moments(parameters))
 
     def jacobian(self, parameters: MixtureParameters) -> FloatArray:
-        """Derivatives of the moments."""
+        """Compute the derivatives of the moments in the parameters."""
         # -> (m, q, n_parameters)
         return self._derivatives(parameters, *self.component_moments(parameters, extra_orders=2))
 
     def _derivatives(
         self, parameters: MixtureParameters, directions: FloatArray, moments: FloatArray
     ) -> FloatArray:
-        """The Jacobian from the moments of the components with two extra orders."""
+        """Compute the Jacobian from component moments with two extra orders."""
         size, n_components = directions.shape
         n_orders = self.basis.max_order + 1
         over_scale = parameters.weights / np.maximum(parameters.scales, SMALLEST_SCALE)
@@ -288,10 +286,10 @@ class MomentModel:
         return np.concatenate([by_component, logits[..., :-1]], axis=2)
 
     def start(self, directions: FloatArray, moments: FloatArray) -> MixtureParameters:
-        """Scale, bias, weight, dispersion and sign of each direction from the grid.
+        """Choose scale, bias, weight, dispersion and sign of each direction from the grid.
 
         Least squares gives the coefficients of every direction in every moment; each direction then
-        takes the point of the grid, the weight and the sign that come nearest.
+        takes the grid point, the weight and the sign that fit these best.
         """
         # directions: (k, r), moments: (m, q)
         n_components = directions.shape[1]
@@ -335,11 +333,11 @@ class MomentModel:
         max_steps: int,
         tolerance: float = FIT_TOLERANCE,
     ) -> MomentFit:
-        """Fit all parameters to all moments at once, directions free."""
+        """Fit all parameters, directions included, to all moments at once."""
         # moments: (m, q)
         root_n = np.sqrt(self.effective_n)
 
-        # The Jacobian is asked for where the residuals were just evaluated.
+        # The Jacobian is evaluated at the same point as the last residuals.
         @lru_cache(maxsize=1)
         def components(vector: bytes) -> tuple[MixtureParameters, FloatArray, FloatArray]:
             parameters = unpack(np.frombuffer(vector), start)
@@ -361,7 +359,7 @@ class MomentModel:
             flat = slopes.reshape(-1, len(vector)) if noise is None else noise.whiten(slopes)
             return np.concatenate([flat, self._prior_jacobian(parameters)])
 
-        # A trial step may leave the range of doubles; the search then takes a shorter one.
+        # A trial step may overflow; the optimiser then takes a shorter one.
         with np.errstate(over="ignore", invalid="ignore"):
             solution = least_squares(
                 residuals,
@@ -377,7 +375,7 @@ class MomentModel:
     def _combine(
         self, parameters: MixtureParameters, directions: FloatArray, moments: FloatArray
     ) -> FloatArray:
-        """Sum of w h times the monomials of the directions over the components, (m, q)."""
+        """Sum w h times the monomials of the directions over the components; (m, q)."""
         weighted = moments * parameters.weights[:, None, None]
         parts = [
             (self.basis.monomials(directions, order) @ weighted[:, order]).T
@@ -388,7 +386,7 @@ class MomentModel:
     def _dispersion_derivative(
         self, parameters: MixtureParameters, directions: FloatArray, moments: FloatArray
     ) -> FloatArray:
-        """Derivative of the moments in each log dispersion by differences, (m, q, r)."""
+        """Differentiate the moments in each log dispersion by differences; (m, q, r)."""
         scales = np.maximum(parameters.scales, SMALLEST_SCALE)
         moved = np.asarray(parameters.dispersion) * np.exp(DISPERSION_STEP)
         n_orders = self.basis.max_order + 1
@@ -422,13 +420,13 @@ class MomentModel:
         has_dispersion = parameters.dispersion is not None
         n_parameters = n_components * (n_entries + 1) - 1
         result = np.zeros((n_components * (2 + has_dispersion), n_parameters))
-        each = np.arange(n_components)
+        component = np.arange(n_components)
         logits = np.eye(n_components) - parameters.weights
         result[:n_components, n_components * n_entries :] = (
             logits[:, :-1] / prior.log_weight_deviation
         )
-        result[n_components + each, each * n_entries + size] = 1.0 / prior.bias_deviation
+        result[n_components + component, component * n_entries + size] = 1.0 / prior.bias_deviation
         if has_dispersion:
-            columns = each * n_entries + size + 1
-            result[2 * n_components + each, columns] = 1.0 / prior.log_dispersion_deviation
+            columns = component * n_entries + size + 1
+            result[2 * n_components + component, columns] = 1.0 / prior.log_dispersion_deviation
         return result

@@ -1,8 +1,9 @@
-"""The polish: from moment estimates to the maximum of the likelihood, at the price of a few passes.
+"""The polish: from moment estimates to a maximum of the likelihood, in few passes over the rows.
 
-The paper proposes EM in the few dimensions of the projected data. Candidates race there, on a
-sample of rows; the winner is then finished in all dimensions, by Newton steps on few rows, or, on
-many, by Le Cam's steps. On many rows there is no race if the first candidate is near an optimum.
+The paper proposes EM in the low dimension of the projected data. There all candidates take a few
+steps on a sample of rows (the race), and the best one is run to its end. It is then continued in
+all dimensions: by Newton steps on few rows, or by Le Cam's steps on many. On many rows the race is
+skipped if the first candidate is near an optimum.
 """
 
 from collections.abc import Sequence
@@ -38,38 +39,38 @@ from moment_init.likelihood.sums import (
 )
 from moment_init.scores.choosing import EstimationProblem
 
-# Rows on which candidates race: enough to tell wrong modes apart by hundreds of log-likelihood
-# units, and in any case this many for each parameter.
+# Rows of the race: enough to separate wrong modes by hundreds of log-likelihood units, and at least
+# this many per parameter.
 SAMPLE_ROWS = 20_000
 SAMPLE_ROWS_PER_PARAMETER = 100
 
-# Multiplications of a Newton step in all dimensions, rows times parameters squared, beyond which a
-# search by such steps takes minutes: Le Cam's few steps then follow the race at once.
+# Cost of a Newton step in all dimensions, rows times squared parameters, above which a search by
+# such steps takes minutes: Le Cam's few steps then follow the race directly.
 HEAVY_STEP = 5e8
 
-# The same for moves, which take hundreds of steps.
+# The same limit for moves, which take hundreds of steps.
 HEAVY_MOVE = 1e8
 
-# Steps of a race, the first two by EM; what is not separated by then has nearly the same fit.
+# Steps of the race, the first two by EM: candidates that still tie then fit almost equally well.
 RACE_STEPS = 8
 RACE_EM_STEPS = 2
 FINISH_STEPS = 60
 
-# Damping at the start of a finish: the start is near the optimum, so close to Newton.
+# Damping at the start of the last climb, which begins near the optimum: close to Newton's method.
 FINISH_DAMPING = 0.1
 
-# The first candidate is near an optimum of the sample if a step there promises no more than this
-# for each parameter: one half is what sampling leaves, and moments may leave some times as much.
+# A candidate is near an optimum of the sample if one step promises a gain of at most this per
+# parameter: sampling alone leaves one half, and moments may leave several times as much.
 NEAR_GAIN_PER_PARAMETER = 8.0
 
-# Rows for each parameter on which a climb is tried again that Le Cam's steps did not finish: the
-# sample's maximum may have been one of its own, a component that a few rows separate.
+# Rows per parameter of a second climb, where Le Cam's steps did not converge: the maximum of the
+# sample may exist there only, such as a component that separates a few rows.
 RESCUE_ROWS_PER_PARAMETER = 600
 
-# Information-matrix statistic, in units of the edge of its noise: right fits stay below about 1.3.
-# Moves out of the optimum are tried a little before that where rows are few, since they are cheap
-# then; above the larger limit they are tried always, and the status speaks.
-MIN_MOVE_GAIN = 0.5  # less is within the tolerance of two runs towards the same maximum
+# Information-matrix statistic, in units of the edge of its noise: correct fits stay below some 1.3.
+# With few rows, moves out of the optimum are cheap and tried above the smaller limit; with many,
+# above the larger one, where the status reports a misfit.
+MIN_MOVE_GAIN = 0.5  # two runs to the same maximum may differ by less
 MISFIT_THAT_MOVES = 1.2
 LARGEST_MISFIT = 1.5
 
@@ -78,15 +79,15 @@ LARGEST_MISFIT = 1.5
 class PolishedFit:
     """Parameters at (or within a standard error of) a maximum of the likelihood."""
 
-    parameters: MixtureParameters  # parameters in standardised coordinates
-    log_likelihood: float  # log-likelihood of all rows, in the user's units of the response
-    # information of all rows, positive definite; (n_parameters, n_parameters)
+    parameters: MixtureParameters  # in standardised coordinates
+    log_likelihood: float  # of all rows, in the user's units of the response
+    # information matrix of all rows, positive definite; (n_parameters, n_parameters)
     information: FloatArray
-    # information-matrix statistic over the edge of its noise: near one or below for a right fit
+    # information-matrix statistic over the edge of its noise: at most about one for a correct fit
     misfit: float
-    n_moves: int  # how many moves out of a local optimum were taken
-    bounds: tuple[str, ...]  # bounds on which parameters lie; empty at an interior maximum
-    has_converged: bool  # whether the last step promised less than the tolerance
+    n_moves: int  # number of moves out of a local optimum
+    bounds: tuple[str, ...]  # bounds that were reached; empty at an interior maximum
+    has_converged: bool  # whether the last step promised a gain below the tolerance
 
 
 def polish_best(
@@ -94,19 +95,19 @@ def polish_best(
     starts: Sequence[tuple[tuple[MixtureParameters, ...], FloatArray]],
     rng: np.random.Generator,
 ) -> tuple[int, PolishedFit]:
-    """Climb from several sets of candidates; moves are tried from the highest end alone.
+    """Climb from several sets of candidates, and try moves from the highest end only.
 
-    On up to twice the rows of the sample everything is exact. On more rows Le Cam's steps start at
-    a candidate if the sample finds the first near an optimum. Otherwise they start where the
-    likelihood is largest: at that candidate, at the winner of the race or, if that is not near an
-    optimum either, at the sample's optimum.
+    Up to twice the rows of the sample, all rows are used throughout. With more rows, Le Cam's steps
+    start at a candidate if the first is near an optimum of the sample. Otherwise they start where
+    the likelihood is largest: at the first candidate, at the winner of the race or, if that is not
+    near an optimum either, at the optimum of the sample.
     """
     likelihood = all_rows(problem)
     n_obs, n_parameters = problem.data.n_obs, parameter_count(starts[0][0][0])
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_PARAMETER * n_parameters)
     is_whole = n_obs <= 2 * size
     is_heavy = (n_obs if is_whole else size) * n_parameters**2 > HEAVY_STEP
-    if is_heavy:  # the race needs few rows, and what follows reads all of them
+    if is_heavy:  # the race needs few rows; the steps after it read all of them
         is_whole, size = False, SAMPLE_ROWS
     if not is_whole:
         likelihood.hold_samples((size, curvature_rows(n_obs, n_parameters)), rng)
@@ -130,13 +131,13 @@ def polish_best(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Climb:
-    """Ways up, on all rows or first on a sample of them."""
+    """Climbs of the likelihood, on all rows or first on a sample of them."""
 
-    likelihood: AllRows  # all rows
-    rows: LikelihoodRows  # all rows as well, or the sample on which candidates race
+    likelihood: AllRows
+    rows: LikelihoodRows  # the rows of the race: all rows or a sample of them
     rng: np.random.Generator  # draws further samples
-    is_whole: bool  # whether `rows` are all
-    is_heavy: bool  # whether Newton steps in all dimensions are too dear for a search
+    is_whole: bool  # whether `rows` are all rows
+    is_heavy: bool  # whether Newton steps in all dimensions are too expensive for a search
 
     @property
     def family(self) -> Family:
@@ -145,7 +146,7 @@ class _Climb:
     def start(
         self, candidates: tuple[MixtureParameters, ...], subspace: FloatArray
     ) -> MixtureParameters:
-        """Where the climb on all rows begins."""
+        """Choose where the climb on all rows begins."""
         if self.is_whole:
             return _race(self.family, self.rows, candidates, subspace)
         starts = _starts_on_many(
@@ -154,10 +155,10 @@ class _Climb:
         return best_start(self.likelihood, starts, self.rows)
 
     def highest(self, starts: Sequence[MixtureParameters]) -> tuple[int, Optimum]:
-        """The start with the highest end, and that end.
+        """Return the start with the highest end, and that end.
 
-        Ends on the way say little of the maxima above them: if the highest is one, those that did
-        not converge are climbed again, the highest first, until one has no misfit and none above.
+        An end that did not converge says little about the maximum above it. Such ends are climbed
+        again, the highest first, until the highest of all has converged and shows no misfit.
         """
         ends = [self.finish(start) for start in starts]
         pending = [each for each, end in enumerate(ends) if not end.has_converged]
@@ -169,17 +170,17 @@ class _Climb:
         return _argmax(ends), ends[_argmax(ends)]
 
     def misfit(self, end: Optimum) -> float:
-        """Information-matrix statistic on the rows of the race."""
+        """Compute the information-matrix statistic on the rows of the race."""
         return misfit(self.family, self.rows, end.parameters)
 
     def finish(self, start: MixtureParameters) -> Optimum:
-        """The maximum above a start."""
+        """Climb from a start to the maximum above it."""
         if self.is_whole:
             return _conclude(self.family, self.rows, start)
         return climb_on_many(self.likelihood, start, self.rows, self.rng)
 
     def rescue(self, start: MixtureParameters, end: Optimum) -> Optimum:
-        """Climb again from a start from which Le Cam's steps ended on the way, by careful steps."""
+        """Climb again, by damped Newton steps, where Le Cam's steps did not converge."""
         n_parameters = parameter_count(start)
         n_rows = min(RESCUE_ROWS_PER_PARAMETER * n_parameters, self.likelihood.rows.n_obs)
         if self.is_whole or n_rows * n_parameters**2 > HEAVY_STEP:
@@ -190,9 +191,9 @@ class _Climb:
         return max(again, end, key=lambda each: each.log_likelihood)
 
     def move(self, end: Optimum) -> tuple[Optimum, float, int]:
-        """Moves out of a local optimum if the misfit asks for them; with misfit and their number.
+        """Try moves out of a local optimum if the misfit is large; return misfit and number too.
 
-        Hundreds of steps: they are not tried where steps are dear.
+        Moves take hundreds of steps and are not tried where steps are expensive.
         """
         family, rows = self.family, self.rows
         statistic = self.misfit(end)
@@ -202,11 +203,12 @@ class _Climb:
             return end, statistic, 0
         climb = partial(maximise, family, rows)
         propose = partial(propose_drops_and_splits, family, rows)
-        here = climb(end.parameters, max_steps=0)
-        moved, n_taken = improve(climb, propose, here, min_gain=MIN_MOVE_GAIN)
-        there = self.finish(moved.parameters) if n_taken else end
-        if there.log_likelihood > end.log_likelihood:  # a sample may gain where all rows lose
-            return there, self.misfit(there), n_taken
+        origin = climb(end.parameters, max_steps=0)
+        moved, n_taken = improve(climb, propose, origin, min_gain=MIN_MOVE_GAIN)
+        new_end = self.finish(moved.parameters) if n_taken else end
+        # A move may raise the likelihood of the sample and lower that of all rows.
+        if new_end.log_likelihood > end.log_likelihood:
+            return new_end, self.misfit(new_end), n_taken
         return end, statistic, 0
 
 
@@ -215,7 +217,7 @@ def _argmax(ends: Sequence[Optimum]) -> int:
 
 
 def all_rows(problem: EstimationProblem) -> AllRows:
-    """The likelihood's rows; for the identity link the offset is in the response already."""
+    """Return the rows of the likelihood; the identity link's response excludes the offset."""
     data = problem.data
     is_standardised = data.family.response_power
     rows = LikelihoodRows(
@@ -238,7 +240,7 @@ def _starts_on_many(
     *,
     is_heavy: bool,
 ) -> list[MixtureParameters]:
-    """Where Le Cam's steps may start: at candidates that fit alike, or where a race leads."""
+    """Choose starts of Le Cam's steps: candidates that fit equally well, or ends of the race."""
     first, *others = (
         likelihood_sums(family, rows, each, curvature=False, constant=0.0) for each in candidates
     )
@@ -258,7 +260,7 @@ def _is_near(
     parameters: MixtureParameters,
     sums: LikelihoodSums | None = None,
 ) -> bool:
-    """Whether parameters are near an optimum of the likelihood of some rows."""
+    """Check whether parameters are near an optimum of the likelihood of some rows."""
     if sums is None:
         sums = likelihood_sums(family, rows, parameters, curvature=False, constant=0.0)
     step = solve_information(outer_product_information(family, rows, parameters), sums.score)
@@ -272,7 +274,7 @@ def _race(
     candidates: tuple[MixtureParameters, ...],
     subspace: FloatArray,
 ) -> MixtureParameters:
-    """Short runs of all candidates in the projected rows, the best of them to its end."""
+    """Run all candidates for a few steps in the projected rows, and the best one to its end."""
     projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ subspace))
     runs = [
         maximise(
@@ -295,16 +297,16 @@ def _race(
 def _finish(
     family: Family, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> MixtureParameters:
-    """Newton steps in all dimensions."""
+    """Take Newton steps in all dimensions."""
     end = maximise(family, rows, parameters, max_steps=FINISH_STEPS, damping=FINISH_DAMPING)
     return end.parameters
 
 
 def _conclude(family: Family, rows: LikelihoodRows, parameters: MixtureParameters) -> Optimum:
-    """The optimum with its observed information, made positive where it is not."""
+    """Climb to the optimum; return it with a positive definite information matrix."""
     end = maximise(family, rows, parameters, max_steps=FINISH_STEPS, damping=FINISH_DAMPING)
     information = end.information
     if solve_information(information, np.zeros(len(information))) is None:
-        # Not an interior maximum, or too few rows for a difference of two large matrices.
+        # Not an interior maximum, or too few rows to take a difference of two large matrices.
         information = outer_product_information(family, rows, end.parameters)
     return Optimum(end.parameters, end.log_likelihood, information, end.converged)

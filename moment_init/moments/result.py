@@ -1,4 +1,4 @@
-"""What `estimate` returns."""
+"""Results of `estimate`: the estimate, its diagnostics, and the choice of component number."""
 
 from dataclasses import dataclass, fields
 from importlib.metadata import version
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentDiagnostics:
-    """How an estimate was found from a single moment, for a diagnosis only.
+    """Diagnostics of an estimate from a single moment.
 
     Parameters
     ----------
     n_obs : int
         Number of rows.
     signal_to_noise : numpy.ndarray, shape (n_components,)
-        Each component's coefficient in the moment over its standard error.
+        Coefficient of each component in the moment, divided by its standard error.
     noise_floor : float
         Signal-to-noise ratio that pure noise would reach.
     residual : float
-        Share of the moment's norm that the components leave unexplained.
+        Share of the norm of the moment that the components do not explain.
     singular_values : numpy.ndarray
-        Singular values of the unfolded moment: how many directions stand out.
+        Singular values of the unfolded moment; large ones are directions that stand out.
     whitening_condition : float
         Condition number of the slice that whitened the tensor.
     is_definite : bool
         Whether a positive definite slice was found.
     shrinkage : float
-        Shrinkage of the input's correlation matrix.
+        Shrinkage of the correlation matrix of the input.
     weight_sum : float or None
-        Sum of the mixture weights before they were normalised, where they were estimated.
+        Sum of the mixture weights before normalisation, if they were estimated.
     """
 
     n_obs: int
@@ -56,34 +56,35 @@ class MomentDiagnostics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackedDiagnostics:
-    """How an estimate was found from stacked moments, for a diagnosis only.
+    """Diagnostics of an estimate from stacked moments.
 
     Parameters
     ----------
     n_obs : int
         Number of rows.
     spectrum : numpy.ndarray, shape (n_features,)
-        Eigenvalues of the moments' Gram matrix over the edge of their noise, largest first: those
-        above one are directions that the moments show.
+        Eigenvalues of the Gram matrix of the moments, divided by the upper edge of their noise,
+        largest first: those above one are directions that stand out.
     gap : float
-        Ratio of the last eigenvalue that is used to the first that is not; infinite if all are.
+        Ratio of the last eigenvalue that is used to the first that is not; infinite if all are
+        used.
     residual : float
-        Share of the stacked tensor that its decomposition leaves.
+        Share of the norm of the stacked tensor that its decomposition does not explain.
     moment_misfit : float
-        Chi-square of the moments at the estimate over its degrees of freedom.
+        Chi-square of the moments at the moment estimate, divided by its degrees of freedom.
     candidate_spread : float
-        Largest angle in degrees between a direction of the best candidate and that of the next.
+        Largest angle in degrees between directions of the best and the second-best candidate.
     moment_errors : numpy.ndarray, shape (n_components,)
-        Standard errors of the directions from moments alone, in degrees, by a jackknife.
+        Jackknife standard errors of the directions of the moment estimate, in degrees.
     misfit : float or None
-        Information-matrix statistic of the polished fit over the edge of its noise; a fit in which
-        a component hides two exceeds it. None without polish.
+        Information-matrix statistic of the polished fit, divided by the upper edge of its noise;
+        above one if, for example, a component is in truth two. None without polish.
     n_moves : int
-        Moves out of a local optimum that the polish took.
+        Number of moves out of a local optimum that the polish took.
     shrinkage : float
-        Shrinkage of the input's correlation matrix.
+        Shrinkage of the correlation matrix of the input.
     weight_sum : float or None
-        Sum of the weights before they were normalised, where scales and biases were known.
+        Sum of the weights before normalisation, if scales and biases were known.
     """
 
     n_obs: int
@@ -106,13 +107,14 @@ class ComponentSelection:
     Parameters
     ----------
     n_components : tuple of int
-        The numbers that were fitted.
+        Numbers of components that were fitted.
     log_likelihood : tuple of float
         Log-likelihood of each polished fit.
     bic : tuple of float
-        Bayesian information criterion of each; the smallest is chosen.
+        Bayesian information criterion of each fit; the smallest is chosen.
     n_visible : int
-        Directions that stand out in the spectrum: a lower bound, as parallel components share one.
+        Number of directions that stand out in the spectrum: a lower bound, as parallel components
+        share one.
     """
 
     n_components: tuple[int, ...]
@@ -121,7 +123,7 @@ class ComponentSelection:
     n_visible: int
 
     def __str__(self) -> str:
-        """A table, the chosen number marked."""
+        """Format a table in which the chosen number is marked."""
         best = min(self.bic)
         lines = [f"{'components':>10}{'log-likelihood':>16}{'BIC':>14}"]
         for number, value, bic in zip(
@@ -139,46 +141,46 @@ class MomentEstimate:
     Parameters
     ----------
     directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions u_j, turned towards growing responses; the largest weight or moment
+        Unit directions u_j along which the response increases; the largest weight or moment
         coefficient first, or in the order of the known parameters.
     moment_coefficients : numpy.ndarray, shape (n_components,)
-        Coefficients with sign: lambda_j of M_3 = sum_j lambda_j u_j^3, or for a single component
-        that of M_1.
+        Signed coefficients: lambda_j of M_3 = sum_j lambda_j u_j^3, or that of M_1 for a single
+        component.
     scales, biases : numpy.ndarray, shape (n_components,), or None
-        Scales s_j and biases b_j; None where a single third moment was used and they are not known.
+        Scales s_j and biases b_j; None if only the third moment was used and they are not known.
     weights : numpy.ndarray, shape (n_components,), or None
-        Mixture weights; None where a single third moment was used and scales are not known.
+        Mixture weights; None if only the third moment was used and the scales are not known.
     feature_names : tuple of str
         Names of the columns.
     family : str
         Family of the response.
     link : str
-        Its link.
+        Link of the family.
     method : str
-        How the moments were used.
+        Method that was used, as passed to `estimate`.
     status : Status
         How far the estimate can be trusted.
     warnings : tuple of str
         What the status means and what to do.
     diagnostics : MomentDiagnostics or StackedDiagnostics
-        How the estimate was found.
+        Diagnostics of the method.
     dispersion : numpy.ndarray, shape (n_components,), or None
         Dispersion of each component, for families that have one and methods that estimate it.
     standard_errors : numpy.ndarray, shape (n_components,), or None
-        Standard errors of the directions in degrees: twice it covers the angle to the truth in 95 %
-        of cases. None where a single third moment was used.
+        Standard errors of the directions in degrees: twice the error covers the angle to the truth
+        in 95 % of cases. None if only the third moment was used.
     log_likelihood : float or None
-        Log-likelihood of the polished fit; beyond some 40,000 rows the gain of the last step is
-        predicted, to a unit, mostly to a third of one.
+        Log-likelihood of the polished fit. Above about 40,000 rows the gain of the last step is
+        predicted, with an error of at most one and mostly below a third.
     candidates : tuple of MixtureParameters
-        Distinct solutions of the moments in the user's units, best first, the components of each by
-        falling weight: starts for a likelihood.
+        Distinct solutions of the moments in the user's units, best first, each with components by
+        decreasing weight: starting values for a likelihood fit.
     selection : ComponentSelection or None
-        How the number of components was chosen, where it was.
+        How the number of components was chosen; None if it was given.
     input_choice : InputChoice or None
-        How the density of the input was chosen, where it was.
+        How the density of the input was chosen; None if it was given.
     design : FormulaDesign or None
-        How the formula encoded its data, where one was given.
+        How the formula encoded its data; None without a formula.
     """
 
     directions: FloatArray
@@ -208,7 +210,7 @@ class MomentEstimate:
 
     @property
     def coefficients(self) -> FloatArray | None:
-        """Coefficients s_j u_j, (n_features, n_components), where the scales are known."""
+        """Coefficients s_j u_j, (n_features, n_components); None if the scales are not known."""
         return None if self.scales is None else self.directions * self.scales
 
     def to_datatree(self) -> "xarray.DataTree":
@@ -217,10 +219,10 @@ class MomentEstimate:
         Returns
         -------
         xarray.DataTree
-            Group ``posterior`` holds the estimate as one draw of one chain, with the variables
-            ``direction``, ``moment_coefficient`` and, where known, ``scale``, ``bias``, ``weight``,
-            ``dispersion``, ``coefficient``, ``direction_error``; group ``moment_init`` holds the
-            diagnostics, status and warnings.
+            The group ``posterior`` holds the estimate as one draw of one chain, with the variables
+            ``direction``, ``moment_coefficient`` and, if known, ``scale``, ``bias``, ``weight``,
+            ``dispersion``, ``coefficient`` and ``direction_error``. The group ``moment_init`` holds
+            the diagnostics, status and warnings.
         """
         import xarray
 
@@ -254,7 +256,7 @@ class MomentEstimate:
         return xarray.DataTree.from_dict({"posterior": posterior, "moment_init": diagnostics})
 
     def _variables(self) -> dict[str, tuple[tuple[str, ...], FloatArray | None]]:
-        """Variables of the data model with their dims."""
+        """Return the variables of the DataTree with their dims."""
         by_component = ("component",)
         by_feature = ("feature", "component")
         return {
@@ -284,7 +286,7 @@ class MomentEstimate:
         }
 
     def _rows(self) -> list[tuple[str, list[str]]]:
-        """Rows of the printed table: a name, then a value a component."""
+        """Return the rows of the printed table: a name and one value per component."""
         rows = [
             (name, [f"{value: .3f}" for value in direction])
             for name, direction in zip(self.feature_names, self.directions, strict=True)
@@ -311,7 +313,7 @@ class MomentEstimate:
         )
 
     def __repr__(self) -> str:
-        """Table of directions, a column a component."""
+        """Format a table of the directions with one column per component."""
         rows = self._rows()
         width = max(len(name) for name, _ in rows)
         header = " " * width + "".join(f"{f'u_{j}':>11}" for j in range(self.n_components))
@@ -323,7 +325,7 @@ class MomentEstimate:
         return "\n".join([self._title(), header, *lines, *selection, *notes])
 
     def _repr_html_(self) -> str:
-        """Same table for a notebook."""
+        """Format the same table for a notebook."""
         from html import escape
 
         head = "".join(f"<th>u<sub>{j}</sub></th>" for j in range(self.n_components))
@@ -338,12 +340,12 @@ class MomentEstimate:
         )
 
 
-# Arrays of the diagnostics that run over the dimensions of the moments and not over components.
+# Diagnostics with one value per dimension of the moments, not one per component.
 _SPECTRA = frozenset({"singular_values", "spectrum"})
 
 
 def _diagnostic_variable(name: str, value: Any) -> Any:
-    """A diagnostic as a variable of a Dataset, with its dim."""
+    """Turn a diagnostic into a variable of a Dataset, with its dim."""
     if isinstance(value, np.ndarray):
         return ("order" if name in _SPECTRA else "component", value)
     return int(value) if isinstance(value, bool) else value  # NetCDF has no booleans

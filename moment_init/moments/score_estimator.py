@@ -1,14 +1,9 @@
-"""Scales, biases, weights and dispersion along given directions: by likelihood, directions held.
+"""The stacked estimate under any density of the input: directions by moments, the rest by EM.
 
-Section 5 of the paper proposes EM for what moments leave open once directions are known. Only the
-projections of the rows on the directions enter, and the climb is over 2 r + (r - 1) parameters (and
-r of dispersion). No density of the input is assumed.
-
-The stacked estimate under any density of the input: wires moments, tensor and likelihood.
-
-Under a density other than the Gaussian moments give directions in the same way, but their
-coefficients are expectations under that density, not known functions of scales and biases. These
-are settled by the likelihood of the projected rows instead.
+Under any density the moments give the directions. Their coefficients, however, are expectations
+under that density and not known functions of scales and biases. Section 5 of the paper proposes EM
+for what moments leave open: the likelihood of the projected rows is maximised with the directions
+held fixed, over 2 r + (r - 1) parameters (and r dispersions). It assumes no density of the input.
 """
 
 from collections.abc import Sequence
@@ -33,7 +28,7 @@ from moment_init.scores.base import InputModel
 from moment_init.scores.choosing import EstimationProblem
 
 START_QUANTILES = (0.35, 0.7)
-"""Places in the family's grid of scales from which scales start: a weak and a strong signal."""
+"""Quantiles of the family's grid of scales that serve as starts: a weak and a strong signal."""
 
 SETTLING_STEPS = 25
 SETTLING_EM_STEPS = 3
@@ -45,7 +40,7 @@ def fit_along_directions(
     directions: FloatArray,
     mean_response: float,
 ) -> MaximiseResult:
-    """Maximise the likelihood of rows with the directions held."""
+    """Maximise the likelihood of rows with the directions held fixed."""
     # directions: (k, n_components)
     grid, prior = start_grid(family, mean_response)
     n_components = directions.shape[1]
@@ -75,7 +70,7 @@ def fit_along_directions(
 
 
 def _held_directions(parameters: MixtureParameters) -> LinearConstraint:
-    """Coefficients move along their own direction; everything else is free."""
+    """Constrain coefficients to their directions; all other parameters are free."""
     n_features, n_components = parameters.coefficients.shape
     size = component_size(parameters)
     n_parameters = size * n_components + n_components - 1
@@ -91,8 +86,8 @@ def _held_directions(parameters: MixtureParameters) -> LinearConstraint:
 
 
 SETTLING_ROWS = 5_000
-"""Rows whose likelihood settles scales, biases and weights: some hundreds for each of these few
-parameters, so that errors of directions remain the larger ones."""
+"""Rows whose likelihood determines scales, biases and weights: some hundreds per parameter, so that
+the errors of the directions remain larger."""
 
 
 def score_estimate(
@@ -104,18 +99,18 @@ def score_estimate(
 ) -> StackedFit:
     """Estimate all parameters of a mixture whose input has a given density.
 
-    Six or seven passes over the rows, in each of which the density's scores are evaluated.
+    It makes six or seven passes over the rows, and each evaluates the density's score functions.
     """
     pieces = score_pieces(low_orders.rows, density, low_orders.part_weights)
     moments = score_moments(pieces, n_components)
     stack = moments.stack()
-    found = cp_candidates(stack, n_components, rng)
+    decompositions = cp_candidates(stack, n_components, rng)
     view = _View(*np.linalg.qr(pieces[0].to_whitened(moments.subspace)))
-    candidates = _fitted_candidates(problem, view, _orient(moments, found), rng)
-    # The two triangles of a symmetric slice are one set of moments.
+    candidates = _fitted_candidates(problem, view, _orient(moments, decompositions), rng)
+    # A symmetric slice holds every moment off its diagonal twice.
     size = moments.subspace.shape[1]
     n_moments = stack.shape[2] * size * (size + 1) // 2
-    misfits = [np.square(each.residual) * np.square(stack).sum() for each in found]
+    misfits = [np.square(each.residual) * np.square(stack).sum() for each in decompositions]
     return StackedFit(
         candidates=candidates,
         misfits=np.array(misfits) * n_moments / stack.size,
@@ -124,8 +119,8 @@ def score_estimate(
         spectrum=moments.spectrum,
         uses_third_order=True,
         max_order=3,
-        cp_directions=view.subspace @ view.turn(found[0].directions),
-        cp_residual=found[0].residual,
+        cp_directions=view.subspace @ view.turn(decompositions[0].directions),
+        cp_residual=decompositions[0].residual,
         replicates=_replicates(pieces, moments, view, candidates[0]),
         low_orders=low_orders,
     )
@@ -133,36 +128,36 @@ def score_estimate(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _View:
-    """The subspace in whitened coordinates."""
+    """The subspace of the directions, in whitened coordinates."""
 
     subspace: FloatArray  # orthonormal basis; (d, k)
-    # takes coordinates of moments, in which noise is even, to those of the basis; (k, k)
+    # maps coordinates of the moments, in which noise is isotropic, to those of the basis; (k, k)
     triangle: FloatArray
 
     def turn(self, directions: FloatArray) -> FloatArray:
-        """Unit directions in coordinates of the basis."""
+        """Map directions to unit directions in coordinates of the basis."""
         turned = self.triangle @ directions
         return np.asarray(turned / np.linalg.norm(turned, axis=0))
 
     def turn_back(self, directions: FloatArray) -> FloatArray:
-        """Unit directions in coordinates of moments."""
+        """Map directions to unit directions in coordinates of the moments."""
         turned = np.linalg.solve(self.triangle, directions)
         lengths = np.linalg.norm(turned, axis=0)
         return np.asarray(turned / np.maximum(lengths, np.finfo(float).tiny))
 
 
 def _orient(moments: ScoreMoments, candidates: tuple[Candidate, ...]) -> list[FloatArray]:
-    r"""Turn directions so that the response rises along them.
+    r"""Turn directions so that the response increases along them.
 
-    The mean of a rising function of the response rises with every linear predictor: in
-    :math:`E[T S_1] = \sum_j a_j u_j` all :math:`a_j` are then positive. T is the rank, which is
-    bounded.
+    The mean of an increasing function T of the response increases with every linear predictor, so
+    that in :math:`E[T S_1] = \sum_j a_j u_j` all :math:`a_j` are positive. T is the rank of the
+    response, which is bounded.
     """
     slope = moments.subspace.T @ moments.slope
     oriented = []
     for candidate in candidates:
-        loads = np.linalg.lstsq(candidate.directions, slope, rcond=None)[0]
-        oriented.append(candidate.directions * np.where(loads < 0.0, -1.0, 1.0))
+        loadings = np.linalg.lstsq(candidate.directions, slope, rcond=None)[0]
+        oriented.append(candidate.directions * np.where(loadings < 0.0, -1.0, 1.0))
     return oriented
 
 
@@ -172,7 +167,7 @@ def _fitted_candidates(
     directions: list[FloatArray],
     rng: np.random.Generator,
 ) -> tuple[MixtureParameters, ...]:
-    """Complete mixtures along the directions, best likelihood first."""
+    """Fit complete mixtures along the directions, largest likelihood first."""
     family, data = problem.data.family, problem.data
     rows = all_rows(problem).sample(SETTLING_ROWS, rng)
     projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ view.subspace))
@@ -185,9 +180,9 @@ def _fitted_candidates(
 def _replicates(
     pieces: Sequence[ScoreRows], moments: ScoreMoments, view: _View, best: MixtureParameters
 ) -> FloatArray:
-    """Coefficients with each part of the rows left out, (n_parts, d, r).
+    """Recompute the coefficients with each part of the rows left out; (n_parts, d, r).
 
-    The span and the directions inside it move; scales, on which directions do not depend, stay.
+    The span and the directions inside it change; the scales, which do not affect them, are kept.
     """
     scales = np.linalg.norm(best.coefficients, axis=0)
     start = view.turn_back(view.subspace.T @ best.coefficients)
@@ -195,16 +190,16 @@ def _replicates(
     for part in range(N_PARTS):
         span = moments.span(left_out=part)
         left, _, right = np.linalg.svd(span.T @ moments.subspace)
-        aligned = span @ (left @ right)  # the basis of the span that is nearest to ours
+        aligned = span @ (left @ right)  # the basis of the span nearest to the original one
         stack = moments.stack(left_out=part)
-        found = alternating_least_squares(stack, start) if len(start) > 1 else None
-        turned = start if found is None else _matched(found.directions, start)
+        refined = alternating_least_squares(stack, start) if len(start) > 1 else None
+        turned = start if refined is None else _matched(refined.directions, start)
         whitened = pieces[0].to_whitened(aligned @ turned)
         replicates.append(whitened * scales / np.linalg.norm(whitened, axis=0))
     return np.stack(replicates)
 
 
 def _matched(directions: FloatArray, reference: FloatArray) -> FloatArray:
-    """Directions in the order and with the signs of others."""
+    """Reorder directions and flip their signs to match a reference."""
     ordered = directions[:, match_components(directions, reference)]
     return np.asarray(ordered * np.where((ordered * reference).sum(axis=0) < 0.0, -1.0, 1.0))

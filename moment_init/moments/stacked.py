@@ -1,11 +1,10 @@
-r"""What lies outside the subspace, and how far all of it can be trusted.
+r"""The stacked estimate under a Gaussian input: from sums over rows to all parameters.
 
-To first order the part of a direction outside the subspace enters only the moments with one place
-outside, and linearly: :math:`E[T_k z_\perp H_t(V'z)] = \sum_j \sqrt{m}\, w_j h_{m,k}(s_j, b_j)\,
-u_j^{t}\, u_{j\perp}` with m = |t| + 1. Weighted least squares gives it from all functions and
-orders at once.
-
-The stacked estimate: wires sums, subspace, tensor, moment model and refinement together.
+The steps are: sums of the first two orders, subspace, projected moments, decomposition of the
+stacked tensor, fit of all parameters in the subspace, and the part of each direction outside it.
+To first order that part enters, linearly, only the moments with one index outside the subspace:
+:math:`E[T_k z_\perp H_t(V'z)] = \sum_j \sqrt{m}\, w_j h_{m,k}(s_j, b_j)\, u_j^{t}\, u_{j\perp}`
+with m = |t| + 1. Weighted least squares estimates it from all functions and orders at once.
 """
 
 from dataclasses import dataclass
@@ -46,10 +45,10 @@ def lift_parameters(
     *,
     left_out: int | None = None,
 ) -> MixtureParameters:
-    """Carry a mixture from the subspace to all dimensions, with the part outside of it.
+    """Lift a mixture from the subspace to all dimensions, with the part outside the subspace.
 
-    A prior of unit variance on the part outside, against unit directions, is one row's worth of
-    information: it decides only where the moments say nothing.
+    The part outside has a prior of unit variance, for unit directions. It carries the information
+    of one row and matters only where the moments carry none.
     """
     if projected.contraction_sums is None:
         return parameters.lift(projected.subspace)
@@ -66,7 +65,7 @@ def _lift(
     moments: FloatArray,
     observed: FloatArray,
 ) -> MixtureParameters:
-    """`lift_parameters` from moments of the components, and those with one place outside."""
+    """Lift parameters, given component moments and moments with one index outside."""
     directions = parameters.directions
     weighted = moments * parameters.weights[:, None, None]
     design = np.concatenate(
@@ -94,10 +93,10 @@ def _lift(
 def jackknife_coefficients(
     projected: ProjectedMoments, model: MomentModel, fit: MomentFit, noise: MomentNoise
 ) -> FloatArray:
-    """Coefficients with each part of the rows left out in turn.
+    """Recompute the coefficients with each part of the rows left out in turn.
 
-    Inside the subspace the parameters move along the linearised fit; outside they are solved for
-    again. Nothing but sums that are there already is used.
+    Inside the subspace the parameters follow the linearised fit; the part outside is solved again.
+    No further pass over the rows is needed.
     """
     # -> (n_parts, n_features, n_components)
     moments = projected.moments()
@@ -113,11 +112,11 @@ def jackknife_coefficients(
         moved.append(unpack(vector + step, fit.parameters))
     if projected.contraction_sums is None:
         return np.stack([each.lift(projected.subspace).coefficients for each in moved])
-    of_parts = np.split(model.moments_of_all(moved), len(moved))
+    moments_of_parts = np.split(model.moments_of_all(moved), len(moved))
     return np.stack(
         [
             _lift(
-                projected, model, moved[part], noise, of_parts[part],
+                projected, model, moved[part], noise, moments_of_parts[part],
                 projected.contraction(left_out=part),
             ).coefficients
             for part in parts
@@ -125,20 +124,20 @@ def jackknife_coefficients(
     )  # fmt: skip
 
 
-# Steps of the fit with equal weights, which comes near from the grid, and of the weighted fit.
+# Steps of the unweighted fit, which starts from the grid, and of the weighted fit after it.
 ROUGH_STEPS = 8
 WEIGHTED_STEPS = 30
 
-# The moments are formed again about the refined subspace if it has turned by more than 5 degrees:
-# what is left is of second order in the angle, below one per cent.
+# The moments are formed again in the refined subspace if it has turned by more than 5 degrees. The
+# error at smaller angles is of second order, below one per cent.
 SMALL_TURN = float(np.cos(np.radians(5.0)))
 
 # Fits whose parameters (coefficients in units of the input, logarithms of weights and dispersions)
-# differ by less than this have ended at the same optimum: far more than the tolerance of a fit, and
-# less than the standard errors of moments.
+# differ by less than this are at the same optimum. It is far above the tolerance of a fit and below
+# the standard errors of the moments.
 SAME_PARAMETERS = 0.02
 
-# Random combinations of grid points to start from where all directions are the same.
+# Number of random starts from the grid if all directions are the same.
 GRID_DRAWS = 20
 
 
@@ -146,34 +145,33 @@ GRID_DRAWS = 20
 class StackedFit:
     """The stacked estimate in standardised coordinates."""
 
-    # complete mixtures with signs settled, coefficients (n_features, n_components), best first
+    # complete mixtures, signs included, best first; coefficients are (n_features, n_components)
     candidates: tuple[MixtureParameters, ...]
-    # weighted sum of squared residuals of the moments of each; chi-squared with `n_moments` less
-    # the number of parameters if the model is right; (n_candidates,)
+    # weighted sum of squared residuals of each candidate, (n_candidates,); under the model it is
+    # chi-squared with `n_moments` minus the number of parameters degrees of freedom
     misfits: FloatArray
-    n_moments: int  # number of moments that were fitted
-    # orthonormal basis of the subspace about which the moments were formed; (n_features,
-    # min(n_components, n_features))
+    n_moments: int  # number of fitted moments
+    # orthonormal basis in which the moments were formed; (n_features, k), k at most n_components
     subspace: FloatArray
     # eigenvalues of the Gram matrix of all moments over the edge of their noise, largest first;
     # (n_features,)
     spectrum: FloatArray
     uses_third_order: bool  # whether the first two orders did not show the subspace clearly
     max_order: int  # highest order of the moments, 3 or 4
-    # directions of the best decomposition of the stacked tensor, before anything else; without
-    # signs; (n_features, n_components)
+    # directions of the best decomposition of the stacked tensor, without signs and before any fit;
+    # (n_features, n_components)
     cp_directions: FloatArray
-    cp_residual: float  # what that decomposition leaves of the tensor, relative to it
-    # coefficients of the best candidate with each part of the rows left out; (n_parts, n_features,
-    # n_components)
+    cp_residual: float  # norm of the residual of that decomposition, relative to the tensor
+    # coefficients of the best candidate with each part of the rows left out;
+    # (n_parts, n_features, n_components)
     replicates: FloatArray
-    # moments of the first two orders; they serve other numbers of components too
+    # moments of the first two orders, which serve any number of components
     low_orders: LowOrders
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Problem:
-    """Moments about one subspace with what is needed to fit them."""
+    """Moments in one subspace, with the model and the noise that a fit needs."""
 
     projected: ProjectedMoments
     moments: FloatArray
@@ -200,8 +198,8 @@ def stacked_estimate(
 ) -> StackedFit:
     """Estimate all parameters of a mixture from stacked moments.
 
-    Four passes over the rows, two of them independent of r, and one more where the first two
-    orders do not show the subspace, and one where it turns: O(n d^2 m + n r^3 m) for m functions.
+    It makes four passes over the rows, two of them independent of r; one more if the first two
+    orders do not show the subspace, and one if it turns: O(n d^2 m + n r^3 m) for m functions.
     """
     # response: (n_obs,)
     if data.n_obs < N_PARTS:
@@ -218,18 +216,18 @@ def stacked_estimate(
     )
     subspace = subspace or find_subspace(low_orders, n_components)
     problem = _pose(data, project(low_orders, subspace.basis, max_order), rng)
-    found = _decompose(problem, n_components, rng)
-    starts = [problem.model.start(each.directions, problem.moments) for each in found]
+    candidates = _decompose(problem, n_components, rng)
+    starts = [problem.model.start(each.directions, problem.moments) for each in candidates]
     if data.n_features == 1 < n_components:
         starts += _grid_starts(problem.model, n_components, rng)
     fits = _fit_all(problem, starts)
     if may_turn:
         problem, fits = _turn_subspace(data, problem, fits, rng)
-    return _assemble(problem, fits, subspace, found[0])
+    return _assemble(problem, fits, subspace, candidates[0])
 
 
 def _pose(data: RegressionData, projected: ProjectedMoments, rng: np.random.Generator) -> _Problem:
-    """Model and noise of projected moments."""
+    """Prepare the model and the noise of projected moments."""
     rows = projected.low_orders.rows
     mean_response = float(rows.weights @ rows.response / rows.weights.sum())
     grid, prior = start_grid(data.family, mean_response)
@@ -242,20 +240,20 @@ def _pose(data: RegressionData, projected: ProjectedMoments, rng: np.random.Gene
 def _decompose(
     problem: _Problem, n_components: int, rng: np.random.Generator
 ) -> tuple[Candidate, ...]:
-    """Candidates for the directions inside the subspace."""
+    """Find candidate directions inside the subspace."""
     basis = problem.projected.basis
     if n_components > basis.n_variables > 1:
         orders = tuple(range(2, basis.max_order + 1))
-        found = decompose_symmetric(problem.moments, basis, orders, n_components, rng)
-        if found:
-            return found[:KEPT_CANDIDATES]
+        candidates = decompose_symmetric(problem.moments, basis, orders, n_components, rng)
+        if candidates:
+            return candidates[:KEPT_CANDIDATES]
     return cp_candidates(stack_slices(problem.moments, basis), n_components, rng)
 
 
 def _grid_starts(
     model: MomentModel, n_components: int, rng: np.random.Generator
 ) -> list[MixtureParameters]:
-    """Random points of the grid: in one dimension all directions are one, starts must differ."""
+    """Draw random grid points: with one feature all directions agree, so starts must differ."""
     starts = []
     for _ in range(GRID_DRAWS):
         point = rng.integers(len(model.grid.scales), size=n_components)
@@ -273,7 +271,7 @@ def _grid_starts(
 
 
 def _fit_all(problem: _Problem, starts: list[MixtureParameters]) -> list[MomentFit]:
-    """Fit all parameters from every start, first roughly, and keep the best few."""
+    """Fit all parameters from every start, first roughly, and keep the best."""
     rough = [
         problem.model.fit(start, problem.moments, None, max_steps=ROUGH_STEPS) for start in starts
     ]
@@ -282,7 +280,7 @@ def _fit_all(problem: _Problem, starts: list[MixtureParameters]) -> list[MomentF
 
 
 def _distinct(fits: list[MomentFit]) -> list[MomentFit]:
-    """Best first, without those that ended where a better one did."""
+    """Sort fits by misfit and drop those that ended at the same optimum as a better one."""
     kept: list[MomentFit] = []
     for fit in sorted(fits, key=lambda fit: fit.misfit):
         if not any(_is_same(fit.parameters, other.parameters) for other in kept):
@@ -291,7 +289,7 @@ def _distinct(fits: list[MomentFit]) -> list[MomentFit]:
 
 
 def _is_same(first: MixtureParameters, second: MixtureParameters) -> bool:
-    """Whether two mixtures are one but for the order of the components."""
+    """Check whether two mixtures are the same up to the order of their components."""
     if min(first.scales.min(), second.scales.min()) < SMALLEST_SCALE:
         return False  # without directions there is nothing to match
     order = match_components(first.coefficients, second.coefficients, signed=True)
@@ -302,7 +300,7 @@ def _is_same(first: MixtureParameters, second: MixtureParameters) -> bool:
 def _turn_subspace(
     data: RegressionData, problem: _Problem, fits: list[MomentFit], rng: np.random.Generator
 ) -> tuple[_Problem, list[MomentFit]]:
-    """Form the moments again about the refined directions if these have left the subspace."""
+    """Form the moments again around the refined directions if these have left the subspace."""
     old = problem.projected.subspace
     if old.shape[0] == old.shape[1]:
         return problem, fits
@@ -322,7 +320,7 @@ def _turn_subspace(
 def _assemble(
     problem: _Problem, fits: list[MomentFit], subspace: Subspace, best: Candidate
 ) -> StackedFit:
-    """Lift everything to all dimensions and say how it was found."""
+    """Lift all fits to all dimensions and collect the result."""
     projected = problem.projected
     return StackedFit(
         candidates=tuple(problem.lift(fit.parameters) for fit in fits),

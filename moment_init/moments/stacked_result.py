@@ -1,6 +1,7 @@
-"""The stacked estimate as a result: polish, the user's units, standard errors, status.
+"""The stacked estimate as a result: moments, polish, the user's units, standard errors, status.
 
-How many components: the spectrum counts directions, BIC of polished fits decides.
+With a free number of components, the spectrum of the moments counts directions, and the BIC of
+polished fits decides.
 """
 
 from dataclasses import dataclass, replace
@@ -33,28 +34,27 @@ from moment_init.results import Status
 from moment_init.scores.base import InputModel
 from moment_init.scores.choosing import BlockProblem, EstimationProblem
 
-# Rows that the moments use (up to twice as many) where the likelihood of all rows follows: they
-# only have to come within reach of Newton's steps then. If the directions do not stand out clearly
-# from that many, twice or four times as many are used, whichever promises to be enough, then all. A
-# search for the number of components begins with the largest of these, since it counts the
-# directions that stand out.
+# Rows of the moments (up to twice as many) if a polish on all rows follows: the moments then only
+# have to come close enough for Newton's steps. If the directions do not stand out clearly, twice or
+# four times as many rows are used, whichever promises to be enough, and then all. A search for the
+# number of components begins with the largest sample, since it counts directions that stand out.
 MOMENT_ROWS = 60_000
 SEARCH_ROWS = 4 * MOMENT_ROWS
 
-# The same under a density other than the Gaussian, whose scores cost many times as much: the
-# Gaussian's estimate is there as well, and the likelihood decides.
+# The same for a density other than the Gaussian, whose score functions cost many times as much. The
+# estimate under the Gaussian is also available, and the likelihood decides.
 SCORE_ROWS = 20_000
 
-# Rows whose likelihood decides between densities where no polish follows.
+# Rows whose likelihood decides between densities without polish.
 DECIDING_ROWS = 5_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LowOrderMoments:
-    """Moments of the first two orders, of all rows or of enough of them."""
+    """Moments of the first two orders, from all rows or a sample of them."""
 
-    problem: EstimationProblem  # the rows that were used
-    low_orders: LowOrders  # their moments; they serve any number of components
+    problem: EstimationProblem  # restricted to the rows that were used
+    low_orders: LowOrders  # moments of these rows, for any number of components
     is_thinned: bool  # whether rows were left out
 
     def estimate(
@@ -70,7 +70,7 @@ class LowOrderMoments:
             rng,
             low_orders=self.low_orders,
             subspace=subspace,
-            may_turn=not self.is_thinned,  # the likelihood of all rows will
+            may_turn=not self.is_thinned,  # otherwise the polish on all rows turns it
         )
 
 
@@ -78,7 +78,7 @@ class LowOrderMoments:
 def low_order_moments(
     problem: EstimationProblem, *, n_rows: int | None = SEARCH_ROWS
 ) -> LowOrderMoments:
-    """Form the moments of the first two orders."""
+    """Form the moments of the first two orders from about `n_rows` rows, or from all."""
     stride = 1 if n_rows is None else max(1, problem.data.n_obs // n_rows)
     used = problem.thin(stride)
     low_orders = sum_low_orders(used.data, used.input_model, used.response)
@@ -96,8 +96,8 @@ def solve_stacked(
 ) -> StackedSolution:
     """Estimate by stacked moments, then polish.
 
-    BLAS is held to one thread: what is large goes over the rows in threads of its own, and the bits
-    do not depend on the machine.
+    BLAS is limited to one thread: large sums over rows have threads of their own, and the result
+    does not depend on the machine.
     """
     densities = _usable_densities(problem.source, n_components)
     if not is_polished:
@@ -113,7 +113,7 @@ def solve_stacked(
 def _likeliest(
     problem: EstimationProblem, fits: list[StackedFit], rng: np.random.Generator
 ) -> StackedFit:
-    """The fit whose first candidate makes some rows most likely, whatever their inputs."""
+    """Choose the fit whose first candidate has the largest likelihood on a sample of rows."""
     if len(fits) == 1:
         return fits[0]
     rows = all_rows(problem).sample(DECIDING_ROWS, rng)
@@ -122,7 +122,7 @@ def _likeliest(
 
 
 def _usable_densities(source: EstimationProblem, n_components: int) -> tuple[InputModel, ...]:
-    """Densities that are tried: beyond as many components as features, the Gaussian alone."""
+    """List the densities to try: only the Gaussian if there are more components than features."""
     n_features = source.data.n_features
     if n_features == 1 or n_components > n_features:
         return (source.input_model,)
@@ -138,7 +138,7 @@ def _fit_moments(
     *,
     subspace: Subspace | None = None,
 ) -> StackedFit:
-    """Estimate from the moments of all rows, or of those given."""
+    """Estimate from the given moments, or from those of all rows."""
     source = problem.source
     moments = moments or low_order_moments(source, n_rows=None)
     if density is source.input_model:
@@ -149,18 +149,20 @@ def _fit_moments(
 
 
 def _lift(fit: StackedFit, problem: EstimationProblem, inner: BlockProblem) -> StackedFit:
-    """An estimate from the continuous columns as one of all columns."""
-    own, full, block = inner.problem.coordinates, problem.coordinates, inner.block
-    linear = block.linear_map(own, full)
+    """Lift an estimate from the continuous columns to all columns."""
+    continuous, full, block = inner.problem.coordinates, problem.coordinates, inner.block
+    linear = block.linear_map(continuous, full)
 
     def lift(parameters: MixtureParameters) -> MixtureParameters:
-        coefficients, biases = block.lift(parameters.coefficients, parameters.biases, own, full)
+        coefficients, biases = block.lift(
+            parameters.coefficients, parameters.biases, continuous, full
+        )
         return replace(parameters, coefficients=coefficients, biases=biases)
 
     return replace(
         fit,
         candidates=tuple(lift(each) for each in fit.candidates),
-        subspace=block.span(fit.subspace, own, full),
+        subspace=block.span(fit.subspace, continuous, full),
         cp_directions=linear @ fit.cp_directions,
         replicates=linear @ fit.replicates,
     )
@@ -173,11 +175,11 @@ def _fit_clear_moments(
     rng: np.random.Generator,
     moments: LowOrderMoments | None,
 ) -> StackedFit:
-    """Estimate from as many rows as it takes for the directions to stand out clearly."""
+    """Estimate from as many rows as the directions need to stand out clearly."""
     source = problem.source
     if density is not source.input_model:
-        few = low_order_moments(source, n_rows=SCORE_ROWS)
-        return _fit_moments(problem, density, n_components, rng, few)
+        sampled = low_order_moments(source, n_rows=SCORE_ROWS)
+        return _fit_moments(problem, density, n_components, rng, sampled)
     last = min(n_components, source.data.n_features) - 1
     n_rows = MOMENT_ROWS if moments is None else SEARCH_ROWS
     moments = moments or low_order_moments(source, n_rows=n_rows)
@@ -186,17 +188,17 @@ def _fit_clear_moments(
         is_clear = subspace.spectrum[last] >= CLEAR_EIGENVALUE
         if is_clear or not moments.is_thinned:
             return _fit_moments(problem, density, n_components, rng, moments, subspace=subspace)
-        # Signal stands out of noise in proportion to the rows: a size that promises too little is
-        # passed over.
-        seen = subspace.spectrum[last] - 1.0
-        n_rows *= 2 if 2.0 * seen >= CLEAR_EIGENVALUE - 1.0 else 4
+        # The excess over noise grows in proportion to the rows: a sample size that promises too
+        # little is skipped.
+        excess = subspace.spectrum[last] - 1.0
+        n_rows *= 2 if 2.0 * excess >= CLEAR_EIGENVALUE - 1.0 else 4
         moments = low_order_moments(source, n_rows=n_rows if n_rows <= SEARCH_ROWS else None)
 
 
 @single_threaded_blas()
 def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> MomentEstimate:
     """Turn a solution into a result in the user's units."""
-    order = _by_falling_weight(solution.parameters)
+    order = _by_decreasing_weight(solution.parameters)
     parameters = solution.parameters.reorder(order)
     family, coordinates = problem.data.family, problem.coordinates
     directions, lengths = coordinates.directions_to_user(parameters.directions)
@@ -217,8 +219,8 @@ def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> M
         standard_errors=errors,
         log_likelihood=None if solution.polished is None else solution.polished.log_likelihood,
         candidates=tuple(
-            # The decomposition's own order hangs on rounding where components count alike.
-            _to_user_units(problem, each.reorder(_by_falling_weight(each)))
+            # The order of the decomposition depends on rounding if components are similar.
+            _to_user_units(problem, each.reorder(_by_decreasing_weight(each)))
             for each in solution.fit.candidates
         ),
         feature_names=problem.data.feature_names,
@@ -231,14 +233,14 @@ def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> M
     )
 
 
-def _by_falling_weight(parameters: MixtureParameters) -> NDArray[np.intp]:
+def _by_decreasing_weight(parameters: MixtureParameters) -> NDArray[np.intp]:
     return np.argsort(-parameters.weights, kind="stable")
 
 
 def apply_known_parameters(
     problem: EstimationProblem, result: MomentEstimate, scales: FloatArray, biases: FloatArray
 ) -> MomentEstimate:
-    """Put known scales and biases in place of estimated ones, and weigh the components anew."""
+    """Replace estimated scales and biases by known ones, and recompute the weights."""
     # scales, biases: (n_components,)
     directions, _ = problem.coordinates.coefficients_to_standardised(
         result.directions, np.zeros(result.n_components)
@@ -268,7 +270,7 @@ def apply_known_parameters(
         weights=weights,
         dispersion=None if result.dispersion is None else result.dispersion[order],
         standard_errors=None if result.standard_errors is None else result.standard_errors[order],
-        log_likelihood=None,  # that of the parameters that were replaced
+        log_likelihood=None,  # it belongs to the parameters that were replaced
         status=Status.MISFIT if warnings and result.status is Status.OK else result.status,
         warnings=(*result.warnings, *warnings),
         diagnostics=diagnostics,
@@ -276,7 +278,7 @@ def apply_known_parameters(
 
 
 def _to_user_units(problem: EstimationProblem, parameters: MixtureParameters) -> MixtureParameters:
-    """The same mixture in the user's units; only the identity link's dispersion has a unit."""
+    """Convert to the user's units; only the dispersion of the identity link has a unit."""
     coordinates = problem.coordinates
     slopes, biases = coordinates.coefficients_to_user(parameters.coefficients, parameters.biases)
     dispersion = parameters.dispersion
@@ -286,7 +288,7 @@ def _to_user_units(problem: EstimationProblem, parameters: MixtureParameters) ->
 
 
 def _direction_errors(problem: EstimationProblem, solution: StackedSolution) -> FloatArray:
-    """Standard errors of the final directions, in degrees."""
+    """Compute the standard errors of the final directions, in degrees."""
     polished = solution.polished
     if polished is None:
         return errors_from_replicates(solution.fit.replicates, problem.coordinates)
@@ -298,7 +300,7 @@ def _direction_errors(problem: EstimationProblem, solution: StackedSolution) -> 
 def _diagnose(
     problem: EstimationProblem, solution: StackedSolution, parameters: MixtureParameters
 ) -> StackedDiagnostics:
-    """How the estimate was found; components in the order of the final parameters."""
+    """Collect the diagnostics, with components in the order of the final parameters."""
     fit, polished = solution.fit, solution.polished
     order = match_components(fit.candidates[0].coefficients, parameters.coefficients, signed=True)
     used = min(fit.candidates[0].n_components, len(fit.spectrum))
@@ -323,18 +325,18 @@ def _diagnose(
     )
 
 
-# More components than this are not searched for: ask for them by number.
+# Largest number of components in a search; more can be requested by number.
 MOST_COMPONENTS = 10
 
 
 def choose_n_components(
     problem: EstimationProblem, rng: np.random.Generator
 ) -> tuple[StackedSolution, ComponentSelection]:
-    """Choose the number of components and give the fit that goes with it.
+    """Choose the number of components and return it with its fit.
 
-    The spectrum of the moments counts directions that stand out from noise. Parallel components
-    share one, so that it is a lower bound in principle, and noise can add one in practice: the
-    search starts there, walks up while BIC falls, and down if the first step up did not help.
+    The spectrum of the moments counts the directions that stand out from noise. The count is a
+    lower bound, since parallel components share a direction, but noise can add one: the search
+    starts there, goes up while the BIC falls, and down if the first step up did not help.
     """
     moments = low_order_moments(problem.source)
     n_visible, _ = count_directions(moments.low_orders)
@@ -355,7 +357,7 @@ def choose_n_components(
     if chosen == start:
         while chosen > 1 and bic(chosen - 1) < bic(chosen):
             chosen -= 1
-    bic(chosen)  # fitted even where nothing was compared
+    bic(chosen)  # fitted even if nothing was compared
     numbers = tuple(sorted(solutions))
     selection = ComponentSelection(
         n_components=numbers,
@@ -371,7 +373,7 @@ def _log_likelihood(solution: StackedSolution) -> float:
 
 
 def _is_identified(problem: EstimationProblem, moments: LowOrderMoments, n_components: int) -> bool:
-    """Whether moments can identify so many components, and the rows exceed the unknowns."""
+    """Check that moments can identify the components and that rows exceed the unknowns."""
     data = problem.source.data
     try:
         required_order(
@@ -386,6 +388,6 @@ def _is_identified(problem: EstimationProblem, moments: LowOrderMoments, n_compo
 
 
 def _bic(solution: StackedSolution, n_obs: float) -> float:
-    """Bayesian information criterion, -2 log L + k log n."""
+    """Compute the Bayesian information criterion, -2 log L + k log n."""
     n_parameters = parameter_count(solution.parameters)
     return -2.0 * _log_likelihood(solution) + n_parameters * float(np.log(n_obs))

@@ -1,26 +1,17 @@
-r"""Normalised Hermite polynomials of several variables: the distinct entries of Gaussian scores.
+r"""The span of the components, and moments of all orders inside it, for a Gaussian input.
 
-For a standard Gaussian z the entry of S_m(z) that belongs to a multiset t of m variables,
-variable a taken k_a times, is the product of :math:`He_{k_a}(z_a)`. Divided by
-:math:`\sqrt{\prod_a k_a!}` it has variance one, and all entries of all orders are orthonormal. So
-the regression of T(y) on the basis has the moments :math:`E[T S_m]` as its coefficients, and takes
-every other order out of each of them: control variates for all orders at once.
+The range of :math:`G = \sum_k M_1 M_1' + M_2 M_2'/2 + M_3 M_3'/2`, a sum over the whitened
+functions of the response, lies in the span of the directions. The first two orders are used, and
+slices of the third where these fall short, without a d x d x d array. Noise adds to the
+eigenvalues of G by the law of Marchenko and Pastur: the spectrum is in units of its upper edge.
 
-Moments of all orders about a subspace: Hermite regression in the projected rows.
-
-With an orthonormal basis V of the subspace and p = V'z, the functions of the response are regressed
-on all normalised Hermite polynomials of p. The coefficients have the moments
-:math:`E[T_k S_m](V, ..., V)` as their expectation and only the residual of the whole polynomial as
-noise. Beside them stand :math:`E[T_k z H(p)]`, all places but one in V: they tell by how
-much the subspace is off.
-
-Third-order moments about a rough subspace, in all dimensions but without a d x d x d array.
-
-The span of the components: from the first two orders, and from the third where they fall short.
-
-:math:`G = \sum_k M_1 M_1' + M_2 M_2'/2 + M_3 M_3'/2` over the whitened functions of the response
-has its range in the span of the directions. Noise adds to its eigenvalues what Marchenko and
-Pastur's law says: the spectrum is given in units of the upper edge of that noise.
+For a standard Gaussian z the entry of S_m(z) for a multiset t of m variables, variable a taken
+k_a times, is the product of :math:`He_{k_a}(z_a)`. Divided by :math:`\sqrt{\prod_a k_a!}` these
+Hermite polynomials are orthonormal over all entries and orders. With an orthonormal basis V of the
+subspace, the functions of the response are regressed on all polynomials of p = V'z. The expected
+coefficients are the moments :math:`E[T_k S_m](V, ..., V)`, and only the residual of the regression
+is noise: each order serves as control variates for the others. The moments
+:math:`E[T_k z H(p)]`, with one index outside V, show how far the subspace is off.
 """
 
 from collections.abc import Iterator
@@ -41,13 +32,13 @@ IndexArray = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HermiteBasis:
-    """All normalised Hermite polynomials of some variables up to an order."""
+    """All normalised Hermite polynomials of k variables up to an order."""
 
-    n_variables: int  # number of variables k
-    max_order: int  # highest order
-    # for each order m from 0, the variables of each entry in ascending order, (q_m, m)
+    n_variables: int  # number of variables, k
+    max_order: int
+    # for each order m from 0, the variables of each entry in ascending order; (q_m, m)
     indices: tuple[IndexArray, ...]
-    # for each order, in how many places of the full tensor an entry stands, (q_m,)
+    # for each order, how often an entry occurs in the full tensor; (q_m,)
     multiplicities: tuple[FloatArray, ...]
 
     @property
@@ -56,7 +47,7 @@ class HermiteBasis:
         return sum(len(index) for index in self.indices)
 
     def columns(self, order: int) -> slice:
-        """Where the polynomials of one order stand among all."""
+        """Return the positions of the polynomials of one order."""
         start = sum(len(index) for index in self.indices[:order])
         return slice(start, start + len(self.indices[order]))
 
@@ -78,13 +69,13 @@ class HermiteBasis:
         return values.T
 
     def monomials(self, directions: FloatArray, order: int) -> FloatArray:
-        r"""Entries of the normalised power :math:`u^{\otimes m}` of each direction."""
+        r"""Compute the entries of the normalised power :math:`u^{\otimes m}` of each direction."""
         # directions: (n_variables, r) -> (q_m, r)
         roots = np.sqrt(self.multiplicities[order])
         return np.asarray(roots[:, None] * directions[self.indices[order]].prod(axis=1))
 
     def monomial_derivatives(self, directions: FloatArray, order: int) -> FloatArray:
-        """Derivatives of `monomials` in the entries of the directions."""
+        """Differentiate `monomials` in the entries of the directions."""
         # directions: (n_variables, r) -> (q_m, n_variables, r)
         index = self.indices[order]
         roots = np.sqrt(self.multiplicities[order])
@@ -93,11 +84,11 @@ class HermiteBasis:
         for place in range(order):
             others = np.delete(index, place, axis=1)
             terms = roots[:, None] * directions[others].prod(axis=1)
-            result[rows, index[:, place]] += terms  # one place at a time: no row stands twice
+            result[rows, index[:, place]] += terms  # one place at a time: no row is repeated
         return result
 
     def expand(self, entries: FloatArray, order: int) -> FloatArray:
-        r"""Full symmetric tensors :math:`E[T S_m] / \sqrt{m!}` from their distinct entries."""
+        r"""Build full symmetric tensors :math:`E[T S_m] / \sqrt{m!}` from distinct entries."""
         # entries: (n_tensors, q_m) -> (n_tensors, n_variables, ..., n_variables)
         result = np.zeros((entries.shape[0], *([self.n_variables] * order)))
         scaled = entries / np.sqrt(self.multiplicities[order])
@@ -109,7 +100,7 @@ class HermiteBasis:
 
 @lru_cache(maxsize=32)
 def hermite_basis(n_variables: int, max_order: int) -> HermiteBasis:
-    """List the polynomials of some variables up to an order."""
+    """List the polynomials of `n_variables` variables up to an order."""
     indices, multiplicities = [], []
     for order in range(max_order + 1):
         entries = list(combinations_with_replacement(range(n_variables), order))
@@ -120,7 +111,7 @@ def hermite_basis(n_variables: int, max_order: int) -> HermiteBasis:
 
 
 def hermite_polynomials(points: FloatArray, max_order: int) -> FloatArray:
-    r"""Normalised Hermite polynomials of one variable, :math:`He_m(z) / \sqrt{m!}`."""
+    r"""Evaluate normalised Hermite polynomials of one variable, :math:`He_m(z) / \sqrt{m!}`."""
     # -> (max_order + 1, *points.shape)
     values = np.empty((max_order + 1, *points.shape))
     values[0] = 1.0
@@ -133,13 +124,13 @@ def hermite_polynomials(points: FloatArray, max_order: int) -> FloatArray:
 
 
 def _counts(entry: tuple[int, ...]) -> Iterator[int]:
-    """How often each variable stands in an ascending entry."""
+    """Count how often each variable occurs in an ascending entry."""
     return (len(list(group)) for _, group in groupby(entry))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProjectedMoments:
-    """Sums over projected rows, for each part of the rows."""
+    """Sums over the projected rows of each part of the rows."""
 
     low_orders: LowOrders  # the rows and their first two orders
     subspace: FloatArray  # orthonormal basis V in whitened coordinates; (n_features, k)
@@ -147,16 +138,15 @@ class ProjectedMoments:
     gram_sums: FloatArray  # sums of products of two polynomials; (n_parts, q, q)
     # sums of products of a polynomial and a function of the response; (n_parts, q, n_functions)
     cross_sums: FloatArray
-    # sums of function times z times polynomial, for the q2 polynomials of one order less; None
-    # where the subspace is the whole space; (n_parts, n_features, n_functions, q2)
+    # sums of function times z times polynomial, for the q2 polynomials of lower order,
+    # (n_parts, n_features, n_functions, q2); None if the subspace is the whole space
     contraction_sums: FloatArray | None
 
     def moments(self, *, left_out: int | None = None) -> FloatArray:
-        """Coefficients of the regression of every function on the polynomials.
+        """Regress every function on the polynomials and return the coefficients.
 
-        The Gram matrix is pulled to its expectation, the identity, by the share (q/n)^2: nothing at
-        the n that moments need, and enough to keep it regular where rows are hardly more than
-        polynomials.
+        The Gram matrix is shrunk to its expectation, the identity, by the share (q/n)^2. This is
+        negligible for usual n, and keeps the matrix regular if n is hardly larger than q.
         """
         # -> (n_functions, q)
         kept = np.arange(len(self.gram_sums)) != left_out
@@ -168,7 +158,7 @@ class ProjectedMoments:
         return np.asarray(np.linalg.solve(gram, cross).T)
 
     def contraction(self, *, left_out: int | None = None) -> FloatArray:
-        """Moments with one place outside the subspace."""
+        """Compute the moments with one index outside the subspace."""
         # -> (n_functions, q2, n_features)
         if self.contraction_sums is None:
             n_polynomials = self.basis.columns(self.basis.max_order).start
@@ -181,7 +171,7 @@ class ProjectedMoments:
 
 
 def project(low_orders: LowOrders, subspace: FloatArray, max_order: int = 3) -> ProjectedMoments:
-    """Sum polynomials of the projected rows, and their products with the functions; one pass."""
+    """Sum polynomials of the projected rows and their products with functions, in one pass."""
     # subspace: (n_features, k)
     rows = low_orders.rows
     n_features, n_variables = subspace.shape
@@ -215,13 +205,13 @@ def project(low_orders: LowOrders, subspace: FloatArray, max_order: int = 3) -> 
         whitened = rows.whiten(by_feature.reshape(n_features, -1)).reshape(by_feature.shape)
         shape = (n_features, len(gram), rows.n_functions, n_lower)
         contraction = np.moveaxis(whitened.reshape(shape), 0, 1).copy()
-        # The residual has lost the linear part, which is the moment itself at order zero.
+        # At order zero the moment is the linear part, which the residual has lost.
         contraction[..., 0] += low_orders.first_sums.transpose(0, 2, 1)
     return ProjectedMoments(low_orders, subspace, basis, gram, cross, contraction)
 
 
 def quadratic_part(low_orders: LowOrders, subspace: FloatArray) -> FloatArray:
-    """Coefficients of the second-order polynomials of V'z in every function."""
+    """Compute the coefficients of the second-order polynomials of V'z in every function."""
     # subspace: (n_features, k) -> (k (k + 1) / 2, n_functions)
     basis = hermite_basis(subspace.shape[1], 2)
     restricted = subspace.T @ low_orders.second @ subspace  # (m, k, k)
@@ -230,19 +220,19 @@ def quadratic_part(low_orders: LowOrders, subspace: FloatArray) -> FloatArray:
     return np.asarray((restricted[:, first, second] * roots).T)
 
 
-# Of the functions, how many give slices. They come with most signal first, and each further one
-# costs r Gram matrices of the rows.
+# Number of functions whose slices are formed. Those with most signal come first, and each further
+# one costs r Gram matrices of the rows.
 SLICED_FUNCTIONS = 1
 
 
 def third_order_moments(low_orders: LowOrders, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
-    r"""Slices M_3(I, I, v_l) of the leading function, and fibres M_3(I, V, V) of all of them.
+    r"""Form slices M_3(I, I, v_l) of the leading function and fibres M_3(I, V, V) of all functions.
 
-    The linear part and the quadratic part inside V are taken out of the functions first: E[q S_3]
-    = 0 for every quadratic q.
+    The linear part, and the quadratic part inside V, are subtracted from the functions first:
+    E[q S_3] = 0 for every quadratic q.
     """
-    # basis: (n_features, k) -> (n_slices, n_features, n_features), (n_features, n_functions * k (k
-    # + 1) / 2)
+    # basis: (n_features, k)
+    # -> (n_slices, n_features, n_features), (n_features, n_functions * k (k + 1) / 2)
     rows = low_orders.rows
     n_features, size = basis.shape
     n_sliced = min(SLICED_FUNCTIONS, rows.n_functions)
@@ -265,7 +255,7 @@ def third_order_moments(low_orders: LowOrders, basis: FloatArray) -> tuple[Float
     for part in score_sums(rows, columns, len(slices), doubles):
         slices[part.columns] = part.sums.sum(axis=0) / total
         linear, fibres = part.others
-    remainder = rows.whiten(linear).T / total  # (m, d): what is left of M_1
+    remainder = rows.whiten(linear).T / total  # (m, d): the rest of M_1
     for index in range(len(slices)):
         mixed = np.outer(remainder[index // size], basis[:, index % size])
         slices[index] -= mixed + mixed.T
@@ -275,7 +265,7 @@ def third_order_moments(low_orders: LowOrders, basis: FloatArray) -> tuple[Float
 def _complete_fibres(
     rows: StackedRows, basis: FloatArray, sums: FloatArray, remainder: FloatArray
 ) -> FloatArray:
-    """Whiten z (p_a p_b - delta_ab) and take out its excess over S_3, v_a p_b + v_b p_a."""
+    """Whiten z (p_a p_b - delta_ab) and subtract its excess over S_3, v_a p_b + v_b p_a."""
     n_features, size = basis.shape
     polynomials = hermite_basis(size, 2)
     fibres = rows.whiten(sums).reshape(n_features, rows.n_functions, -1)
@@ -288,20 +278,20 @@ def _complete_fibres(
 
 
 # Below twice the edge of the noise an eigenvector of G is more noise than signal (at the edge it is
-# orthogonal to the signal, by the transition of Baik, Ben Arous and Peche): the third order is
-# then worth its pass.
+# orthogonal to the signal, by the transition of Baik, Ben Arous and Peche). The third order is then
+# worth another pass over the rows.
 CLEAR_EIGENVALUE = 2.0
 
-# An eigenvalue counts as a direction above this many edges: the largest of noise alone fluctuates
-# by a few per cent around its edge (Tracy-Widom), and heavy tails add to that.
+# Eigenvalues above this multiple of the edge count as directions: the largest eigenvalue of pure
+# noise fluctuates by a few per cent around the edge (Tracy-Widom), and heavy tails add to that.
 COUNTED_EIGENVALUE = 1.2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subspace:
-    """Span of the components as far as the moments show it."""
+    """Estimated span of the components."""
 
-    # orthonormal basis in whitened coordinates, k = min(n_components, n_features); (n_features, k)
+    # orthonormal, in whitened coordinates; (n_features, k) with k = min(n_components, n_features)
     basis: FloatArray
     # eigenvalues of G over the edge of their noise, largest first; (n_features,)
     spectrum: FloatArray
@@ -324,8 +314,8 @@ def find_subspace(low_orders: LowOrders, n_components: int) -> Subspace:
     slices, fibres = third_order_moments(low_orders, basis)
     rough, values = _leading_eigenvectors(gram + _outer(slices) / 2.0, size)
     edge = level * noise_edge(n_functions, n_features, effective_n, n_slices=len(slices))
-    # A step of higher-order orthogonal iteration: only columns inside the rough subspace, and so
-    # only the noise that falls on it.
+    # A step of higher-order orthogonal iteration: columns are projected on the rough subspace,
+    # which keeps only the noise inside it.
     inside = first.T @ first + _outer(second @ rough) + fibres @ fibres.T
     refined, _ = _leading_eigenvectors(inside + _outer(slices @ rough) / 2.0, size)
     return Subspace(refined, values / edge, uses_third_order=True)
@@ -334,7 +324,7 @@ def find_subspace(low_orders: LowOrders, n_components: int) -> Subspace:
 def noise_edge(
     n_functions: int, n_features: int, effective_n: float, *, n_slices: int = 0
 ) -> float:
-    r"""Upper edge of the eigenvalues of G if the response told nothing of the input.
+    r"""Compute the upper edge of the eigenvalues of G for a response independent of the input.
 
     M_1 adds a column of noise with variance 1/n to each function, and M_2 over sqrt(2) adds
     (d + 1)/2 in variance; a Gram matrix of N such columns in d dimensions has its largest
@@ -345,7 +335,7 @@ def noise_edge(
 
 
 def count_directions(low_orders: LowOrders) -> tuple[int, FloatArray]:
-    """Count the directions that the first two orders show: a lower bound on the components."""
+    """Count directions that stand out in the first two orders: a lower bound on components."""
     # -> ..., (n_features,)
     n_functions, n_features = low_orders.first.shape
     edge = noise_edge(n_functions, n_features, low_orders.rows.effective_n)
@@ -355,9 +345,9 @@ def count_directions(low_orders: LowOrders) -> tuple[int, FloatArray]:
 
 
 def _noise_level(low_orders: LowOrders) -> float:
-    """Level of the noise over 1/n, as seen between parts of the rows; at least one.
+    """Estimate the noise relative to 1/n from the spread between parts of the rows; at least one.
 
-    Its shape is Marchenko and Pastur's, but heavy tails and the signal itself raise it.
+    Its shape is that of Marchenko and Pastur, but heavy tails and the signal itself raise it.
     """
     n_functions, n_features = low_orders.first.shape
     expected = n_functions * (1.0 + (n_features + 1) / 2.0) / low_orders.rows.effective_n
@@ -371,7 +361,7 @@ def _low_order_gram(low_orders: LowOrders) -> FloatArray:
 
 
 def _outer(matrices: FloatArray) -> FloatArray:
-    """Sum of A A' over a stack of matrices (n, d, k)."""
+    """Sum A A' over a stack of matrices (n, d, k)."""
     unfolded = np.moveaxis(matrices, 1, 0).reshape(matrices.shape[1], -1)
     return np.asarray(unfolded @ unfolded.T)
 

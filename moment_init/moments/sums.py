@@ -1,10 +1,9 @@
-r"""Rows as the stacked sums read them: centred inputs and whitened functions of the response.
+r"""Sums over rows that the stacked estimate needs, for a Gaussian input.
 
-Sums over rows that the stacked estimator is made of, for a Gaussian input.
-
-All moments are in whitened coordinates :math:`z = L^{-1}(x - \mu)`, but rows are never whitened:
-sums of products of x are, once, at the end. Sums are kept for each of 16 parts of the rows where
-a jackknife needs them.
+The first pass whitens the functions of the response and forms their first moments; the second one
+forms the second moments. All moments are in whitened coordinates :math:`z = L^{-1}(x - \mu)`, but
+rows are never whitened: sums of products of x are, once, at the end. Sums are kept for each of 16
+parts of the rows where a jackknife needs them.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,21 +28,20 @@ from moment_init.scores.base import InputModel
 
 RowIndex = slice | NDArray[np.intp]
 
-# Eigenvalues of the correlation matrix of the T_k below this share of the largest are directions in
-# which the functions are nearly constant: whitened they would be blown up by more than ten, and a
-# single row of the tails would then stand out of the noise of all others as a direction does.
+# Combinations of the T_k whose eigenvalue in the correlation matrix is below this share of the
+# largest are nearly constant. Whitening would multiply them by more than ten, and a single row in
+# the tails would then stand out from noise as a direction does.
 SMALLEST_FUNCTION_SHARE = 1e-2
 
-# Share of its mean square below which the variance of a function, a difference of sums over rows,
-# is their rounding.
+# A variance below this share of the mean square is rounding, as it is a difference of two sums.
 CONSTANT_SHARE = 1e-12
 
-# So many rows are copied in an order that spreads them evenly over the parts of a jackknife, which
-# are then single runs of rows; with more rows the several runs of each part are long enough.
+# Up to this many rows are copied in an order that spreads them evenly over the parts of the
+# jackknife, so that each part is one run of rows. With more rows the runs are long enough anyway.
 FEW_ROWS = 2**15
 
-# Inputs of so many doubles (16 MiB), if every so manieth row of a larger array, are copied too; as
-# many values of the functions are kept between passes.
+# Inputs of up to this many doubles (16 MiB) are copied if they are strided rows of a larger array.
+# Up to as many values of the functions are kept between passes.
 FEW_DOUBLES = 2**21
 
 
@@ -59,14 +57,12 @@ class StackedRows:
     # lower triangular L with L L' the covariance of the input; (n_features, n_features)
     factor: FloatArray
     functions: ResponseFunctions  # the functions T_k before whitening
-    function_mean: FloatArray  # their means; (n_raw_functions,)
-    # turns centred functions into whitened ones, those with most signal first; (n_raw_functions,
-    # n_functions)
+    function_mean: FloatArray  # means of the functions; (n_raw_functions,)
+    # maps centred functions to whitened ones, most signal first; (n_raw_functions, n_functions)
     function_map: FloatArray
-    # values of the functions before whitening, where they are few enough to keep;
-    # (n_raw_functions, n_obs)
+    # values of the functions before whitening, (n_raw_functions, n_obs); None if they are too many
     raw_values: FloatArray | None = None
-    # whether the rows are in an order in which every run is a fair sample of all
+    # whether rows are in an order in which every run is a fair sample of all rows
     is_shuffled: bool = False
 
     @property
@@ -76,7 +72,7 @@ class StackedRows:
 
     @property
     def source(self) -> RowSource | None:
-        """Where the rows are, if not in memory."""
+        """Source of the rows of a Dask collection; None for arrays."""
         return source_of(self.X)
 
     @property
@@ -95,30 +91,30 @@ class StackedRows:
         return float(self.weights.sum() ** 2 / np.square(self.weights).sum())
 
     def inputs(self, rows: RowIndex) -> FloatArray:
-        """Centred inputs of some rows."""
+        """Return the centred inputs of some rows."""
         # -> (n_rows, n_features)
         return read_block(self.X, rows) - self.mean
 
     def function_values(self, rows: RowIndex) -> FloatArray:
-        """Whitened functions of the response of some rows."""
+        """Evaluate the whitened functions of the response on some rows."""
         # -> (n_rows, n_functions)
         values = self.raw_function_values(rows) - self.function_mean
         return np.asarray(values @ self.function_map)
 
     def raw_function_values(self, rows: RowIndex) -> FloatArray:
-        """Functions of the response of some rows before whitening."""
+        """Evaluate the functions of the response on some rows, before whitening."""
         # -> (n_rows, n_raw_functions)
         if self.raw_values is None:
             return self.functions(self.response[rows])
         return self.raw_values[:, rows].T
 
     def to_input_units(self, columns: FloatArray) -> FloatArray:
-        """Turn vectors v of whitened coordinates into w with <w, x - mean> = <v, z>."""
+        """Map vectors v in whitened coordinates to w with <w, x - mean> = <v, z>."""
         # columns: (n_features, k) -> (n_features, k)
         return np.asarray(solve_triangular(self.factor, columns, lower=True, trans="T"))
 
     def whiten(self, columns: FloatArray) -> FloatArray:
-        """Turn sums of centred inputs into sums of whitened ones."""
+        """Map sums of centred inputs to sums of whitened inputs."""
         # columns: (n_features, k) -> (n_features, k)
         return np.asarray(solve_triangular(self.factor, columns, lower=True))
 
@@ -129,9 +125,9 @@ def fit_stacked_rows(
     response: FloatArray,
     functions: ResponseFunctions | None = None,
 ) -> tuple[StackedRows, FloatArray, FloatArray]:
-    """Choose and whiten the functions of the response; the first pass over the rows."""
-    # response: (n_obs,) or (n_obs, n_responses) -> ..., (n_parts,), (n_parts, n_functions,
-    # n_features)
+    """Choose and whiten the functions of the response in a first pass over the rows."""
+    # response: (n_obs,) or (n_obs, n_responses)
+    # -> ..., (n_parts,), (n_parts, n_functions, n_features)
     functions = functions or data.family.fit_response_functions(response)
     raw = _raw_rows(data, input_model, response, functions)
     n_raw, n_features = len(raw.functions.columns), data.n_features
@@ -166,7 +162,7 @@ def _raw_rows(
     response: FloatArray,
     functions: ResponseFunctions,
 ) -> StackedRows:
-    """Rows with functions that are not whitened yet; few rows are spread evenly."""
+    """Prepare rows whose functions are not whitened yet; few rows are spread evenly."""
     n_raw = len(functions.columns)
     X, weights = data.X, data.sample_weight
     is_shuffled = data.n_obs <= FEW_ROWS and X.size <= FEW_DOUBLES
@@ -192,9 +188,9 @@ def _raw_rows(
 
 
 def _whitening_map(covariance: FloatArray, mean: FloatArray) -> FloatArray:
-    """Matrix W with W' C W = I on all but the nearly constant directions of the functions."""
+    """Find W with W' C W = I, without nearly constant combinations of the functions."""
     variances = np.diag(covariance)
-    # of a constant function the variance is rounding of its square, of either sign: left out
+    # The variance of a constant function is rounding, of either sign: such functions are left out.
     varies = variances > CONSTANT_SHARE * (np.maximum(variances, 0.0) + mean**2)
     deviations = np.sqrt(np.where(varies, variances, 1.0))
     shared = np.where(np.outer(varies, varies), covariance, 0.0)
@@ -206,22 +202,21 @@ def _whitening_map(covariance: FloatArray, mean: FloatArray) -> FloatArray:
 
 BlockSums = tuple[FloatArray, ...]
 
-# Sums of d x d matrices, one for each part of the rows and each function, held at a time: 2**22
-# doubles are 32 MiB. Beyond that functions go over the rows in groups.
+# Size of the sums, one d x d matrix per part of the rows and function, that are held at a time:
+# 2**22 doubles are 32 MiB. Above it, each pass over the rows handles a group of functions.
 GRAM_DOUBLES = 2**22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LowOrders:
-    r"""Moments of the first two orders in all dimensions; they serve any number of components."""
+    r"""Moments of the first two orders in all dimensions, for any number of components."""
 
-    rows: StackedRows  # the rows, with functions ordered by their signal
+    rows: StackedRows  # rows whose functions are ordered by their signal
     part_weights: FloatArray  # sum of the weights in each part of the rows; (n_parts,)
-    first_sums: FloatArray  # sums of :math:`T_k z`; (n_parts, n_functions, n_features)
-    # :math:`E[T_k S_2]`, the linear part of :math:`T_k` taken out first; (n_functions, n_features,
-    # n_features)
+    first_sums: FloatArray  # sums of T_k z; (n_parts, n_functions, n_features)
+    # E[T_k S_2] without the linear part of T_k; (n_functions, n_features, n_features)
     second: FloatArray
-    # sampling noise of :math:`\sum_k M_1 M_1' + M_2 M_2'/2`, from the spread between parts;
+    # sampling noise of sum_k M_1 M_1' + M_2 M_2'/2, estimated between parts;
     # (n_features, n_features)
     noise: FloatArray
 
@@ -242,11 +237,11 @@ def sum_low_orders(
     response: FloatArray,
     functions: ResponseFunctions | None = None,
 ) -> LowOrders:
-    r"""Moments of the first and second order of every function; two passes over the rows.
+    r"""Form the first and second moments of every function in two passes over the rows.
 
-    The linear part of a function is taken out before its second moment is formed: E[q S_2] = 0 for
-    every linear q, so that the expectation stays and much of the noise goes. The functions are
-    then rotated so that those with most signal come first.
+    The linear part of a function is subtracted before its second moment is formed. Since
+    E[q S_2] = 0 for every linear q, this keeps the expectation and removes much of the noise. The
+    functions are then rotated so that those with most signal come first.
     """
     # response: (n_obs,) or (n_obs, n_responses)
     rows, part_weights, first_sums = fit_stacked_rows(data, input_model, response, functions)
@@ -282,10 +277,10 @@ def sum_low_orders(
 class ScoreSums:
     """Sums of some columns times S_2(z)."""
 
-    columns: slice  # which of the columns
-    # the sums over each part of the rows; (n_parts, n_columns, n_features, n_features)
+    columns: slice  # the columns that were summed
+    # sums over each part of the rows; (n_parts, n_columns, n_features, n_features)
     sums: FloatArray
-    others: BlockSums  # other sums over all rows that were formed on the way
+    others: BlockSums  # other sums over all rows, formed in the same pass
 
 
 def score_sums(
@@ -294,7 +289,7 @@ def score_sums(
     n_columns: int,
     doubles_per_row: int,
 ) -> Iterator[ScoreSums]:
-    """Sum columns times S_2(z), as many columns in a pass as memory allows."""
+    """Sum columns times S_2(z), with as many columns per pass as memory allows."""
     n_features = rows.n_features
     inverse_factor = rows.whiten(np.eye(n_features))
     group_size = max(1, GRAM_DOUBLES // (N_PARTS * n_features**2))

@@ -1,21 +1,20 @@
-r"""The stacked tensor and its candidates for the directions.
+r"""The stacked tensor of moments, and the candidate directions from its decomposition.
 
-Inside the subspace every second moment is a matrix :math:`\sum_j b_j u_j u_j'`, and every slice of
-a higher moment too. Stacked they are one k x k x n array :math:`[[U, U, C]]`, which TensorLy's
-alternating least squares decomposes from Jennrich's starts: eigenvectors of one random combination
-of slices times the pseudo-inverse of another, exact without noise.
+Inside the subspace every second moment, and every slice of a higher moment, is a matrix
+:math:`\sum_j b_j u_j u_j'`. Stacked they are one k x k x n array :math:`[[U, U, C]]`. TensorLy's
+alternating least squares decomposes it from Jennrich's starts: eigenvectors of one random
+combination of slices times the pseudo-inverse of another, exact without noise.
 
-More components than dimensions: joint symmetric decomposition, with the fourth order if needed.
-
-No subspace and no whitening exist for r > d. Still a symmetric tensor of order 3 in d = 6
-dimensions has 56 entries, and eight directions with their coefficients 48 unknowns; and several
-functions of the response share the directions. What the third order cannot identify the fourth may:
-for a standard Gaussian z
+With more components than dimensions, r > d, there is no subspace and no whitening. Still a
+symmetric tensor of order 3 in d = 6 dimensions has 56 entries, and eight directions with their
+coefficients have 48 unknowns; moreover several functions of the response share the directions. The
+tensors are then decomposed jointly. If the third order does not identify the directions, the fourth
+may: for a standard Gaussian z
 
 .. math:: S_4 = z^{\otimes 4} - \mathrm{sym}_6(z \otimes z \otimes I) + \mathrm{sym}_3(I \otimes I),
 
-Eq. (10) of the paper at m = 4. Its noise is larger: :math:`\sqrt{4!/n}` along a direction, twice
-that of the third order, on moments that are smaller.
+Eq. (10) of the paper at m = 4. Its noise along a direction is :math:`\sqrt{4!/n}`, twice that of
+the third order, while its moments are smaller.
 """
 
 from dataclasses import dataclass
@@ -29,29 +28,29 @@ from moment_init.checks import FloatArray, IdentifiabilityError
 from moment_init.likelihood.matching import match_components
 from moment_init.moments.subspace import HermiteBasis
 
-# Pairs of random combinations for Jennrich's starts, and random starts beside them: evaluating a
-# start is a small least-squares problem, so many are looked at and few are followed.
+# Jennrich's starts, each from a pair of random combinations, and random starts. Rating a start is a
+# small least-squares problem, so that many are rated and few are followed.
 JENNRICH_PAIRS = 40
 RANDOM_STARTS = 10
 
-# Starts that are followed by alternating least squares, and different results that are kept.
+# Starts followed by alternating least squares, and distinct results that are kept.
 FOLLOWED_STARTS = 6
 KEPT_CANDIDATES = 5
 
-# Sweeps that all followed starts make together. Most are at an optimum then, and many at the same
-# one, from which a single run goes on.
+# Sweeps that all followed starts make together. Most are then at an optimum, and many at the same
+# one; only one run continues from each.
 SHARED_SWEEPS = 30
 
-# Relative size of what keeps the normal equations of a sweep regular where two components meet.
+# Relative ridge that keeps the normal equations of a sweep regular if two components meet.
 SWEEP_RIDGE = 1e-12
 
 # Two candidates are the same if every direction has a partner with at least this cosine (14
-# degrees); starts, further from their optimum, within 18 degrees.
+# degrees). Starts are farther from their optimum and are the same within 18 degrees.
 SAME_CANDIDATE = 0.97
 SAME_START = 0.95
 
-# Sweeps of alternating least squares: what is left after them is far below sampling noise, and
-# the fit of all parameters moves the directions once more.
+# Sweeps of alternating least squares: the error after them is far below sampling noise, and the fit
+# of all parameters improves the directions once more.
 MAX_SWEEPS = 60
 SWEEP_TOLERANCE = 1e-6
 
@@ -63,14 +62,14 @@ SMALLEST_LENGTH = 1e-8
 class Candidate:
     """One decomposition of the stacked tensor."""
 
-    directions: FloatArray  # unit directions; their signs mean nothing yet; (k, n_components)
-    residual: float  # norm of what they leave of the stack, relative to the stack's
+    directions: FloatArray  # unit directions with arbitrary signs; (k, n_components)
+    residual: float  # norm of the residual, relative to the stack
 
 
 def stack_slices(moments: FloatArray, basis: HermiteBasis) -> FloatArray:
     r"""Stack the second moments and all slices of the higher ones.
 
-    Order m is divided by :math:`\sqrt{m!}`, so that all slices carry noise of one size.
+    Order m is divided by :math:`\sqrt{m!}`, so that the noise of all slices has the same size.
     """
     # moments: (n_functions, q) -> (k, k, n_slices)
     size = basis.n_variables
@@ -84,7 +83,7 @@ def stack_slices(moments: FloatArray, basis: HermiteBasis) -> FloatArray:
 def cp_candidates(
     stack: FloatArray, n_components: int, rng: np.random.Generator
 ) -> tuple[Candidate, ...]:
-    """Decompose the stack from many starts and keep the distinct best."""
+    """Decompose the stack from many starts and keep the best distinct results."""
     # stack: (k, k, n_slices)
     size = stack.shape[0]
     if size == 1:
@@ -97,7 +96,7 @@ def cp_candidates(
         directions = _random_directions(size, n_components, 4 * FOLLOWED_STARTS, rng)
     starts = _distinct_best(_rated(compressed, directions), FOLLOWED_STARTS, SAME_START)
     swept = shared_sweeps(compressed, np.stack([start.directions for start in starts]))
-    # A start whose components met on the way goes on from where it was.
+    # A start whose components met during the sweeps is kept as it was.
     is_finite = np.all(np.isfinite(swept), axis=(1, 2))
     kept = [start for start, is_swept in zip(starts, is_finite, strict=True) if not is_swept]
     followed = _distinct_best(
@@ -105,7 +104,7 @@ def cp_candidates(
     )
     results = [alternating_least_squares(compressed, start.directions) for start in followed]
     finished = [result for result in results if result is not None]
-    # Only if every run met a singular system: the starts themselves are then what is known.
+    # If every run met a singular system, the starts themselves are returned.
     return tuple(_distinct_best(finished or followed, KEPT_CANDIDATES, SAME_CANDIDATE))
 
 
@@ -123,7 +122,7 @@ def alternating_least_squares(
     initial = (np.ones(n_components), [directions.copy(), directions.copy(), loadings])
     try:
         result = parafac(stack, n_components, init=initial, n_iter_max=max_sweeps, tol=tolerance)
-    except np.linalg.LinAlgError:  # two components have become one
+    except np.linalg.LinAlgError:  # two components have merged
         return None
     first, second = (np.asarray(factor, dtype=np.float64) for factor in result.factors[:2])
     lengths = np.linalg.norm(first, axis=0), np.linalg.norm(second, axis=0)
@@ -140,9 +139,9 @@ def alternating_least_squares(
 def shared_sweeps(
     stack: FloatArray, directions: FloatArray, *, n_sweeps: int = SHARED_SWEEPS
 ) -> FloatArray:
-    """Sweeps of alternating least squares from several starts at once."""
-    # stack: (k, k, n_slices), directions: (n_starts, k, n_components) -> (n_starts, k,
-    # n_components)
+    """Run sweeps of alternating least squares from several starts at once."""
+    # stack: (k, k, n_slices), directions: (n_starts, k, n_components)
+    # -> (n_starts, k, n_components)
     size = stack.shape[0]
     slices = np.ascontiguousarray(stack.reshape(size**2, -1))
     first = second = directions
@@ -152,12 +151,12 @@ def shared_sweeps(
             grams = _gram(first) * _gram(second)
             loadings = _solve_right(slices.T @ products, grams)  # (n_starts, n_slices, r)
             along = (slices @ loadings).reshape(len(directions), size, size, -1)
-            # The modes are symmetric: one contraction serves both.
-            of_loadings = _gram(loadings)
+            # The first two modes are symmetric: one contraction serves both.
+            loading_gram = _gram(loadings)
             targets = (along * second[:, None]).sum(axis=2)
-            first = _unit(_solve_right(targets, _gram(second) * of_loadings))
+            first = _unit(_solve_right(targets, _gram(second) * loading_gram))
             targets = (along * first[:, None]).sum(axis=2)
-            second = _unit(_solve_right(targets, _gram(first) * of_loadings))
+            second = _unit(_solve_right(targets, _gram(first) * loading_gram))
         signs = np.where((first * second).sum(axis=1, keepdims=True) < 0.0, -1.0, 1.0)
         return _unit(first + signs * second)
 
@@ -167,13 +166,13 @@ def _gram(columns: FloatArray) -> FloatArray:
 
 
 def _column_products(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Products of the entries of two columns, (n_starts, k^2, r)."""
+    """Multiply all pairs of entries of matching columns; (n_starts, k^2, r)."""
     n_starts, _, n_components = first.shape
     return (first[:, :, None, :] * second[:, None]).reshape(n_starts, -1, n_components)
 
 
 def _solve_right(targets: FloatArray, grams: FloatArray) -> FloatArray:
-    """Targets times the inverse of the Gram matrix of each start."""
+    """Multiply targets by the inverse Gram matrix of each start."""
     size = grams.shape[-1]
     ridge = SWEEP_RIDGE * np.trace(grams, axis1=1, axis2=2)[:, None, None] * np.eye(size)
     ridge += np.finfo(float).tiny * np.eye(size)
@@ -185,7 +184,7 @@ def _unit(columns: FloatArray) -> FloatArray:
 
 
 def _compress(stack: FloatArray) -> FloatArray:
-    """Rotate the third mode so that only its rank is left, at most k (k + 1) / 2; exact."""
+    """Rotate the third mode to reduce it, exactly, to its rank, at most k (k + 1) / 2."""
     size = stack.shape[0]
     left, values, _ = np.linalg.svd(stack.reshape(size**2, -1), full_matrices=False)
     rank = min(len(values), size * (size + 1) // 2)
@@ -193,7 +192,7 @@ def _compress(stack: FloatArray) -> FloatArray:
 
 
 def _loadings(stack: FloatArray, directions: FloatArray) -> tuple[FloatArray, float]:
-    """Least-squares third factor (n_slices, r) for given directions, and the squared residual."""
+    """Fit the third factor, (n_slices, r), to given directions; return the squared residual too."""
     size, n_components = directions.shape
     products = (directions[:, None, :] * directions[None]).reshape(size**2, n_components)
     unfolded = stack.reshape(size**2, -1)
@@ -207,14 +206,17 @@ def _relative_residual(stack: FloatArray, directions: FloatArray) -> float:
 
 
 def _rated(stack: FloatArray, directions: FloatArray) -> list[Candidate]:
-    """Candidates with what each leaves of the stack, by normal equations: to eight digits."""
+    """Rate directions by their residual, from normal equations: accurate to eight digits."""
     slices = stack.reshape(stack.shape[0] ** 2, -1)
     products = _column_products(directions, directions)
     targets = slices.T @ products
     explained = (targets * _solve_right(targets, _gram(directions) ** 2)).sum(axis=(1, 2))
     total = max(float(np.sum(np.square(slices))), np.finfo(float).tiny)
-    left = np.sqrt(np.maximum(1.0 - explained / total, 0.0))
-    return [Candidate(each, float(rest)) for each, rest in zip(directions, left, strict=True)]
+    residuals = np.sqrt(np.maximum(1.0 - explained / total, 0.0))
+    return [
+        Candidate(each, float(residual))
+        for each, residual in zip(directions, residuals, strict=True)
+    ]
 
 
 def _random_directions(
@@ -224,19 +226,19 @@ def _random_directions(
 
 
 def _jennrich_directions(stack: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Eigenvectors of one random combination of slices times the pseudo-inverse of another."""
+    """Find eigenvectors of a random combination of slices times another's pseudo-inverse."""
     mixing = rng.standard_normal((2, JENNRICH_PAIRS, stack.shape[2]))
     first, second = np.einsum("abn,tpn->tpab", stack, mixing)
     _, vectors = np.linalg.eig(first @ np.linalg.pinv(second))
-    # Noise can turn two close real eigenvalues into a conjugate pair; the real and imaginary
-    # parts span the plane of the two, and their sum and difference are starts in it.
+    # Noise can turn two close real eigenvalues into a conjugate pair. Its real and imaginary parts
+    # span the plane of the two eigenvectors; their sum and difference are starts in that plane.
     real = vectors.real + vectors.imag
     has_length = np.all(np.linalg.norm(real, axis=1) > SMALLEST_LENGTH, axis=1)
     return _unit(real[has_length])
 
 
 def _distinct_best(candidates: list[Candidate], count: int, same_cosine: float) -> list[Candidate]:
-    """The best few of which no two have all their directions in common."""
+    """Keep the best candidates of which no two have all directions in common."""
     kept: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda item: item.residual):
         if not any(_is_same(candidate, other, same_cosine) for other in kept):
@@ -255,7 +257,7 @@ def _is_same(first: Candidate, second: Candidate, same_cosine: float) -> bool:
 # Random starts: an exact tensor of d = 6, r = 8 is found from one of the first two or three.
 MAX_STARTS = 10
 
-# Sweeps of alternating least squares before Gauss-Newton takes over; slow swamps are common here.
+# Sweeps of alternating least squares before Gauss-Newton; very slow convergence is common here.
 SYMMETRIC_SWEEPS = 100
 SYMMETRIC_TOLERANCE = 1e-8
 
@@ -270,13 +272,12 @@ EXACT_RESIDUAL = 1e-7
 def required_order(
     n_features: int, n_components: int, n_functions: int, *, has_dispersion: bool
 ) -> int:
-    """Lowest order, 3 or 4, whose moments are enough for all directions and parameters.
+    """Find the lowest order, 3 or 4, whose moments can identify all directions and parameters.
 
-    Directions: every function and order m gives C(d + m - 1, m) equations for r coefficients;
-    what is left must be at least the r (d - 1) angles. All parameters: as many as moments at most.
-
-    Counting is necessary, and sufficient for almost all parameters but for a few known exceptions
-    (five or more components in three dimensions at order 4 among them).
+    Every function and order m gives C(d + m - 1, m) equations for r coefficients; the remaining
+    equations must be at least as many as the r (d - 1) angles. There must also be at least as many
+    moments as parameters. Counting is necessary, and sufficient for almost all parameters apart
+    from a few known exceptions, such as five or more components in three dimensions at order 4.
     """
     n_parameters = n_components * (n_features + 2 + has_dispersion) - 1
     for order in (3, 4):
@@ -303,9 +304,9 @@ def decompose_symmetric(
 ) -> tuple[Candidate, ...]:
     r"""Decompose symmetric tensors of several orders and functions with common directions.
 
-    Each :math:`T = \sum_j c_j u_j^{\otimes m}` with coefficients of its own: TensorLy's
-    alternating least squares on the stacked slices from random starts, then Gauss-Newton on
-    the symmetric form.
+    Each tensor :math:`T = \sum_j c_j u_j^{\otimes m}` has its own coefficients. TensorLy's
+    alternating least squares runs on the stacked slices from random starts, and Gauss-Newton then
+    on the symmetric form.
     """
     # moments: (n_functions, q)
     size = basis.n_variables
@@ -315,7 +316,7 @@ def decompose_symmetric(
         if order > 1
     ]
     stack = np.concatenate([part.reshape(size, size, -1) for part in slices], axis=2)
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for _ in range(max_starts):
         start = rng.standard_normal((size, n_components))
         rough = alternating_least_squares(
@@ -326,15 +327,15 @@ def decompose_symmetric(
         )
         if rough is None:
             continue
-        found.append(_gauss_newton(moments, basis, orders, rough.directions))
-        if found[-1].residual < EXACT_RESIDUAL:
+        candidates.append(_gauss_newton(moments, basis, orders, rough.directions))
+        if candidates[-1].residual < EXACT_RESIDUAL:
             break
-    return tuple(sorted(found, key=lambda candidate: candidate.residual))
+    return tuple(sorted(candidates, key=lambda candidate: candidate.residual))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _JointFit:
-    """Residuals of tensors with common directions (k, r) and coefficients (n_orders, r, m)."""
+    """Least-squares problem with common directions (k, r) and coefficients (n_orders, r, m)."""
 
     moments: FloatArray
     basis: HermiteBasis
@@ -342,18 +343,18 @@ class _JointFit:
     n_components: int
 
     def target(self, order: int) -> FloatArray:
-        """Distinct entries of one order, (q_m, m)."""
+        """Return the distinct entries of one order; (q_m, m)."""
         return self.moments[:, self.basis.columns(order)].T
 
     def split(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Directions and coefficients from the vector of all unknowns."""
+        """Split the vector of all unknowns into directions and coefficients."""
         n_angles = self.basis.n_variables * self.n_components
         shape = (len(self.orders), self.n_components, self.moments.shape[0])
         directions = vector[:n_angles].reshape(self.basis.n_variables, self.n_components)
         return directions, vector[n_angles:].reshape(shape)
 
     def residuals(self, vector: FloatArray) -> FloatArray:
-        """What the components leave of every entry."""
+        """Compute the residual of every entry."""
         directions, coefficients = self.split(vector)
         parts = [
             self.basis.monomials(directions, order) @ coefficient - self.target(order)
@@ -362,7 +363,7 @@ class _JointFit:
         return np.concatenate([part.ravel() for part in parts])
 
     def jacobian(self, vector: FloatArray) -> FloatArray:
-        """Derivatives of the residuals."""
+        """Differentiate the residuals in all unknowns."""
         directions, coefficients = self.split(vector)
         n_functions = self.moments.shape[0]
         blocks = []
@@ -370,18 +371,20 @@ class _JointFit:
             monomials = self.basis.monomials(directions, order)
             turns = self.basis.monomial_derivatives(directions, order)
             slopes = np.einsum("qaj,jf->qfaj", turns, coefficients[index])
-            own = np.zeros((len(monomials), n_functions, *coefficients.shape))
+            in_coefficients = np.zeros((len(monomials), n_functions, *coefficients.shape))
             for function in range(n_functions):
-                own[:, function, index, :, function] = monomials
+                in_coefficients[:, function, index, :, function] = monomials
             n_rows = len(monomials) * n_functions
-            blocks.append(np.hstack([slopes.reshape(n_rows, -1), own.reshape(n_rows, -1)]))
+            blocks.append(
+                np.hstack([slopes.reshape(n_rows, -1), in_coefficients.reshape(n_rows, -1)])
+            )
         return np.concatenate(blocks)
 
 
 def _gauss_newton(
     moments: FloatArray, basis: HermiteBasis, orders: tuple[int, ...], directions: FloatArray
 ) -> Candidate:
-    """Joint least squares over directions and coefficients from given directions."""
+    """Fit directions and coefficients jointly by least squares, from given directions."""
     problem = _JointFit(moments, basis, orders, directions.shape[1])
     initial = [
         np.linalg.lstsq(basis.monomials(directions, order), problem.target(order), rcond=None)[0]

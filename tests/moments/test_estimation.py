@@ -245,7 +245,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"n_components": "auto", "known_scales": 1.0, "known_biases": 0.0},
         ValueError,
-        "`known_scales` and `known_biases` need a given `n_components`; got 'auto'",
+        "`known_scales` and `known_biases` need an integer `n_components`; got 'auto'",
     ),
     (
         {"n_components": "auto", "X": ROWS[:6], "y": RESPONSE[:6]},

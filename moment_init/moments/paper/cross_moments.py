@@ -1,4 +1,4 @@
-"""Cross-moments of the response and the input's score tensors, as sums over blocks of rows."""
+"""Cross-moments of the response and the score functions of the input, as sums over rows."""
 
 from dataclasses import dataclass, replace
 
@@ -12,12 +12,13 @@ from moment_init.scores.base import InputModel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossMoments:
-    r"""Empirical cross-moments M_m = E[T(y) S_m(x)] of one response, never materialised by rows.
+    r"""Empirical cross-moments M_m = E[T(y) S_m(x)] of one response.
 
     Implements line 1 of Algorithm 1 of [1]_, :math:`\hat M_m = \frac1n \sum_i y_i S_m(x_i)`: for
-    Gaussian inputs M_1 of Lemma 2, M_2 of section 3.2 and M_3 of Eq. (5); with :math:`y^2` and
-    :math:`y^3` as responses those of Eq. (7). All are taken in the coordinates of `basis`, so
-    contracted forms such as M_3(P, P, P) come from a narrower basis.
+    Gaussian inputs these are M_1 of Lemma 2, M_2 of section 3.2 and M_3 of Eq. (5); with
+    :math:`y^2` and :math:`y^3` as responses, those of Eq. (7). All are in the coordinates of
+    `basis`: a narrower basis gives contracted forms such as M_3(P, P, P). Score tensors of single
+    rows are never stored.
 
     References
     ----------
@@ -29,11 +30,11 @@ class CrossMoments:
     response: FloatArray  # T(y) for each row; (n_obs,)
     weights: FloatArray  # weight of each row; (n_obs,)
     input_model: InputModel  # fitted density of the input
-    basis: FloatArray  # contracted with the modes of the moments; (n_features, k)
+    basis: FloatArray  # contracted with every mode of the moments; (n_features, k)
 
     @property
     def _products(self) -> FloatArray:
-        """Weight times response of each row, over the sum of the weights."""
+        """Weight times response of each row, divided by the sum of the weights."""
         return self.weights * self.response / self.weights.sum()
 
     def moment(self, order: int) -> FloatArray:
@@ -53,7 +54,7 @@ class CrossMoments:
                         read_block(self.X, rows), products[rows]
                     ),
                     len(products),
-                    k * (k + 14) // 4,  # rows, weighted rows, pairs inside halves
+                    k * (k + 14) // 4,  # rows, weighted rows and pairs within halves
                 )
             )
 
@@ -91,8 +92,8 @@ class CrossMoments:
     def fibres(self, vectors: FloatArray) -> FloatArray:
         """Compute fibres M_3(B, B v_l, B v_l) without the tensor.
 
-        This is the factor form of the power update T(I, v, v) of the paper's Algorithm 4: it
-        touches only X and y and costs O(n d) per vector.
+        This is the factor form of the power update T(I, v, v) of the paper's Algorithm 4: it needs
+        only X and y and costs O(n d) per vector.
         """
         # vectors: (k, n_vectors) -> (k, n_vectors)
         products = self._products
@@ -105,10 +106,10 @@ class CrossMoments:
         return sum_over_blocks(block_sum, len(products), width)[0]
 
     def covariance_along(self, directions: FloatArray, order: int) -> FloatArray:
-        """Sampling covariance of the moment along several directions, M_m(v_l, ..., v_l).
+        """Compute the sampling covariance of M_m(v_l, ..., v_l) along several directions.
 
-        The terms of the sum over rows are independent, so that their squares give it, whatever the
-        distribution of the response (a sandwich, not a noise model).
+        The terms of the sum over rows are independent, so that their squares estimate it for any
+        distribution of the response (a sandwich estimate without a noise model).
         """
         # directions: (k, n_directions) -> (n_directions, n_directions)
         products = self._products
@@ -128,14 +129,14 @@ class CrossMoments:
         return replace(self, basis=self.basis @ subspace)
 
     def without_quadratic(self) -> "tuple[CrossMoments, FloatArray]":
-        r"""Take the quadratic part of the response out (control variates).
+        r"""Subtract the quadratic part of the response (control variates).
 
         Since :math:`E[q(x) S_3(x)] = E[\nabla^3 q] = 0` for every quadratic q, the response may be
         replaced by
 
         .. math:: T - E[T] - \langle M_1, S_1(x) \rangle - \tfrac12 \langle M_2, S_2(x) \rangle
 
-        without changing M_3, and with far less noise. The basis must be the standardising one: the
+        without changing M_3, and with far less noise. `basis` must be the standardising basis: the
         score tensors are then orthogonal in mean square, and no regression is needed.
         """
         # -> ..., (k,)

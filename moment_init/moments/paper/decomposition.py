@@ -1,4 +1,4 @@
-"""From a symmetric third-order tensor to its components and coefficients."""
+"""Decomposition of a symmetric third-order tensor into components and coefficients."""
 
 import threading
 import warnings
@@ -26,13 +26,13 @@ from moment_init.moments.paper.whitening import (
 
 DecompositionMethod = Literal["power", "tensorly"]
 
-# Attempts with slices of their own; the best fit is kept. Exact tensors need one.
+# Attempts, each with another slice; the best fit is kept. Exact tensors need one.
 MAX_ATTEMPTS = 5
 
-# A relative residual below this is rounding: there is nothing left to search for.
+# A relative residual below this is rounding: no further attempt is needed.
 EXACT_RESIDUAL = 1e-9
 
-# ALS near its optimum gains a digit in a few sweeps; noise is reached long before this.
+# Alternating least squares gains a digit in a few sweeps near its optimum: far below the noise.
 REFINEMENT_SWEEPS = 100
 REFINEMENT_TOLERANCE = 1e-8
 
@@ -44,13 +44,13 @@ _GLOBAL_GENERATOR_LOCK = threading.Lock()
 class Decomposition:
     r"""Components of a symmetric tensor, :math:`T \approx \sum_j \lambda_j u_j^{\otimes 3}`."""
 
-    directions: FloatArray  # unit components, largest coefficient first; (k, r)
-    coefficients: FloatArray  # their coefficients with signs; (r,)
-    residual: float  # norm of what the components leave, relative to the tensor's
-    singular_values: FloatArray  # singular values of the tensor's unfolding; (k,)
+    directions: FloatArray  # unit directions, largest coefficient first; (k, r)
+    coefficients: FloatArray  # signed coefficients; (r,)
+    residual: float  # norm of the residual, relative to the tensor
+    singular_values: FloatArray  # singular values of the unfolded tensor; (k,)
     condition_number: float  # condition number of the slice that whitened the tensor
     is_definite: bool  # whether a positive definite slice was found
-    n_attempts: int  # how many slices were tried
+    n_attempts: int  # number of slices that were tried
 
     def lift(self, basis: FloatArray) -> "Decomposition":
         """Map the directions into a larger space."""
@@ -67,10 +67,10 @@ def decompose_tensor(
 ) -> Decomposition:
     """Decompose a symmetric tensor into cubes of vectors.
 
-    The tensor is restricted to the span of its components, put into balanced coordinates, whitened
+    The tensor is restricted to the span of its components, mapped to balanced coordinates, whitened
     by a definite slice (Procedure 2 of the paper), decomposed by the robust power method
     (Algorithm 4) or TensorLy's, mapped back, and refined by TensorLy's alternating least squares in
-    the coordinates it came in.
+    its original coordinates.
     """
     # tensor: (k, k, k)
     basis, singular_values = leading_subspace(tensor, n_components)
@@ -86,15 +86,15 @@ def decompose_tensor(
 
 
 def symmetric_coefficients(tensor: FloatArray, directions: FloatArray) -> tuple[FloatArray, float]:
-    """Least-squares coefficients of the cubes of given directions.
+    """Compute least-squares coefficients of the cubes of given directions, and the residual.
 
     These, and not the eigenvalues of the whitened tensor, are the lambda_j of Lemma 3 of the paper.
     """
     # tensor: (k, k, k), directions: (k, r) -> (r,), ...
     cubes = _cubes(directions)
     coefficients, *_ = np.linalg.lstsq(cubes, tensor.ravel(), rcond=None)
-    left = np.linalg.norm(tensor.ravel() - cubes @ coefficients)
-    return coefficients, float(left / max(np.linalg.norm(tensor), np.finfo(float).tiny))
+    residual = np.linalg.norm(tensor.ravel() - cubes @ coefficients)
+    return coefficients, float(residual / max(np.linalg.norm(tensor), np.finfo(float).tiny))
 
 
 def refine_components(tensor: FloatArray, directions: FloatArray) -> FloatArray:
@@ -105,7 +105,7 @@ def refine_components(tensor: FloatArray, directions: FloatArray) -> FloatArray:
         (np.ones(len(coefficients)), [directions * coefficients, directions, directions])
     )
     with changed_filters():
-        # A singular normal matrix in a sweep only means that the refinement is not taken.
+        # If a sweep meets a singular normal matrix, the refinement is not used.
         warnings.simplefilter("ignore")
         try:
             _, factors = parafac(
@@ -127,14 +127,14 @@ def refine_components(tensor: FloatArray, directions: FloatArray) -> FloatArray:
 def _attempt(
     core: FloatArray, balance: FloatArray, rng: np.random.Generator, method: DecompositionMethod
 ) -> Decomposition:
-    """One slice and one power method, in the coordinates of the core."""
+    """Decompose the core once, with one slice and one run of the power method."""
     n_components = core.shape[0]
     balanced = multilinear(core, balance)
     theta, _ = definite_slice(balanced, rng)
     whitened = whiten(balanced, theta, n_components)
     find = _tensorly_vectors if method == "tensorly" else _power_vectors
     vectors = find(whitened.tensor, n_components, rng)
-    # T = T_balanced(B^-1, B^-1, B^-1): components go back through the inverse transpose.
+    # T = T_balanced(B^-1, B^-1, B^-1): the inverse transpose maps components back.
     unbalanced = np.linalg.solve(balance.T, whitened.unwhitening_matrix @ vectors)
     directions = unbalanced / np.linalg.norm(unbalanced, axis=0)
     coefficients, residual = symmetric_coefficients(core, directions)
@@ -156,7 +156,7 @@ def _in_order(
     n_attempts: int,
     tensor: FloatArray,
 ) -> Decomposition:
-    """The fit in the coordinates of the tensor, largest coefficient first."""
+    """Map a fit to the coordinates of the tensor and sort it by decreasing coefficient."""
     order = np.argsort(-np.abs(core_fit.coefficients), kind="stable")
     directions = basis @ core_fit.directions[:, order]
     coefficients, residual = symmetric_coefficients(tensor, directions)
@@ -171,16 +171,16 @@ def _in_order(
 
 
 def _power_vectors(tensor: FloatArray, n_components: int, rng: np.random.Generator) -> FloatArray:
-    """Eigenvectors of the whitened tensor by Algorithm 4."""
+    """Find eigenvectors of the whitened tensor by Algorithm 4."""
     return robust_power_method(tensor, n_components, rng).vectors
 
 
 def _tensorly_vectors(
     tensor: FloatArray, n_components: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Eigenvectors of the whitened tensor by TensorLy's symmetric power method.
+    """Find eigenvectors of the whitened tensor by TensorLy's symmetric power method.
 
-    It takes no seed and draws from NumPy's global generator: its state is set and restored.
+    TensorLy takes no seed and draws from NumPy's global generator, whose state is set and restored.
     """
     seed = int(rng.integers(2**32))
     with _GLOBAL_GENERATOR_LOCK:
@@ -190,8 +190,8 @@ def _tensorly_vectors(
             _, vectors = symmetric_parafac_power_iteration(
                 tensorly.tensor(tensor),
                 rank=n_components,
-                n_repeat=STARTS_PER_COMPONENT,  # per component: it deflates one by one
-                n_iteration=POWER_ROUNDS // 3,  # it counts three power steps as one iteration
+                n_repeat=STARTS_PER_COMPONENT,  # per component: each is deflated in turn
+                n_iteration=POWER_ROUNDS // 3,  # TensorLy counts three power steps as one iteration
             )
         finally:
             np.random.set_state(state)  # noqa: NPY002
@@ -199,13 +199,13 @@ def _tensorly_vectors(
 
 
 def _cubes(directions: FloatArray) -> FloatArray:
-    """Cubes of the columns as vectors, (k^3, r)."""
+    """Return the cubes of the columns as vectors; (k^3, r)."""
     cubes = np.einsum("il,jl,kl->ijkl", directions, directions, directions)
     return np.asarray(cubes.reshape(-1, directions.shape[1]))
 
 
 def _common_direction(factors: list[FloatArray]) -> FloatArray:
-    """The mean of the three factors' columns after their signs are made to agree."""
+    """Average the columns of the three factors after aligning their signs."""
     first = factors[0]
     total = first.copy()
     for factor in factors[1:]:

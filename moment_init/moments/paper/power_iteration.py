@@ -10,15 +10,15 @@ from moment_init.moments.paper.whitening import tensor_slice
 
 FibreMap = Callable[[FloatArray], FloatArray]
 
-# With equally likely components L = 10 r starts miss one with probability r (1 - 1/r)^(10 r), less
-# than r / 20,000; what is missed is found by deflation.
+# If components are equally likely, L = 10 r starts miss one with probability r (1 - 1/r)^(10 r),
+# less than r / 20,000. Deflation finds a component that was missed.
 STARTS_PER_COMPONENT = 10
 
-# The iteration converges quadratically: from a start with a clear leader, 30 rounds reach rounding.
+# The iteration converges quadratically: if one component dominates the start, 30 rounds suffice.
 POWER_ROUNDS = 30
 
-# nu of Algorithm 4: starts with |<a, a^>| > nu / 2 belong to one component. Whitened components are
-# orthogonal, so that anything between 0 and 1 separates exact ones; 1/2 is farthest from both.
+# nu of Algorithm 4: starts with |<a, a^>| > nu / 2 belong to the same component. Exact whitened
+# components are orthogonal, so that any nu / 2 between 0 and 1 separates them; 1/2 is the middle.
 CLUSTER_THRESHOLD = 1.0
 
 
@@ -26,15 +26,15 @@ CLUSTER_THRESHOLD = 1.0
 class PowerResult:
     """Eigenvectors of a symmetric tensor."""
 
-    vectors: FloatArray  # unit eigenvectors, one a column; (r, n_components)
-    values: FloatArray  # T(a, a, a) of each; (n_components,)
-    # how many were found by clustering the starts; the others were found by deflation
+    vectors: FloatArray  # unit eigenvectors, one per column; (r, n_components)
+    values: FloatArray  # T(a, a, a) of each eigenvector; (n_components,)
+    # number of eigenvectors found by clustering the starts; the others were found by deflation
     n_clusters: int
-    residual: float  # largest change of a vector in one more round
+    residual: float  # largest change of an eigenvector in one more round
 
 
 def tensor_fibres(tensor: FloatArray) -> FibreMap:
-    """Map vectors a_l to T(I, a_l, a_l), for an explicit tensor."""
+    """Return the function that maps vectors a_l to T(I, a_l, a_l)."""
     # tensor: (r, r, r)
     size = tensor.shape[0]
     unfolding = tensor.reshape(size, size * size)
@@ -47,7 +47,7 @@ def tensor_fibres(tensor: FloatArray) -> FibreMap:
 
 
 def svd_start(tensor: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Start vector from a random slice.
+    """Draw a start vector from a random slice.
 
     Implements Procedure 3 of the paper: the top singular vector of T(I, I, theta), theta standard
     Gaussian.
@@ -80,18 +80,18 @@ def robust_power_method(
 ) -> PowerResult:
     """Find the eigenvectors of a whitened tensor.
 
-    Implements Algorithm 4 of the paper after its whitening step: L starts by Procedure 3, N rounds
-    each; then, while starts are left, the one with the largest |T(a, a, a)| gets N more rounds, is
-    output, and all starts with |<a, a^>| > nu / 2 are removed. Departure: if the starts end before
-    r components are found, the rest is searched for in the tensor with the found ones deflated.
+    Implements Algorithm 4 of the paper after its whitening step: N rounds from each of L starts of
+    Procedure 3. Then, while starts are left, the one with the largest |T(a, a, a)| gets N more
+    rounds and is output, and all starts with |<a, a^>| > nu / 2 are removed. Departure: if no
+    starts are left before r components are found, the others are sought in the deflated tensor.
     """
     # tensor: (r, r, r)
     n_starts = STARTS_PER_COMPONENT * n_components if n_starts is None else n_starts
     fibres = tensor_fibres(tensor)
-    found = _cluster(
+    clusters = _cluster(
         fibres, _run_starts(tensor, n_starts, n_rounds, rng), n_rounds, cluster_threshold
     )
-    vectors = found[:, :n_components]
+    vectors = clusters[:, :n_components]
     n_clusters = vectors.shape[1]
     while vectors.shape[1] < n_components:
         deflated = _deflate(tensor, vectors)
@@ -111,7 +111,7 @@ def robust_power_method(
 def _run_starts(
     tensor: FloatArray, n_starts: int, n_rounds: int, rng: np.random.Generator
 ) -> FloatArray:
-    """N rounds from each of L starts, (r, n_starts)."""
+    """Run N rounds from each of L starts; (r, n_starts)."""
     starts = np.column_stack([svd_start(tensor, rng) for _ in range(n_starts)])
     return power_rounds(tensor_fibres(tensor), starts, n_rounds)
 
@@ -119,32 +119,32 @@ def _run_starts(
 def _cluster(
     fibres: FibreMap, candidates: FloatArray, n_rounds: int, threshold: float
 ) -> FloatArray:
-    """The clustering loop of Algorithm 4: one vector a cluster, (r, n_clusters)."""
-    found = []
+    """Run the clustering loop of Algorithm 4: one vector per cluster; (r, n_clusters)."""
+    centres = []
     while candidates.shape[1]:
         best = int(np.argmax(np.abs(_cubic_form(fibres, candidates))))
         vector = power_rounds(fibres, candidates[:, [best]], n_rounds)[:, 0]
-        found.append(vector)
+        centres.append(vector)
         keep = np.abs(candidates.T @ vector) <= threshold / 2.0
-        keep[best] = False  # progress even if the further rounds left the cluster
+        keep[best] = False  # guarantees progress if the vector has left its cluster
         candidates = candidates[:, keep]
-    return np.column_stack(found)
+    return np.column_stack(centres)
 
 
 def _cubic_form(fibres: FibreMap, vectors: FloatArray) -> FloatArray:
-    """T(a, a, a) of each column."""
+    """Compute T(a, a, a) of each column."""
     return np.asarray(np.sum(vectors * fibres(vectors), axis=0))
 
 
 def _deflate(tensor: FloatArray, vectors: FloatArray) -> FloatArray:
-    """The tensor without the best multiples of the cubes of the columns."""
+    """Subtract the least-squares multiples of the cubes of the columns from the tensor."""
     cubes = np.einsum("il,jl,kl->ijkl", vectors, vectors, vectors).reshape(-1, vectors.shape[1])
     values, *_ = np.linalg.lstsq(cubes, tensor.ravel(), rcond=None)
     return np.asarray(tensor - (cubes @ values).reshape(tensor.shape))
 
 
 def _normalise_columns(columns: FloatArray, *, fallback: FloatArray) -> FloatArray:
-    """Unit columns; a column that vanished keeps its former value."""
+    """Scale columns to unit length; a column that vanished keeps its former value."""
     norms = np.linalg.norm(columns, axis=0)
     usable = norms > np.finfo(float).tiny
     return np.where(usable, columns / np.where(usable, norms, 1.0), fallback)

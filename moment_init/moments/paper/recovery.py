@@ -1,10 +1,8 @@
-"""What is recovered once the directions are known: signs, and weights from known scales and biases.
+"""The paper's estimator of the components: directions, signs, and weights from known scales.
 
-All arguments are in standardised coordinates.
-
-The paper's estimator of the directions: one third-order moment (Algorithm 1, lines 1 and 2).
-
-The components in standardised coordinates: directions, and their coefficients in the moments.
+Lines 1 and 2 of Algorithm 1 give directions and their coefficients from one third-order moment (M_1
+for a single component). Signs follow from the link, and weights from known scales and biases.
+Everything is in standardised coordinates.
 """
 
 from dataclasses import dataclass, replace
@@ -30,9 +28,9 @@ from moment_init.scores.choosing import EstimationProblem
 
 
 def power_coefficients(moment: FloatArray, directions: FloatArray) -> FloatArray:
-    """Least-squares coefficients of the powers of given directions in a moment of any order."""
-    # moment: (n_features, ..., n_features), directions: (n_features, n_components) ->
-    # (n_components,)
+    """Compute least-squares coefficients of powers of given directions in a moment."""
+    # moment: (n_features, ..., n_features), directions: (n_features, n_components)
+    # -> (n_components,)
     order = moment.ndim
     along = np.empty(directions.shape[1])
     for index, direction in enumerate(directions.T):
@@ -44,18 +42,18 @@ def power_coefficients(moment: FloatArray, directions: FloatArray) -> FloatArray
 
 
 def coefficients_from_values(along: FloatArray, directions: FloatArray, order: int) -> FloatArray:
-    """Least-squares coefficients from the values of a moment along the directions."""
+    """Compute least-squares coefficients from values of a moment along the directions."""
     # along: (n_components,), directions: (n_features, n_components) -> (n_components,)
     # <u_i^m, u_j^m> = <u_i, u_j>^m: the Gram matrix of the least-squares problem.
     return np.linalg.pinv((directions.T @ directions) ** order, hermitian=True) @ along
 
 
 def choose_signs(family: Family, first_order: FloatArray, third_order: FloatArray) -> FloatArray:
-    """Signs that turn the directions towards growing responses.
+    """Choose signs so that the response increases along the directions.
 
-    Every link is increasing, so that a_j = w_j s_j E[g'] is positive. Where g''' has one sign
-    (log link), or the moment of y^3 is used (identity), lambda_j is positive as well, and it is the
-    more direct evidence: it belongs to one component, whereas M_1 is split among all.
+    Every link is increasing, so that a_j = w_j s_j E[g'] is positive. If g''' has one sign (log
+    link), or the moment of y^3 is used (identity), lambda_j is positive as well. It is the more
+    direct evidence, since it belongs to one component, whereas M_1 is split among all.
     """
     # first_order: (n_components,), third_order: (n_components,) -> (n_components,)
     has_positive_third = family.response_power or family.link.third_derivative_sign == 1
@@ -64,9 +62,9 @@ def choose_signs(family: Family, first_order: FloatArray, third_order: FloatArra
 
 
 def coefficient_errors(directions: FloatArray, covariance: FloatArray, order: int) -> FloatArray:
-    """Standard errors of the least-squares coefficients of given directions in a moment."""
-    # directions: (n_features, n_components), covariance: (n_components, n_components) ->
-    # (n_components,)
+    """Compute standard errors of the least-squares coefficients of given directions."""
+    # directions: (n_features, n_components), covariance: (n_components, n_components)
+    # -> (n_components,)
     inverse = np.linalg.pinv((directions.T @ directions) ** order, hermitian=True)
     return np.sqrt(np.maximum(np.diag(inverse @ covariance @ inverse), np.finfo(float).tiny))
 
@@ -80,11 +78,11 @@ def match_known_parameters(
 ) -> NDArray[np.intp]:
     """Assign known pairs of scale and bias to estimated components.
 
-    For the right pair one weight explains the coefficients in M_1, M_2 and M_3 alike; the cost of a
-    pair is the chi-square of what its best weight leaves.
+    For the correct pair, one weight explains the coefficients in M_1, M_2 and M_3 alike; the cost
+    of a pair is the chi-square of the residuals at its best weight.
     """
-    # coefficients, errors: (3, n_components), scales, biases: (n_components, n_components) ->
-    # (n_components,)
+    # coefficients, errors: (3, n_components), scales, biases: (n_components, n_components)
+    # -> (n_components,)
     observed = coefficients[:, :, None] / errors[:, :, None]
     expected = _coefficients_of_unit_weight(family, scales, biases) / errors[:, :, None]
     projection = np.maximum(np.sum(observed * expected, axis=0), 0.0)
@@ -100,11 +98,11 @@ def weights_from_known(
     scales: FloatArray,
     biases: FloatArray,
 ) -> FloatArray:
-    r"""Mixture weights when scales and biases are known.
+    r"""Compute mixture weights from known scales and biases.
 
     Implements the remark after Theorem 5 of the paper, :math:`w_j = \lambda_j / \rho_j`, with
-    :math:`\lambda_j = w_j s_j^3 \rho_j^{(3)}`. The moments of order 1 and 2 are used beside it,
-    each with the weight of its precision, as :math:`\rho_j^{(3)}` may be near zero.
+    :math:`\lambda_j = w_j s_j^3 \rho_j^{(3)}`. The moments of orders 1 and 2 are used as well, each
+    weighted by its precision, since :math:`\rho_j^{(3)}` may be near zero.
     """
     # coefficients, errors: (3, n_components), scales, biases: (n_components,) -> (n_components,)
     observed = coefficients / errors
@@ -115,14 +113,14 @@ def weights_from_known(
 def _coefficients_of_unit_weight(
     family: Family, scales: FloatArray, biases: FloatArray
 ) -> FloatArray:
-    """The products s^m rho^(m) of orders 1 to 3, stacked along a first axis."""
+    """Stack the products s^m rho^(m) of orders 1 to 3 along a first axis."""
     return np.stack(
         [scales**order * moment_coefficient(family, order, scales, biases) for order in (1, 2, 3)]
     )
 
 
-# Random slices per component that find the subspace where the tensor is too large to be formed. One
-# per component would do for exact moments; the others average noise.
+# Random slices per component that find the subspace if the tensor is too large to be formed. With
+# exact moments one would be enough; the others average out noise.
 SLICES_PER_COMPONENT = 3
 MIN_SLICES = 10
 
@@ -131,10 +129,10 @@ MIN_SLICES = 10
 class ThirdMomentFit:
     """Components of M_3 in standardised coordinates."""
 
-    decomposition: Decomposition  # directions, coefficients and the account of how they were found
+    decomposition: Decomposition  # directions, coefficients and diagnostics
     errors: FloatArray  # standard errors of the coefficients; (n_components,)
     noise_variance: float  # sampling variance of an entry of M_3 whose three indices differ
-    first_moment: FloatArray  # the moment M_1 of the same response; (n_features,)
+    first_moment: FloatArray  # M_1 of the same response; (n_features,)
 
 
 def fit_third_moment(
@@ -147,11 +145,11 @@ def fit_third_moment(
     """Estimate directions from the third-order moment of one response.
 
     Implements lines 1 and 2 of Algorithm 1 of the paper for r >= 2. Departures: the quadratic part
-    of the response is taken out first (control variates, `CrossMoments.without_quadratic`), and the
-    span of the components comes from many slices and not from one.
+    of the response is subtracted first (control variates, `CrossMoments.without_quadratic`), and
+    the span of the components comes from many slices, not from one.
 
-    The tensor is formed explicitly, O(n d^3 / 2), while that is cheaper than the slices that find
-    its subspace, O(n d^2) each. Beyond that no array of d^3 is made.
+    The tensor is formed explicitly, O(n d^3 / 2), if that is cheaper than the slices that find its
+    subspace, O(n d^2) each. Otherwise no array of d^3 entries is formed.
     """
     residual_moments, first_moment = moments.without_quadratic()
     n_features = moments.basis.shape[1]
@@ -175,9 +173,9 @@ def fit_third_moment(
 def _sliced_subspace(
     moments: CrossMoments, n_components: int, n_slices: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Span of the components from random slices, then from the fibres inside that span.
+    """Find the span of the components from random slices, then from fibres inside that span.
 
-    The second step sees only the noise that falls on the subspace in two of the three modes.
+    In two of the three modes the second step contains only the noise inside the subspace.
     """
     thetas = rng.standard_normal((moments.basis.shape[1], n_slices))
     rough, _ = leading_subspace(moments.slices(thetas), n_components)
@@ -189,14 +187,14 @@ def _sliced_subspace(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:
-    """Components in standardised coordinates, with signs settled."""
+    """Components in standardised coordinates, signs included."""
 
     directions: FloatArray  # unit directions; (n_features, n_components)
     coefficients: FloatArray  # coefficients in M_3; in M_1 for a single component; (n_components,)
-    errors: FloatArray  # their standard errors; (n_components,)
-    # sampling variance of an entry of M_3 whose three indices differ; zero without M_3
+    errors: FloatArray  # standard errors of the coefficients; (n_components,)
+    # sampling variance of an entry of M_3 whose three indices differ; zero if M_3 was not used
     noise_variance: float
-    # how M_3 was decomposed; None for a single component, which M_1 gives
+    # decomposition of M_3; None for a single component, which uses M_1, or given directions
     decomposition: Decomposition | None
 
     def reorder(self, order: NDArray[np.intp]) -> "Components":
@@ -218,7 +216,7 @@ def find_components(
     rng: np.random.Generator,
     method: DecompositionMethod,
 ) -> Components:
-    """Find the directions by the paper's moments, with their coefficients."""
+    """Find the directions and their coefficients from the paper's moments."""
     # response: (n_obs,)
     if n_components == 1:
         moments = _moments(data, input_model, response, 1)
@@ -244,7 +242,7 @@ def find_components(
 
 
 def components_along(problem: EstimationProblem, directions: FloatArray) -> Components:
-    """Coefficients of given directions in the third moment."""
+    """Compute coefficients of given directions in M_3, or in M_1 for a single component."""
     # directions: (n_features, n_components)
     order = 1 if directions.shape[1] == 1 else 3
     coefficients, errors = _coefficients(
@@ -256,10 +254,10 @@ def components_along(problem: EstimationProblem, directions: FloatArray) -> Comp
 def _moments(
     data: RegressionData, input_model: InputModel, response: FloatArray, order: int
 ) -> CrossMoments:
-    """Moments of the response that an order uses (Lemma 6: its power for the identity link)."""
+    """Prepare the moments of one order (Lemma 6: a power of y for the identity link)."""
     values = response**order if data.family.response_power else response
     weights = data.sample_weight
-    # E[S_m] = 0: a constant may be taken out of the response, and its noise with it.
+    # E[S_m] = 0: subtracting a constant from the response only removes noise.
     centred = values - weights @ values / weights.sum()
     return CrossMoments(data.X, centred, weights, input_model, input_model.standardising_basis)
 
@@ -271,11 +269,11 @@ def _coefficients(
     directions: FloatArray,
     order: int,
 ) -> tuple[FloatArray, FloatArray]:
-    """Coefficients of the powers of the directions in M_m, and their standard errors."""
+    """Compute coefficients of powers of the directions in M_m, and their standard errors."""
     moments = _moments(data, input_model, response, order)
     covariance = moments.covariance_along(directions, order)
     errors = coefficient_errors(directions, covariance, order)
-    # Restricted to the directions first: no array of d^m is made.
+    # The restriction comes first, so that no array of d^m entries is formed.
     values = np.einsum("j" * order + "->j", moments.restrict(directions).moment(order))
     return coefficients_from_values(values, directions, order), errors
 
@@ -290,7 +288,8 @@ def weigh_components(
     biases: FloatArray,
 ) -> tuple[NDArray[np.intp], FloatArray, float]:
     """Compute the weights of components whose scales and biases are known."""
-    # response: (n_obs,), scales, biases: (n_components,) -> (n_components,), (n_components,), ...
+    # response: (n_obs,), scales, biases: (n_components,)
+    # -> order (n_components,), weights (n_components,), sum of the weights before normalisation
     if len(scales) == 1:
         return np.zeros(1, dtype=np.intp), np.ones(1), 1.0
     user_directions, _ = coordinates.directions_to_user(components.directions)
@@ -321,6 +320,6 @@ def weigh_components(
     )
     positive = np.maximum(raw, 0.0)
     total = positive.sum()
-    if total <= 0.0:  # the known parameters contradict the data: nothing to prefer
+    if total <= 0.0:  # the known parameters contradict the data: equal weights
         return order, np.full(n_components, 1.0 / n_components), float(raw.sum())
     return order, positive / total, float(raw.sum())

@@ -1,6 +1,6 @@
-"""How far an estimate can be trusted: signal against noise, identifiability, assumptions.
+"""The paper's estimate from one third moment as a result: components, diagnostics, status.
 
-The paper's own estimate as a result: one third moment, the user's units, status.
+The status compares each component with noise, and checks identifiability and assumptions.
 """
 
 from dataclasses import replace
@@ -22,17 +22,17 @@ from moment_init.scores.choosing import EstimationProblem
 # 1.66 sqrt(d) along its best one (the ground state of the spherical three-spin model).
 NOISE_PEAK = 1.657
 
-# The largest singular value of noise scatters about its edge by a tenth of it or so.
+# The largest singular value of noise varies around its edge by about a tenth.
 EDGE_SAFETY = 1.2
 
-# Below this probability a first moment or a correlation with the offset is not noise.
+# Significance level for a first moment and for a correlation with the offset.
 SIGNIFICANCE = 1e-3
 
-# Directions with a larger condition number are parallel as far as third moments can tell: their
-# cubes then have a condition number of the order of its cube.
+# Directions with a larger condition number count as parallel: the condition number of their cubes
+# is of the order of its cube, and third moments cannot separate them.
 PARALLEL_CONDITION = 100.0
 
-# Weights that do not add up to one within this were computed from the wrong scales or biases.
+# Weights whose sum differs from one by more than this come from wrong scales or biases.
 WEIGHT_SUM_TOLERANCE = 0.2
 
 
@@ -42,7 +42,7 @@ def diagnose(
     shrinkage: float,
     weight_sum: float | None,
 ) -> MomentDiagnostics:
-    """Compute the signal-to-noise ratio of each component and the level that noise would reach."""
+    """Compute the signal-to-noise ratio of each component and the level that noise reaches."""
     decomposition = components.decomposition
     if decomposition is None:
         floor = float(np.sqrt(chi2.isf(SIGNIFICANCE, data.n_features)))
@@ -76,7 +76,7 @@ def judge(
     components: Components,
     diagnostics: MomentDiagnostics,
 ) -> tuple[Status, tuple[str, ...]]:
-    """Say how far the estimate can be trusted."""
+    """Derive the status and the warnings of a third-moment estimate."""
     status = Status.OK
     messages = []
     weak = diagnostics.signal_to_noise < diagnostics.noise_floor
@@ -93,7 +93,7 @@ def judge(
         status = Status.WEAK_SIGNAL
         messages.append(
             f"Only {n_visible} of {len(weak)} directions stand out from noise in the spectrum of "
-            "the third moment: components may be parallel, too small or too many. Use more rows or "
+            "the third moment. Components may be parallel, too small or too many. Use more rows or "
             "fewer components."
         )
     condition = float(np.linalg.cond(components.directions))
@@ -101,12 +101,12 @@ def judge(
         status = Status.NOT_IDENTIFIED if status is Status.OK else status
         messages.append(
             "The components cannot be told apart by third moments (no definite slice, or "
-            f"directions with condition number {condition:.0f}): some may be parallel. Use fewer "
+            f"directions with condition number {condition:.0f}). Some may be parallel. Use fewer "
             "components."
         )
     messages.extend(weight_sum_warning(diagnostics.weight_sum))
-    # The mean of the response is all that M_3 uses: trials divide out, and some links give the
-    # offset back exactly.
+    # M_3 uses only the mean of the response: trials divide out, and some links allow the offset to
+    # be removed exactly.
     if data.offset is not None and data.family.link.remove_offset(np.ones(1), np.ones(1))[0] == 1.0:
         messages.extend(dependence_warning(replace(data, n_trials=None), input_model))
     return status, tuple(messages)
@@ -117,8 +117,8 @@ def _count_visible_directions(n_features: int, components: Components) -> int:
 
     The rows of an unfolded noise tensor with entries of variance v have squared length
     (d + 1)(d + 2) v; its largest singular value is near the edge of Marchenko and Pastur,
-    sqrt(v) (sqrt((d + 1)(d + 2)) + sqrt(d)). A tensor that was restricted to few dimensions before
-    it was formed holds only the noise that the best directions pick up, `NOISE_PEAK` sqrt(6 d v).
+    sqrt(v) (sqrt((d + 1)(d + 2)) + sqrt(d)). A tensor that was formed in a subspace contains only
+    the noise along its best directions, `NOISE_PEAK` sqrt(6 d v).
     """
     if components.decomposition is None:
         return int(components.directions.shape[1])
@@ -131,20 +131,20 @@ def _count_visible_directions(n_features: int, components: Components) -> int:
 
 
 def weight_sum_warning(weight_sum: float | None) -> tuple[str, ...]:
-    """Warn where weights from known scales and biases do not add up to one."""
+    """Warn if weights from known scales and biases do not add up to one."""
     if weight_sum is None or abs(weight_sum - 1.0) <= WEIGHT_SUM_TOLERANCE:
         return ()
     return (
-        f"The weights added up to {weight_sum:.2f} before they were normalised: "
+        f"The weights added up to {weight_sum:.2f} before they were normalised. "
         "`known_scales` or `known_biases` do not agree with the data.",
     )
 
 
 def dependence_warning(data: RegressionData, input_model: InputModel) -> tuple[str, ...]:
-    """Warn where an offset or numbers of trials depend on the inputs.
+    """Warn if an offset or the numbers of trials depend on the inputs.
 
-    Functions of the response other than its mean keep their part in it, and the moments take it as
-    independent of the inputs; a correlation refutes that.
+    They affect functions of the response other than its mean, and the moments assume that they are
+    independent of the inputs. A correlation contradicts this.
     """
     weights = data.sample_weight / data.sample_weight.sum()
     for name, values in (("offset", data.offset), ("n_trials", data.n_trials)):
@@ -158,8 +158,8 @@ def dependence_warning(data: RegressionData, input_model: InputModel) -> tuple[s
         statistic = data.n_obs * float(np.square(moments.moment(1)).sum())
         if statistic > variance * chi2.isf(SIGNIFICANCE, data.n_features):
             return (
-                f"`{name}` is correlated with `X`; the moments assume that it is independent, so "
-                "the directions may be biased. Check them against a likelihood fit.",
+                f"`{name}` is correlated with `X`. The moments assume that it is independent, so "
+                "that the directions may be biased. Check them against a likelihood fit.",
             )
     return ()
 
@@ -172,7 +172,7 @@ def estimate_by_third_moment(
     method: DecompositionMethod,
     known: tuple[FloatArray, FloatArray] | None,
 ) -> MomentEstimate:
-    """Run the paper's Algorithm 1, lines 1 and 2, and say how far it can be trusted."""
+    """Run lines 1 and 2 of the paper's Algorithm 1 and judge the result."""
     data, input_model = problem.data, problem.input_model
     response, coordinates = problem.response, problem.coordinates
     components = find_components(data, input_model, response, n_components, rng, method)

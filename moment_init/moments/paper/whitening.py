@@ -1,8 +1,8 @@
 """Whitening of a symmetric third-order tensor by one of its slices (Procedure 2 of the paper).
 
 A slice V = T(I, I, theta) = sum_j lambda_j <u_j, theta> u_j u_j' whitens the tensor only if it is
-positive definite, and for a random theta it almost never is: its signs are those of
-lambda_j <u_j, theta>. A definite slice is therefore searched for.
+positive definite. For a random theta it almost never is, since the signs of its eigenvalues are
+those of lambda_j <u_j, theta>. A definite slice is therefore searched for.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from scipy.linalg import eigh
 
 from moment_init.checks import FloatArray
 
-# Balancing converges linearly. Far from the optimum is good enough to find a definite slice, and a
-# tensor that is not balanced after this many rounds is no full-rank tensor at all.
+# Balancing converges linearly. Rough balance is enough to find a definite slice, and a tensor that
+# is not balanced after this many rounds does not have full rank.
 MAX_BALANCING_ROUNDS = 200
 BALANCING_TOLERANCE = 1e-3
 
@@ -27,20 +27,20 @@ DEFINITE_TOLERANCE = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhiteningResult:
-    """A whitened tensor and the way back."""
+    """A whitened tensor and the map back."""
 
     tensor: FloatArray  # T(W, W, W); (r, r, r)
-    # W, with W' V W the identity (up to signs where V is indefinite); (k, r)
+    # W, with W' V W the identity (up to signs if V is indefinite); (k, r)
     whitening_matrix: FloatArray
     # pseudo-inverse of W', which maps whitened components back; (k, r)
     unwhitening_matrix: FloatArray
-    condition_number: float  # ratio of the extreme eigenvalues of V in absolute value
+    condition_number: float  # ratio of the extreme absolute eigenvalues of V
     # whether V is positive definite, so that the whitened components are orthogonal
     is_definite: bool
 
 
 def multilinear(tensor: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Multilinear form T(M, M, M) of a third-order tensor."""
+    """Compute the multilinear form T(M, M, M) of a third-order tensor."""
     # tensor: (k, k, k), matrix: (k, m) -> (m, m, m)
     first = np.tensordot(tensor, matrix, axes=(0, 0))
     second = np.tensordot(first, matrix, axes=(0, 0))
@@ -48,27 +48,27 @@ def multilinear(tensor: FloatArray, matrix: FloatArray) -> FloatArray:
 
 
 def tensor_slice(tensor: FloatArray, theta: FloatArray) -> FloatArray:
-    """Slice T(I, I, theta)."""
+    """Compute the slice T(I, I, theta)."""
     # tensor: (k, k, k), theta: (k,) -> (k, k)
     return np.asarray(tensor @ theta)
 
 
 def leading_subspace(slices: FloatArray, n_components: int) -> tuple[FloatArray, FloatArray]:
-    """Find the subspace that the slices share: leading left singular vectors of their unfolding."""
+    """Find the common subspace of slices: leading left singular vectors of their unfolding."""
     # slices: (n_slices, k, m) -> (k, n_components), (k,)
     unfolding = slices.transpose(1, 0, 2).reshape(slices.shape[1], -1)
-    # Not through the Gram matrix: squaring would lose the weak components of an exact tensor.
+    # No Gram matrix: squaring would lose the weak components of an exact tensor.
     vectors, singular_values, _ = np.linalg.svd(unfolding, full_matrices=False)
     return np.ascontiguousarray(vectors[:, :n_components]), singular_values
 
 
 def balancing_matrix(tensor: FloatArray) -> FloatArray:
-    r"""Coordinates in which the tensor has the smallest norm for a given volume.
+    r"""Find coordinates in which the tensor has the smallest norm for a given volume.
 
     Iterates :math:`B \leftarrow B\, G^{-1/6}` with :math:`G = T_{(1)} T_{(1)}'` of T(B, B, B). If T
     is a sum of r independent cubes, the smallest norm in the orbit of unit-determinant maps is
-    unique up to rotation (Kempf and Ness), and attained where the components are orthogonal and of
-    one size: whitening without a slice. On noisy tensors it is a well-conditioned frame to work in.
+    unique up to rotation (Kempf and Ness), and attained if the components are orthogonal and of
+    equal size: whitening without a slice. For noisy tensors these coordinates are well conditioned.
     """
     # tensor: (r, r, r) -> (r, r)
     size = tensor.shape[0]
@@ -77,7 +77,7 @@ def balancing_matrix(tensor: FloatArray) -> FloatArray:
         balanced = multilinear(tensor, balance)
         vectors, singular_values, _ = np.linalg.svd(balanced.reshape(size, -1), full_matrices=False)
         if singular_values[-1] <= DEFINITE_TOLERANCE * singular_values[0]:
-            break  # rank deficient: no frame balances it, the caller checks the slice
+            break  # rank deficient: it cannot be balanced, and the caller checks the slice
         balance = balance @ (vectors * singular_values ** (-1.0 / 3.0)) @ vectors.T
         balance /= np.linalg.norm(balance)
         if np.ptp(singular_values) <= BALANCING_TOLERANCE * singular_values[0]:
@@ -86,17 +86,17 @@ def balancing_matrix(tensor: FloatArray) -> FloatArray:
 
 
 def definite_slice(tensor: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, bool]:
-    r"""Search a vector theta whose slice T(I, I, theta) is positive definite.
+    r"""Search for a vector theta whose slice T(I, I, theta) is positive definite.
 
     Such a theta exists whenever the components are independent. The smallest eigenvalue of the
-    slice is concave in theta with supergradient T(a, a, .), a the eigenvector of that eigenvalue,
-    so theta <- theta + T(a, a, .) climbs it. The search starts at the trace
-    :math:`\sum_i T(e_i, e_i, .)` with a random perturbation: definite at once where the components
-    are orthogonal, as they are for exact tensors in balanced coordinates (`balancing_matrix`).
+    slice is concave in theta with supergradient T(a, a, .), where a is its eigenvector, so that
+    theta <- theta + T(a, a, .) increases it. The search starts at the trace
+    :math:`\sum_i T(e_i, e_i, .)` with a random perturbation. The slice is definite at once if the
+    components are orthogonal, as for exact tensors in balanced coordinates (`balancing_matrix`).
     """
     # tensor: (r, r, r) -> (r,), ...
     trace = np.einsum("iil->l", tensor)
-    # A tenth of the trace's usual size: each attempt gets its own slice, and keeps its signs.
+    # A tenth of the usual size of the trace: the slice differs between attempts, its signs do not.
     perturbation = 0.1 * np.linalg.norm(tensor) / np.sqrt(len(trace))
     theta = _unit(trace + perturbation * rng.standard_normal(len(trace)), rng)
     best, best_margin = theta, -np.inf
@@ -114,9 +114,9 @@ def definite_slice(tensor: FloatArray, rng: np.random.Generator) -> tuple[FloatA
 
 
 def _unit(vector: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Unit vector along the given one; a random one where that vanishes.
+    """Scale a vector to unit length; draw a random unit vector if it vanishes.
 
-    Steps cancel exactly where a tensor has no definite slice, as a traceless one of two modes.
+    Steps can cancel exactly if a tensor has no definite slice, as for a traceless 2 x 2 x 2 tensor.
     """
     length = np.linalg.norm(vector)
     if length > np.finfo(float).eps:
@@ -131,7 +131,7 @@ def whiten(tensor: FloatArray, theta: FloatArray, n_components: int) -> Whitenin
     Implements Procedure 2 of the paper: :math:`V = T(I, I, \theta)`, its rank-r decomposition
     :math:`V = \tilde U \mathrm{diag}(\tilde\lambda) \tilde U'`, and
     :math:`W = \tilde U \mathrm{diag}(|\tilde\lambda|^{-1/2})`. Departures: theta is searched for,
-    not drawn at random, and absolute values keep W real where no definite slice was found.
+    not drawn at random, and absolute values keep W real if no definite slice was found.
     """
     # tensor: (k, k, k), theta: (k,)
     eigenvalues, eigenvectors = eigh(tensor_slice(tensor, theta))
