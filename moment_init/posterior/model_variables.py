@@ -1,19 +1,18 @@
-"""Free variables of a PyMC model, and how parameters of a mixture fit into them.
+"""Free variables of a user's model, and how the parameters of a mixture fit into them.
 
-PyMC is not imported here: it is there already if somebody has a model.
+The variables of a PyMC model are read from the model, those of a NumPyro model from the sites of
+one run, and those of a Stan program from its text. PyMC and NumPyro are imported only when a model
+of theirs is read. In a Stan program the lengths of the axes are names, as in ``matrix[D, K] beta``.
+Parameters with one axis (``simplex[K] weight``) show which name is the number of components, and so
+which axis of the other parameters is the component.
 
-Sites of a NumPyro model: its free variables, and whether values lie in their support.
-
-NumPyro is imported when a model of it is read: it is there already if somebody has one.
-
-Parameters of a Stan program: read from its text, as a program says what it declares.
-
-The lengths of their axes are names there, ``matrix[D, K] beta``. Parameters with one axis tell
-which name stands for the components (``simplex[K] weight``), and so which axis is which elsewhere.
+Each backend has a check of whether values lie inside the support of its variables.
 """
 
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -29,6 +28,8 @@ from moment_init.em.start_values import DIMS, StartValues
 if TYPE_CHECKING:
     import pymc
 
+_flags_lock = threading.RLock()
+
 _KNOWN_DIMS = frozenset(dim for dims in DIMS.values() for dim in dims)
 
 
@@ -36,40 +37,50 @@ _KNOWN_DIMS = frozenset(dim for dims in DIMS.values() for dim in dims)
 class ModelVariable:
     """A free variable of a model."""
 
-    name: str  # its name
-    shape: tuple[int, ...]  # its shape
-    dims: tuple[str | None, ...]  # the name of each axis, where it has one
-    coords: tuple[tuple[str, ...], ...]  # the labels of each axis, empty where it has none
-    dtype: np.dtype[Any]  # its type
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[str | None, ...]  # name of each axis, or None
+    coords: tuple[tuple[str, ...], ...]  # labels of each axis, empty if it has none
+    dtype: np.dtype[Any]
     transform: str | None  # name of the transform to the unconstrained scale
-    value_name: str  # its name on that scale
+    value_name: str  # name on the unconstrained scale
     order: int  # 1 if the last axis must ascend, -1 if it must descend, 0 otherwise
-    # whether it comes from `pymc.dims`, whose variables take no arrays as initial values
-    is_labelled: bool
+    is_labelled: bool  # whether it is of `pymc.dims`, whose variables take no initial arrays
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """How a variable of the data model becomes one of a user's model."""
+    """How a parameter of the mixture becomes a variable of the user's model."""
 
     axes: tuple[int, ...]  # order of the axes
-    # for axes, after that, the order in which the model has their entries
+    # (axis after reordering, order of its entries in the model)
     labels: tuple[tuple[int, NDArray[np.intp]], ...]
-    shape: tuple[int, ...]  # final shape, which differs by axes of length one
+    shape: tuple[int, ...]  # final shape, which can have other axes of length one
 
     def __call__(self, value: FloatArray) -> FloatArray:
-        """Place a value."""
+        """Bring a value into the form of the model's variable."""
         placed = np.transpose(np.squeeze(value), self.axes)
         for axis, index in self.labels:
             placed = np.take(placed, index, axis=axis)
         return np.reshape(placed, self.shape)
 
 
-def free_variables(model: "pymc.Model") -> dict[str, ModelVariable]:
-    """Read the free variables of a model."""
-    from moment_init.posterior.nutpie_callbacks import changed_flags
+@contextmanager
+def changed_flags(**flags: Any) -> Iterator[None]:
+    """Change PyTensor flags within the context, one thread at a time.
 
-    with changed_flags(cxx=""):
+    PyTensor keeps its flags for the whole process and restores them without a lock: of two threads
+    that change the same flag, the last could restore the value that the first had set.
+    """
+    from pytensor.configdefaults import config
+
+    with _flags_lock, config.change_flags(**flags):
+        yield
+
+
+def free_variables(model: "pymc.Model") -> dict[str, ModelVariable]:
+    """Read the free variables of a PyMC model."""
+    with changed_flags(cxx=""):  # starting the C compiler alone would take seconds
         shapes = model.eval_rv_shapes()
     result = {}
     for variable in model.free_RVs:
@@ -86,7 +97,7 @@ def free_variables(model: "pymc.Model") -> dict[str, ModelVariable]:
 
 
 def _order_of(transform: Any) -> int:
-    """Sense in which a transform, or one in a chain, wants its last axis ordered; 0 if none."""
+    """Return 1 or -1 if a transform, or one in a chain, orders its last axis; otherwise 0."""
     for part in getattr(transform, "transform_list", (transform,)):
         if getattr(part, "name", None) == "ordered":
             return 1 if getattr(part, "ascending", True) else -1
@@ -96,20 +107,20 @@ def _order_of(transform: Any) -> int:
 def place_variable(
     name: str, value: FloatArray, target: ModelVariable, labels: Mapping[str, tuple[str, ...]]
 ) -> Placement:
-    """Find out how the axes of a parameter become those of a model's variable.
+    """Find how the axes of a parameter become those of a model's variable.
 
-    Axes are told apart by their dims' names, by labels that are names of the columns, and by their
+    Axes are matched by the names of their dims, by labels that are column names, and by their
     lengths; axes of length one may be missing or added.
     """
     dims = [dim for dim, size in zip(DIMS[name], value.shape, strict=True) if size != 1]
     axes = [axis for axis, size in enumerate(target.shape) if size != 1]
     squeezed = np.squeeze(value)
-    asked = [_dim_of(target, axis, labels) for axis in axes]
+    required = [_dim_of(target, axis, labels) for axis in axes]
     fitting = [
         order
         for order in permutations(range(len(dims)))
         if tuple(squeezed.shape[i] for i in order) == tuple(target.shape[axis] for axis in axes)
-        and all(dim in (None, dims[i]) for dim, i in zip(asked, order, strict=True))
+        and all(dim in (None, dims[i]) for dim, i in zip(required, order, strict=True))
     ]
     if not fitting:
         raise ValueError(
@@ -132,12 +143,14 @@ def place_variable(
 
 
 def _dim_of(target: ModelVariable, axis: int, labels: Mapping[str, tuple[str, ...]]) -> str | None:
-    """The data model's dim that an axis of a variable must be; None if nothing tells."""
+    """Return the dim of the mixture that an axis of a variable must be; None if unknown."""
     dim = target.dims[axis]
     if dim in _KNOWN_DIMS:
         return dim
-    own = sorted(target.coords[axis])
-    matches = [known for known, names in labels.items() if own and own == sorted(names)]
+    model_labels = sorted(target.coords[axis])
+    matches = [
+        known for known, names in labels.items() if model_labels and model_labels == sorted(names)
+    ]
     return matches[0] if len(matches) == 1 else None
 
 
@@ -147,27 +160,31 @@ def _label_orders(
     target: ModelVariable,
     labels: Mapping[str, tuple[str, ...]],
 ) -> tuple[tuple[int, NDArray[np.intp]], ...]:
-    """Where the model has the columns' names in another order, that order."""
+    """Return the order of the column names for axes where the model has another order."""
     result = []
     for position, (dim, axis) in enumerate(zip(dims, axes, strict=True)):
-        names, own = labels.get(dim, ()), target.coords[axis]
-        if names != own and sorted(names) == sorted(own) and len(set(own)) == len(own):
-            result.append((position, np.array([names.index(label) for label in own])))
+        names, model_labels = labels.get(dim, ()), target.coords[axis]
+        if (
+            names != model_labels
+            and sorted(names) == sorted(model_labels)
+            and len(set(model_labels)) == len(model_labels)
+        ):
+            result.append((position, np.array([names.index(label) for label in model_labels])))
     return tuple(result)
 
 
 def _described(dims: tuple[str | None, ...], shape: tuple[int, ...]) -> str:
-    """A shape with the names of its axes: "(feature: 3, 2)"."""
+    """Format a shape with the names of its axes: "(feature: 3, 2)"."""
     parts = [str(n) if dim is None else f"{dim}: {n}" for dim, n in zip(dims, shape, strict=True)]
     return f"({', '.join(parts)})"
 
 
 class StartCheck:
-    """Whether values lie inside of the support of a model's variables.
+    """Check of whether values lie inside the support of a PyMC model's variables.
 
-    A value passes if the transform takes it to finite numbers and back to itself, and if its prior
-    density there, given the start of the variables above it, is not zero. The likelihood is not
-    evaluated: to compile it takes tens of seconds.
+    A value passes if the transform maps it to finite numbers and back to itself, and if its prior
+    density, given the initial values of its parents, is not zero. The likelihood is not evaluated,
+    because compiling it takes tens of seconds.
     """
 
     def __init__(self, model: "pymc.Model", variables: Mapping[str, ModelVariable]) -> None:
@@ -188,7 +205,7 @@ class StartCheck:
         )
 
     def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
-        """Say what is wrong with values."""
+        """Return what is wrong with the values, or None."""
         for name, shared in self._shared.items():
             shared.set_value(np.asarray(values[name], dtype=self._variables[name].dtype))
         with np.errstate(all="ignore"):
@@ -207,7 +224,7 @@ class StartCheck:
 
 
 def _is_same(back: Any, value: FloatArray, dtype: np.dtype[Any]) -> bool:
-    """Whether a value came back from the unconstrained scale, up to half of the digits."""
+    """Whether a value came back from the unconstrained scale, to half of the digits."""
     tolerance = float(np.sqrt(np.finfo(dtype).eps))
     size = float(np.max(np.abs(value), initial=0.0))
     return bool(np.allclose(back, value, rtol=tolerance, atol=tolerance * size))
@@ -220,7 +237,7 @@ def _shortened(value: FloatArray) -> str:
 def pick_at_random(
     draws: list[dict[str, FloatArray]], variables: Mapping[str, ModelVariable]
 ) -> dict[str, Any]:
-    """Make random variables of draws: one pick among them, the same for all variables."""
+    """Make random variables that pick one of the draws, the same one for all variables."""
     import pytensor.tensor as pt
     from pytensor.tensor.random.variable import shared_rng
 
@@ -232,14 +249,14 @@ def pick_at_random(
 
 
 def _shared(value: NDArray[Any]) -> Any:
-    """A shared variable: unlike a constant it is not hashed or copied when a graph is compiled."""
+    """Make a shared variable, which unlike a constant is not hashed or copied in compilation."""
     from pytensor.compile.sharedvalue import shared
 
     return shared(value)  # type: ignore[no-untyped-call]
 
 
 def read_sites(model: Callable[[], Any]) -> tuple[dict[str, ModelVariable], dict[str, str]]:
-    """Run a model once and note its sites."""
+    """Run a NumPyro model once and read its sites."""
     variables, others = {}, {}
     for name, site in _trace(model, {}).items():
         if site["type"] == "sample" and not site["is_observed"]:
@@ -252,13 +269,13 @@ def read_sites(model: Callable[[], Any]) -> tuple[dict[str, ModelVariable], dict
 
 
 class SiteCheck:
-    """Whether values lie inside of the support of a NumPyro model's sites."""
+    """Check of whether values lie inside the support of a NumPyro model's sites."""
 
     def __init__(self, model: Callable[[], Any]) -> None:
         self._model = model
 
     def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
-        """Say what is wrong with values."""
+        """Return what is wrong with the values, or None."""
         sites = _trace(self._model, values)
         for name, value in values.items():
             prior = sites[name]["fn"]
@@ -274,7 +291,7 @@ class SiteCheck:
 
 
 def _trace(model: Callable[[], Any], values: Mapping[str, FloatArray]) -> dict[str, Any]:
-    """Sites of one run, in which some have given values."""
+    """Run the model once, with given values at some sites, and return all sites."""
     from numpyro import handlers
 
     seeded = handlers.substitute(handlers.seed(model, rng_seed=0), data=dict(values))
@@ -307,7 +324,7 @@ def _site_variable(name: str, site: Mapping[str, Any]) -> ModelVariable:
 
 
 def _base(support: Any) -> Any:
-    """A constraint without what makes one event of independent ones."""
+    """Return a constraint without the wrapper that makes one event of independent ones."""
     return getattr(support, "base_constraint", support)
 
 
@@ -322,7 +339,7 @@ _NAME = re.compile(r"([A-Za-z]\w*)\s*(?:\[([^\]]*)\])?")
 _NUMBER = r"\s*=\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*(?:,|$)"
 
 _SQUARE = frozenset({"cov_matrix", "corr_matrix", "cholesky_factor_corr"})
-"""Types with one size and two axes."""
+"""Stan types that are declared with one size and have two axes."""
 
 _TOLERANCE = 1e-8
 """Stan's own tolerance for sums and lengths that must be one."""
@@ -330,16 +347,16 @@ _TOLERANCE = 1e-8
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A variable as a program declares it."""
+    """A variable as a Stan program declares it."""
 
-    name: str  # its name
-    kind: str  # its type, such as ``"vector"`` or ``"simplex"``
-    sizes: tuple[str, ...]  # lengths of its axes as they are written, those of an array first
-    lower: float = -np.inf  # bounds, where they are numbers
-    upper: float = np.inf  # bounds, where they are numbers
+    name: str
+    kind: str  # type, such as ``"vector"`` or ``"simplex"``
+    sizes: tuple[str, ...]  # lengths of the axes as written, those of an array first
+    lower: float = -np.inf  # lower bound, if it is a number
+    upper: float = np.inf  # upper bound, if it is a number
 
     def allows(self, value: FloatArray) -> bool:
-        """Tell whether a value lies inside of what is declared."""
+        """Whether a value satisfies the declaration."""
         if not np.all(np.isfinite(value)) or value.ndim != len(self.sizes):
             return False
         rules: dict[str, Callable[[], Any]] = {
@@ -358,7 +375,7 @@ def read_parameters(
     start: StartValues | None,
     mapping: Mapping[str, str | Callable[[Any], Any] | None],
 ) -> tuple[dict[str, ModelVariable], dict[str, str]]:
-    """Read the parameters of a program."""
+    """Read the parameters of a Stan program, and why its other variables are not free."""
     blocks = _declarations(program)
     declared = blocks.get("parameters", ())
     if not declared:
@@ -382,20 +399,20 @@ def read_parameters(
 
 
 class ParameterCheck:
-    """Whether values lie inside of what a program declares."""
+    """Check of whether values satisfy the declarations of a Stan program."""
 
     def __init__(self, program: Any) -> None:
         self._declared = {item.name: item for item in _declarations(program)["parameters"]}
 
     def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
-        """Say what is wrong with values."""
+        """Return what is wrong with the values, or None."""
         for name, value in values.items():
             item = self._declared[name]
             if not item.allows(value):
                 shown = np.array2string(value, precision=4, threshold=12, separator=", ")
                 rule = f"a {item.kind} of {len(item.sizes)} axes between {item.lower:g} and "
                 return (
-                    f"the program's parameter {name!r} must start inside of its declaration, "
+                    f"the program's parameter {name!r} must start inside its declaration, "
                     f"{rule}{item.upper:g}; got {shown}"
                 ).replace("\n", "")
         return None
@@ -406,7 +423,7 @@ def _is_one(values: FloatArray) -> NDArray[np.bool_]:
 
 
 def _declarations(program: Any) -> dict[str, tuple[Declaration, ...]]:
-    """What each block of a program declares."""
+    """Read the declarations of each block of a program."""
     text = _COMMENT.sub(" ", _text(program))
     blocks = {}
     for match in _BLOCK.finditer(text):
@@ -425,7 +442,7 @@ def _text(program: Any) -> str:
 
 
 def _inside(text: str, start: int) -> str:
-    """Text up to the brace that closes the block that starts here."""
+    """Return the text of the block that starts here, up to its closing brace."""
     depth = 1
     for position in range(start, len(text)):
         depth += {"{": 1, "}": -1}.get(text[position], 0)
@@ -435,17 +452,17 @@ def _inside(text: str, start: int) -> str:
 
 
 def _read(statement: str) -> list[Declaration]:
-    """Variables that a statement declares; none if it is no declaration."""
+    """Read the variables that a statement declares; none if it is not a declaration."""
     match = _DECLARATION.fullmatch(statement)
     if match is None:
         return []
     bounds = match["bounds"] or ""
     lower, upper = (re.search(side + _NUMBER, bounds) for side in ("lower", "upper"))
     sizes = _split(match["sizes"])
-    own = sizes * 2 if match["kind"] in _SQUARE else sizes
+    axis_sizes = sizes * 2 if match["kind"] in _SQUARE else sizes
     return [
         Declaration(
-            name, match["kind"], (*_split(match["array"]), *_split(array), *own),
+            name, match["kind"], (*_split(match["array"]), *_split(array), *axis_sizes),
             -np.inf if lower is None else float(lower[1]),
             np.inf if upper is None else float(upper[1]),
         )
@@ -460,10 +477,10 @@ def _split(sizes: str | None) -> tuple[str, ...]:
 def _pins(
     declared: tuple[Declaration, ...], sources: Mapping[str, Any], start: StartValues
 ) -> dict[str, str]:
-    """The data model's dim that each size stands for, where parameters tell."""
+    """Find the mixture's dim for each named size, where the parameters determine it."""
     known = start.variables()
     pins: dict[str, str] = {}
-    for n_axes in (1, 2, 3):  # those with one axis first, as they leave no choice
+    for n_axes in (1, 2, 3):  # parameters with one axis first: they are unambiguous
         for item in declared:
             source = sources.get(item.name)
             if isinstance(source, str) and source in known and len(item.sizes) == n_axes:
@@ -476,7 +493,7 @@ def _pins(
 def _orders(
     item: Declaration, source: str, value: FloatArray, pins: Mapping[str, str]
 ) -> list[tuple[str, ...]]:
-    """Orders of a parameter's dims that its declaration allows."""
+    """List the orders of a parameter's dims that its declaration allows."""
     lengths = _lengths(item, source, value)
     orders = {
         tuple(dim.removesuffix("_2") for dim in order)
@@ -489,12 +506,12 @@ def _orders(
         )
     }
     pairs = {order: set(zip(item.sizes, order, strict=True)) for order in sorted(orders)}
-    # A size that stands twice is one length.
-    return [order for order, own in pairs.items() if len(own) == len(set(item.sizes))]
+    # The same size must be the same dim everywhere.
+    return [order for order, pairing in pairs.items() if len(pairing) == len(set(item.sizes))]
 
 
 def _lengths(item: Declaration, source: str, value: FloatArray) -> dict[str, int]:
-    """Lengths of a parameter's dims; without those of length one where fewer axes are declared."""
+    """Return the lengths of a parameter's dims, without ones if fewer axes are declared."""
     lengths = dict(zip(DIMS[source], value.shape, strict=True))
     if len(lengths) == len(item.sizes):
         return lengths

@@ -1,20 +1,14 @@
-"""PyTensor's flags, changed for a while.
+"""Models compiled for nutpie so that later processes read the compiled code from disk.
 
-PyTensor keeps its flags for the whole process and restores them without a lock: of two threads that
-change one at once, the last may restore what the first had set. Whoever changes a flag in this
-package does it here, one thread at a time.
+nutpie's own callbacks contain addresses and names of one process, so numba compiles them, and links
+everything that they call, again in every process. `GraphCompiler` turns PyTensor graphs into C
+callbacks that read the addresses and shapes of their data from a table at run time. They are the
+same in every process, and numba's cache on disk can serve them. They are also flat: each node of
+the graph is compiled once, into one function, while PyTensor wraps every node and every graph in
+functions of their own, which LLVM optimises again at each level.
 
-PyTensor graphs as C callbacks that numba compiles once and then reads from disk.
-
-A callback reads the addresses and shapes of its data from a table at run time, so that it is the
-same in every process. It is also flat: each node of the graph is compiled once, into one function,
-where PyTensor wraps every node and every graph in functions of their own, which LLVM optimises
-again at each level.
-
-Models compiled for nutpie so that the next process need not compile them.
-
-nutpie's own callbacks hold the addresses and names of one process: numba compiles them, and links
-all that they call, anew in every process. Those of `graph_callbacks` are read from disk.
+`compile_model` builds nutpie's compiled model from these callbacks, and `compiling_once` makes
+`pymc.sample` use it.
 """
 
 import dataclasses
@@ -55,16 +49,7 @@ from pytensor.link.utils import fgraph_to_python
 
 from moment_init.checks import changed_filters
 from moment_init.models.kernels import jit_options
-
-_flags_lock = threading.RLock()
-
-
-@contextmanager
-def changed_flags(**flags: Any) -> Iterator[None]:
-    """Change flags of PyTensor while the context lasts."""
-    with _flags_lock, config.change_flags(**flags):
-        yield
-
+from moment_init.posterior.model_variables import changed_flags
 
 _DOUBLES = types.CPointer(types.double)
 _TABLE = types.CPointer(types.uint64)
@@ -73,9 +58,9 @@ _SIGNATURES: Mapping[str, Any] = {
     "logp": types.int64(types.uint64, _DOUBLES, _DOUBLES, _DOUBLES, _TABLE),
     "expand": types.int64(types.uint64, types.uint64, _DOUBLES, _DOUBLES, _TABLE),
 }
-"""What nutpie calls: sizes that it expects, addresses of point, results and table."""
+"""Signatures that nutpie calls: expected sizes, then addresses of point, results and table."""
 
-# What is not zero is an error, and nutpie takes the point for a divergence. Codes are nutpie's.
+# A return code other than zero is an error, which nutpie treats as a divergence; nutpie's codes.
 _LOGP = """
 def logp(dim, point_, into_, value_, table_):
     if dim != {n_dim}:
@@ -125,7 +110,7 @@ _INDENT = 4 * " "
 
 @intrinsic
 def _at(typing_context: Any, address: Any) -> Any:
-    """An integer as a pointer."""
+    """Convert an integer to a pointer."""
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = context.get_value_type(types.voidptr)
@@ -138,28 +123,28 @@ def _at(typing_context: Any, address: Any) -> Any:
 class FlatPoint:
     """Arrays that lie one after another in a vector."""
 
-    shapes: tuple[tuple[int, ...], ...]  # their shapes, in order
-    start: int = 0  # where the first begins
+    shapes: tuple[tuple[int, ...], ...]  # shapes of the arrays, in order
+    start: int = 0  # position of the first array
 
     @property
     def offsets(self) -> list[int]:
-        """Where each array begins."""
+        """Start of each array, and the end of the last."""
         return list(itertools.accumulate(map(prod, self.shapes), initial=self.start))
 
     @property
     def end(self) -> int:
-        """Where the last array ends."""
+        """End of the last array."""
         return self.offsets[-1]
 
     def reads(self) -> list[str]:
-        """Source of the arrays, as views of the vector at the address `start`."""
+        """Return the source of the arrays, as views of the vector at the address `start`."""
         return [
             f"carray(at(start + {8 * offset}), {shape}, double)"
             for shape, offset in zip(self.shapes, self.offsets, strict=False)
         ]
 
     def stores(self) -> str:
-        """Source that copies arrays `out_0`, `out_1`, ... into the vector `into`."""
+        """Return the source that copies the arrays `out_0`, `out_1`, ... into `into`."""
         lines = []
         for number, (shape, offset) in enumerate(zip(self.shapes, self.offsets, strict=False)):
             names = [f"i{axis}" for axis in range(len(shape))]
@@ -174,13 +159,13 @@ class FlatPoint:
 
 @dataclass(frozen=True, slots=True)
 class DataTable:
-    """The table of the data that nutpie passes on.
+    """The table of data that nutpie passes to the callbacks.
 
-    It has an address for each array, then the number of its elements for each, then the shapes one
-    after another, all in words of eight bytes.
+    It contains the address of each array, then the number of elements of each, then all shapes, in
+    words of eight bytes.
     """
 
-    variables: tuple[Any, ...]  # the arrays in the order of the table
+    variables: tuple[Any, ...]  # the arrays, in the order of the table
 
     @property
     def n_words(self) -> int:
@@ -188,7 +173,7 @@ class DataTable:
         return 2 * len(self.variables) + sum(variable.type.ndim for variable in self.variables)
 
     def reads(self, used: Sequence[Any]) -> list[str]:
-        """Source of arrays as views of the data; `dtype_k` is the type of the k-th."""
+        """Return the source of arrays as views of the data; the k-th has type `dtype_k`."""
         places, word = {}, 2 * len(self.variables)
         for position, variable in enumerate(self.variables):
             places[variable] = position, range(word, word + variable.type.ndim)
@@ -203,14 +188,14 @@ class DataTable:
 
 @dataclass(slots=True)
 class GraphCompiler:
-    """What makes callbacks of the graphs of one model."""
+    """Compiler of the graphs of one model to callbacks."""
 
-    point: FlatPoint  # inputs of the graphs within the point that nutpie gives
-    table: DataTable  # where the data are
+    point: FlatPoint  # inputs of the graphs, within nutpie's point
+    table: DataTable  # data of the graphs
     _converted: dict[tuple[Any, ...], Any] = field(default_factory=dict, init=False)
 
     def callback(self, kind: str, function: Any, results: FlatPoint) -> Any:
-        """The callback of a PyTensor function, from the cache on disk if it is there."""
+        """Return the callback of a PyTensor function, from the cache on disk if possible."""
         fgraph, used = function.maker.fgraph, function.get_shared()
         reads = [*self.point.reads(), *self.table.reads(used)]
         inputs = [f"in_{k}" for k in range(len(reads))]
@@ -229,7 +214,7 @@ class GraphCompiler:
         )
         dtypes = {f"dtype_{k}": np.dtype(data.type.dtype) for k, data in enumerate(used)}
         environment = dtypes | {
-            "__name__": __name__,  # numba imports the module of what it reads from its cache
+            "__name__": __name__,  # numba imports this module when it reads its cache
             "np": np,
             "double": np.dtype(np.float64),
             "carray": carray,
@@ -239,18 +224,18 @@ class GraphCompiler:
         key = _cache_key(fgraph, source, dtypes)
         python = compile_numba_function_src(source, kind, environment, {}, cache_key=key)
         with changed_filters():
-            # Large constants of a prior: compiled as ever, in every process.
+            # Large constants of a prior cannot be cached and are compiled in every process.
             warnings.filterwarnings(
                 "ignore", ".*Cannot cache compiled function", category=numba.NumbaWarning
             )
             return numba.cfunc(_SIGNATURES[kind], cache=key is not None)(python)
 
     def _flat(self, fgraph: Any) -> Any:
-        """A graph as one function for numba.
+        """Compile a graph as one function.
 
-        Nodes that PyTensor's cache takes for the same are one function, in all graphs of a model,
-        if they have as many inputs of the same types: PyTensor leaves these to Numba's signatures,
-        but a function such as that of `MakeVector` is written for one number of inputs.
+        Nodes with the same key in PyTensor's cache share one function, in all graphs of a model, if
+        the number and types of their inputs agree. PyTensor leaves the inputs to Numba's
+        signatures, but some functions, such as `MakeVector`'s, are written for one number of them.
         """
 
         def convert(op: Any, node: Any = None, **options: Any) -> Any:
@@ -258,7 +243,7 @@ class GraphCompiler:
             key = None if word is None else (word, *_input_types(node))
             if key is not None and key in self._converted:
                 return self._converted[key]
-            # Without its cache PyTensor wraps nothing around a node.
+            # With its cache off, PyTensor does not wrap the function of a node.
             with changed_flags(numba__cache=False):
                 function = numba_funcify(op, node=node, **options)
             if key is not None:
@@ -268,35 +253,35 @@ class GraphCompiler:
         python = fgraph_to_python(
             fgraph, op_conversion_fn=convert, type_conversion_fn=numba_typify, fgraph_name="graph"
         )
-        # Not inlined, though that compiles faster: an error that inlined code raises within the
-        # callback's `try` can end the process (numba 0.68). With the options of our own loops: what
-        # numba brings itself is then compiled for both at once.
+        # Not inlined, although that compiles faster: an error in inlined code within the callback's
+        # `try` can end the process (numba 0.68). With the same options as our loops, so that numba
+        # compiles its own functions once for both.
         return numba_njit(python, **jit_options())
 
 
 def _input_types(node: Any) -> list[Any]:
-    """Data type and number of dimensions of the inputs of a node, as far as they have them."""
+    """Return the dtype and number of dimensions of a node's inputs, None where undefined."""
     if node is None:
         return []
     inputs = [item.type for item in node.inputs]
-    return [(getattr(each, "dtype", None), getattr(each, "ndim", None)) for each in inputs]
+    return [(getattr(kind, "dtype", None), getattr(kind, "ndim", None)) for kind in inputs]
 
 
 def _cache_key(fgraph: Any, source: str, dtypes: Mapping[str, Any]) -> str | None:
-    """What the code depends on, in one word; None if nothing is to be cached."""
+    """Return a hash of everything that the code depends on; None if it is not to be cached."""
     if not config.numba__cache:
         return None
     _, graph_key = numba_funcify_and_cache_key(fgraph)
     if graph_key is None:
         return None
-    # This file too: it says how graphs become code.
-    own = Path(__file__).read_bytes()
-    parts = (own, graph_key, source, sorted(map(str, dtypes.items())), config.numba__fastmath)
+    # This file is part of the key, because it determines how graphs become code.
+    file = Path(__file__).read_bytes()
+    parts = (file, graph_key, source, sorted(map(str, dtypes.items())), config.numba__fastmath)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 _FACTORY = "_compile_pymc_model_numba"
-"""nutpie's function that stands aside for `compile_model`."""
+"""The nutpie function that `compile_model` replaces."""
 
 _PARTS = (
     _FACTORY,
@@ -305,7 +290,7 @@ _PARTS = (
     "_rv_dict_to_flat_array_wrapper",
     "make_user_data",
 )
-"""What is used of nutpie beyond what it documents."""
+"""Undocumented functions of nutpie that this module uses."""
 
 _FIELDS = frozenset(
     {
@@ -327,7 +312,7 @@ _FIELDS = frozenset(
         "user_data",
     }
 )
-"""Fields of nutpie's compiled model."""
+"""Fields of nutpie's compiled model that this module expects."""
 
 _patch_lock = threading.Lock()
 _models: list[pm.Model] = []
@@ -336,11 +321,10 @@ _originals: list[Callable[..., Any]] = []
 
 @contextmanager
 def compiling_once(model: pm.Model) -> Iterator[None]:
-    """Have nutpie compile a model by `compile_model`, for as long as the context lasts.
+    """Make nutpie compile a model with `compile_model` within the context.
 
-    `pymc.sample` takes no compiled model. It is still what samples, with all its arguments. Where
-    nutpie is not built as this module expects it, or is given options of numba, the model is
-    compiled as ever.
+    `pymc.sample` accepts no compiled model, so nutpie's function is replaced instead. If nutpie's
+    internals are not as expected, or other compile options are given, nutpie compiles the model.
     """
     if not _knows_nutpie():
         yield
@@ -360,9 +344,9 @@ def compiling_once(model: pm.Model) -> Iterator[None]:
 
 
 def _choose(model: pm.Model, **options: Any) -> Any:
-    """Stand for nutpie's function: ours for our models, its own for others and other options."""
+    """Compile our models with `compile_model`, other models and options with nutpie."""
     with _patch_lock:
-        is_ours = any(model is own for own in _models)
+        is_ours = any(model is registered for registered in _models)
         original = _originals[-1] if _originals else getattr(compile_pymc, _FACTORY)
     if is_ours and set(options) == {"pymc_initial_point_fn", "var_names"}:
         return compile_model(model, options["pymc_initial_point_fn"], options["var_names"])
@@ -370,7 +354,7 @@ def _choose(model: pm.Model, **options: Any) -> Any:
 
 
 def _knows_nutpie() -> bool:
-    """Whether nutpie has the parts that are used here."""
+    """Whether nutpie has the functions and fields that this module uses."""
     fields = {field.name for field in dataclasses.fields(compile_pymc.CompiledPyMCModel)}
     return fields == _FIELDS and all(hasattr(compile_pymc, name) for name in _PARTS)
 
@@ -379,11 +363,11 @@ def _knows_nutpie() -> bool:
 class _Graphs:
     """Log density with its gradient, and the variables to store, as functions for numba."""
 
-    names: tuple[str, ...]
-    point: FlatPoint
+    names: tuple[str, ...]  # names of the unconstrained values
+    point: FlatPoint  # layout of the unconstrained values
     logp: Any
     stored_names: tuple[str, ...]
-    stored: FlatPoint
+    stored: FlatPoint  # layout of the stored variables, after the unconstrained values
     expand: Any
 
 
@@ -407,7 +391,7 @@ def compile_model(
         for variable in model.free_RVs
         if model.rvs_to_transforms.get(variable) is not None
     ]
-    # The length of a dim is a graph as well; there is nothing to gain from compiled code for it.
+    # The length of a dim is a graph too, and not worth compiling.
     with changed_flags(mode="FAST_COMPILE", cxx=""):
         dims, coords = compile_pymc._prepare_dims_and_coords(
             model, (names, slices, shapes), transformed
@@ -435,7 +419,7 @@ def compile_model(
 
 
 def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
-    """Functions of the unconstrained values, whose shapes are known and so part of the graphs."""
+    """Build the functions of the unconstrained values, with static shapes."""
     with changed_flags(cxx=""):
         computed = compile_pymc._compute_shapes(model)
     shapes = {name: tuple(int(length) for length in shape) for name, shape in computed.items()}
@@ -445,7 +429,7 @@ def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
         pt.TensorType("float64", shape=shapes[value.name])(name=value.name) for value in values
     ]
     replacements = {
-        value: given.astype(value.dtype) for value, given in zip(values, inputs, strict=True)
+        value: variable.astype(value.dtype) for value, variable in zip(values, inputs, strict=True)
     }
     rewrites = ["canonicalize", "stabilize"]
     if not model.check_bounds:
@@ -477,7 +461,7 @@ def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
 
 
 def _frozen(value: Any) -> NDArray[Any]:
-    """A copy in C order that nobody changes: its address goes into the table."""
+    """Make a read-only copy in C order, whose address can go into the table."""
     copy = np.array(value, order="C", copy=True)
     copy.flags.writeable = False
     return copy

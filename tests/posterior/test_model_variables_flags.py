@@ -1,11 +1,13 @@
 """Flags of PyTensor are restored, whichever thread leaves last."""
 
+import sys
 import threading
 
+import pymc as pm
 import pytest
 from pytensor.configdefaults import config
 
-from moment_init.posterior.nutpie_callbacks import changed_flags
+from moment_init.posterior.model_variables import changed_flags, free_variables
 
 
 def test_flags_are_changed_and_restored() -> None:
@@ -46,3 +48,12 @@ def test_a_second_thread_waits() -> None:
     second_thread.join(10.0)
     assert len(seen) == 1
     assert config.cxx == before
+
+
+def test_variables_of_a_model_are_read_without_nutpie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nutpie is an optional dependency: only sampling with it may import it."""
+    with pm.Model() as model:
+        pm.Normal("bias", shape=3)
+    monkeypatch.delitem(sys.modules, "moment_init.posterior.nutpie_callbacks", raising=False)
+    monkeypatch.setitem(sys.modules, "nutpie", None)  # importing it raises
+    assert free_variables(model)["bias"].shape == (3,)
