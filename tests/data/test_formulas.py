@@ -124,7 +124,7 @@ def test_estimate_is_that_of_the_encoded_columns() -> None:
 
 def test_estimate_sets_coded_columns_apart() -> None:
     table = linear_frame()
-    with pytest.warns(WeakSignalWarning, match=r"no score: gender\[T\.male\]") as caught:
+    with pytest.warns(WeakSignalWarning, match=r"no score function: gender\[T\.male\]") as caught:
         found = estimate("cost ~ age + income + gender", table, 1, family="gaussian", random_seed=1)
     assert found.feature_names == ("age", "income", "gender[T.male]")
     assert caught[0].filename == __file__

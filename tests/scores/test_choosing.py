@@ -318,7 +318,7 @@ def test_units_do_not_matter(rng: np.random.Generator) -> None:
 def test_auto_number_with_discrete_columns(rng: np.random.Generator) -> None:
     data = simulate_mixture(10_000, 3, 2, family="gaussian", random_seed=rng)
     flag = rng.integers(2, size=(10_000, 1))
-    with pytest.warns(WeakSignalWarning, match=r"no score: x3 \(binary\)"):
+    with pytest.warns(WeakSignalWarning, match=r"no score function: x3 \(binary\)"):
         result = estimate(
             np.column_stack([data.X, flag]), data.y + 0.5 * flag[:, 0], "auto", family="gaussian",
             random_seed=1,
