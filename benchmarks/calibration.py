@@ -100,12 +100,12 @@ def _rank_families(n_replications: int, options: Options) -> tuple[list[Row], li
         both = list(measured)
         for start in STARTS if both else ():
             gathered = _gather(start, [each[start] for each in both])
-            own = [
+            family_rows = [
                 _uniformity(family, start, name, ranks) for name, ranks in gathered.ranks.items()
             ]
-            print(format_table(own), flush=True)
-            rows += own
-            figures += _rank_figures(family, own, gathered, is_judged=not options.is_quick)
+            print(format_table(family_rows), flush=True)
+            rows += family_rows
+            figures += _rank_figures(family, family_rows, gathered, is_judged=not options.is_quick)
     return rows, figures
 
 
@@ -221,7 +221,7 @@ def _anchored_model(family: str, seed: int) -> tuple[Any, RegressionData]:
 
 
 def _sample_long_enough(compiled: Any, seed: int) -> tuple["xarray.DataTree", float]:
-    """Run chains until the worst variable has enough effective draws; return both."""
+    """Sample, longer if needed; return the draws and the worst effective sample size."""
     import nutpie
 
     n_draws = N_DRAWS

@@ -28,9 +28,9 @@ print(json.dumps([(result["check_name"], result["status"]) for result in results
 def run(options: Options) -> Outcome:
     """Run every check on both estimators."""
     parameters = QUICK_PARAMETERS if options.is_quick else ""
-    found = {name: _checked(name, parameters) for name in ESTIMATORS}
-    rows: tuple[Row, ...] = tuple(_row(name, checks) for name, checks in found.items())
-    statuses = [status for checks in found.values() for _, status in checks]
+    by_name = {name: _checked(name, parameters) for name in ESTIMATORS}
+    rows: tuple[Row, ...] = tuple(_row(name, checks) for name, checks in by_name.items())
+    statuses = [status for checks in by_name.values() for _, status in checks]
     n_passed = statuses.count("passed")
     figure = Figure(
         "checks of scikit-learn passed by both estimators",

@@ -86,9 +86,9 @@ def _bars(
     """Draw horizontal bars, one line per label, with the value at the end of each bar."""
     height = 0.8 / len(groups)
     for at, (name, (values, colour)) in enumerate(groups.items()):
-        there = [(line, value) for line, value in enumerate(values) if value is not None]
-        lines = np.array([line for line, _ in there]) + (at - (len(groups) - 1) / 2) * height
-        drawn = axes.barh(lines, [value for _, value in there], height, label=name, color=colour)
+        present = [(line, value) for line, value in enumerate(values) if value is not None]
+        lines = np.array([line for line, _ in present]) + (at - (len(groups) - 1) / 2) * height
+        drawn = axes.barh(lines, [value for _, value in present], height, label=name, color=colour)
         axes.bar_label(drawn, fmt=_short, padding=2, fontsize=7.5)
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
@@ -179,8 +179,8 @@ def _draw_growth(rows: Rows, axes: "Axes") -> None:
     styles = zip((OURS, SECOND, THIRD, FOURTH), ("o", "s", "^", "D"), strict=True)
     families = dict.fromkeys(str(row["family"]) for row in rows)
     for family, (colour, marker) in zip(families, styles, strict=False):
-        own = [row for row in rows if row["family"] == family]
-        sizes, seconds = _values(own, "n"), _values(own, "default s")
+        family_rows = [row for row in rows if row["family"] == family]
+        sizes, seconds = _values(family_rows, "n"), _values(family_rows, "default s")
         axes.plot(sizes, seconds, color=colour, marker=marker, label=family)
     _make_logarithmic(axes.xaxis)
     _make_logarithmic(axes.yaxis)

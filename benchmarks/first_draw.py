@@ -108,10 +108,10 @@ def _measure(bodies: dict[str, str], settings: dict[str, Any]) -> list[Row]:
 
 def _measure_process(body: str, settings: dict[str, Any], folder: Path) -> dict[str, float]:
     flags = os.environ.get("PYTENSOR_FLAGS", "")
-    own = f"base_compiledir={folder / 'pytensor'}"
+    cache_flag = f"base_compiledir={folder / 'pytensor'}"
     environment = {
         **os.environ,
-        "PYTENSOR_FLAGS": f"{flags},{own}" if flags else own,
+        "PYTENSOR_FLAGS": f"{flags},{cache_flag}" if flags else cache_flag,
         "NUMBA_CACHE_DIR": str(folder / "numba"),
     }
     result = subprocess.run(

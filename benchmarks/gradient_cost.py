@@ -80,7 +80,9 @@ def _measure(n_obs: int, options: Options) -> list[Row]:
             "value and gradient": name,
             "median ms": 1e3 * median(times),
             # Ratio within each round, so that both sides saw the same load.
-            "over loop": median(own / loop for own, loop in zip(times, seconds[LOOP], strict=True)),
+            "over loop": median(
+                time / loop for time, loop in zip(times, seconds[LOOP], strict=True)
+            ),
         }
         for name, times in seconds.items()
     ]

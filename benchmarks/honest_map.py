@@ -71,7 +71,7 @@ def run(options: Options) -> Outcome:
         "k random": f"expected for k of all starts of a data set, {N_RANDOM} or more",
         "win": f"more often than in the same time, exact sign test at {LEVEL:g}, one-sided",
         "lose": "less often by the same test, or not more often than in half the time",
-        "for, against": "data sets where only the default call, only the same time is at the optimum",
+        "for, against": "data sets at the optimum by only the default call, only the same time",
         "..., truth": "those where EM from the truth is at the optimum too",
         "reproducible": "but for the number of starts, which is measured time",
     }

@@ -94,7 +94,7 @@ def _row(kind: str, measured: Sequence[Measurement]) -> Row:
 
 def _figures(kind: str, measured: Sequence[Measurement], *, is_judged: bool) -> list[Figure]:
     if kind in NO_SCORE:
-        found = {
+        values = {
             "mean worst |cos| of the default call": fmean(each["auto"] for each in measured),
             "share of data sets whose status names the assumption": _share_of_status(measured),
         }
@@ -105,12 +105,12 @@ def _figures(kind: str, measured: Sequence[Measurement], *, is_judged: bool) -> 
                 f">= {ABSOLUTE_BAR:g}",
                 value >= ABSOLUTE_BAR if is_judged else None,
             )
-            for name, value in found.items()
+            for name, value in values.items()
         ]
     figures = []
     for suffix, words in (("", "default call"), (" alone", "moments alone")):
-        given = [_mean(measured, name + suffix) for name in ("true", "gaussian")]
-        best = max(value for value in given if value is not None)
+        references = [_mean(measured, name + suffix) for name in ("true", "gaussian")]
+        best = max(value for value in references if value is not None)
         share = fmean(each["auto" + suffix] for each in measured) / best
         figures.append(
             Figure(

@@ -110,9 +110,9 @@ def _coverage_figures(rows: list[Row], *, is_judged: bool) -> list[Figure]:
     lowest, highest = COVERAGE_RANGE
     figures = []
     for directions in DIRECTIONS if rows else ():
-        own = [row for row in rows if row["directions"] == directions]
-        counts = [N_FEATURES if row["parameter"] == "coefficient" else 1 for row in own]
-        share = float(np.average([float(str(row["coverage"])) for row in own], weights=counts))
+        chosen = [row for row in rows if row["directions"] == directions]
+        counts = [N_FEATURES if row["parameter"] == "coefficient" else 1 for row in chosen]
+        share = float(np.average([float(str(row["coverage"])) for row in chosen], weights=counts))
         has_bar = directions == "anchored"
         figures.append(
             Figure(

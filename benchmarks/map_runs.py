@@ -43,8 +43,8 @@ class Measurement:
     @property
     def goal(self) -> float:
         """Smallest log-likelihood that counts as the optimum."""
-        found = [self.default, self.truth, *self.random]
-        return max(found if self.moments is None else [*found, self.moments]) - TOLERANCE
+        values = [self.default, self.truth, *self.random]
+        return max(values if self.moments is None else [*values, self.moments]) - TOLERANCE
 
     def starts_within(self, share: float) -> int:
         """Number of random starts that fit into a share of the default call's time."""

@@ -160,8 +160,8 @@ def _measure(folder: str, n_obs: int, way: str, seed: int) -> Row:
     """Run one estimate in a fresh process, so that the peak memory is its own."""
     command = [sys.executable, "-m", "benchmarks.out_of_core", folder, way, str(seed)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
-    found = json.loads(done.stdout.splitlines()[-1])
-    return {"n": n_obs, "rows in": way, **found}
+    measured = json.loads(done.stdout.splitlines()[-1])
+    return {"n": n_obs, "rows in": way, **measured}
 
 
 def _total(row: Row) -> float:
@@ -170,8 +170,8 @@ def _total(row: Row) -> float:
 
 
 def _difference(first: Row, second: Row) -> float:
-    own, other = (np.array(row["coefficients"]) for row in (first, second))
-    return float(np.abs(own - other).max() / np.abs(other).max())
+    one, other = (np.array(row["coefficients"]) for row in (first, second))
+    return float(np.abs(one - other).max() / np.abs(other).max())
 
 
 def _estimate_in_this_process(folder: str, way: str, seed: int) -> dict[str, object]:
@@ -192,7 +192,7 @@ def _estimate_in_this_process(folder: str, way: str, seed: int) -> dict[str, obj
     start, start_of_processor = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakSignalWarning)
-        found = estimate(X, y, N_COMPONENTS, family=FAMILY, random_seed=seed)
+        result = estimate(X, y, N_COMPONENTS, family=FAMILY, random_seed=seed)
     seconds = time.perf_counter() - start
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
@@ -200,8 +200,8 @@ def _estimate_in_this_process(folder: str, way: str, seed: int) -> dict[str, obj
         "estimate s": seconds,
         "CPU s": time.process_time() - start_of_processor,
         "peak GB": kilobytes * 1024 / 1e9,
-        "status": found.status.value,
-        "coefficients": found.coefficients.tolist() if found.coefficients is not None else [],
+        "status": result.status.value,
+        "coefficients": result.coefficients.tolist() if result.coefficients is not None else [],
     }
 
 

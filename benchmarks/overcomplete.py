@@ -112,9 +112,9 @@ def _recover(case: Case, seed: Sequence[int]) -> tuple[float, float]:
     moments = exact_moments(directions, coefficients)
     basis = hermite_basis(case.n_features, 4)
     start = time.perf_counter()
-    found = decompose_symmetric(moments, basis, case.orders, case.n_components, rng)
+    solutions = decompose_symmetric(moments, basis, case.orders, case.n_components, rng)
     seconds = time.perf_counter() - start
-    worst = angles_in_degrees(found[0].directions, directions).max() if found else 90.0
+    worst = angles_in_degrees(solutions[0].directions, directions).max() if solutions else 90.0
     return float(worst), seconds
 
 

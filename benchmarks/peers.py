@@ -74,15 +74,15 @@ def _single(family: str, options: Options) -> Row:
     ours: Callable[[], Any] = partial(_fit_ours, data)
     theirs: Callable[[], Any] = partial(_fit_statsmodels, data)
     fit, peer = ours(), theirs()  # warm-up: imports and caches
-    own, others = _side_by_side((ours, theirs), _n_repeats(options))
+    our_seconds, peer_seconds = _side_by_side((ours, theirs), _n_repeats(options))
     difference = np.abs(fit.coefficients[:, 0] - peer.params[1 : N_FEATURES + 1])
     return {
         "family": family,
         "n": n_obs,
         "d": N_FEATURES,
-        "fit_em s": own,
-        "statsmodels s": others,
-        "statsmodels over fit_em": others / own,
+        "fit_em s": our_seconds,
+        "statsmodels s": peer_seconds,
+        "statsmodels over fit_em": peer_seconds / our_seconds,
         "difference in standard errors": float((difference / peer.bse[1 : N_FEATURES + 1]).max()),
         "log-likelihood above": float(fit.log_likelihood - peer.llf),
     }
@@ -120,7 +120,7 @@ def _yardstick(mixture: Mixture, options: Options) -> Row:
         partial(_quietly, estimate, data, r, family=family, random_seed=1),
         partial(_quietly, fit_em, data, r, family=family, random_seed=1, progressbar=False),
     )
-    many, own, estimating, fitting = _side_by_side(calls, _n_repeats(options))
+    many, our_seconds, estimating, fitting = _side_by_side(calls, _n_repeats(options))
     each = many / YARDSTICK_ITERATIONS
     return {
         "family": family,
@@ -128,8 +128,8 @@ def _yardstick(mixture: Mixture, options: Options) -> Row:
         "d": sized.n_features,
         "r": r,
         "GaussianMixture iteration s": each,
-        "EM iteration s": own,
-        "EM iteration over GaussianMixture's": own / each,
+        "EM iteration s": our_seconds,
+        "EM iteration over GaussianMixture's": our_seconds / each,
         "estimate, in its iterations": estimating / each,
         "fit_em, in its iterations": fitting / each,
     }

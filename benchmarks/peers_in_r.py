@@ -78,7 +78,7 @@ def _run_script(arguments: Sequence[str]) -> None:
 
 
 def _as_run(row: tuple[object, ...], n_components: int) -> PeerRun:
-    seconds, n_iter, own, comparable = (float(str(cell)) for cell in row[2:N_LEADING])
+    seconds, n_iter, log_likelihood, comparable = (float(str(cell)) for cell in row[2:N_LEADING])
     values = np.array(row[N_LEADING:], dtype=np.float64).reshape(n_components, -1)
     weights, biases, coefficients, dispersion = (
         values[:, 0],
@@ -89,4 +89,4 @@ def _as_run(row: tuple[object, ...], n_components: int) -> PeerRun:
     start = (coefficients, biases, weights / weights.sum())
     has_dispersion = bool(np.isfinite(dispersion).all())
     full = (*start, dispersion) if has_dispersion else start
-    return PeerRun(seconds, int(n_iter), own, comparable, full)
+    return PeerRun(seconds, int(n_iter), log_likelihood, comparable, full)

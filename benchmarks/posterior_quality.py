@@ -80,10 +80,10 @@ def run(options: Options) -> Outcome:
     figures: list[Figure] = []
     with quiet_sampler():
         for case in CASES[:1] if options.is_quick else CASES:
-            own = _run_case(case, options)
-            rows += own
+            case_rows = _run_case(case, options)
+            rows += case_rows
             for directions in case.directions:
-                runs = [row for row in own if row["directions"] == directions]
+                runs = [row for row in case_rows if row["directions"] == directions]
                 if runs:
                     figures += _figures(runs, is_judged=not options.is_quick)
         if not options.is_quick:
@@ -195,15 +195,15 @@ def _modes(tree: "xarray.DataTree", data: MixtureData, *, is_gated: bool) -> Row
 
     Fixed directions have one mode by construction; EM cannot start from the draws of a gate.
     """
-    own = tree["moment_init"]
-    traded = float(own["switched_share"].max()) if "switched_share" in own else None
+    group = tree["moment_init"]
+    switched = float(group["switched_share"].max()) if "switched_share" in group else None
     second = None
-    if traded is not None and not is_gated:
+    if switched is not None and not is_gated:
         second = second_share(_climb(tree["posterior"].to_dataset(), data))
     return {
-        "traded": traded,
+        "traded": switched,
         "second maximum": second,
-        "two modes": (traded or 0.0) >= TRADED_SHARE or (second or 0.0) >= SECOND_SHARE,
+        "two modes": (switched or 0.0) >= TRADED_SHARE or (second or 0.0) >= SECOND_SHARE,
     }
 
 

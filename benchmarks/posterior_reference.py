@@ -130,9 +130,9 @@ def run(options: Options) -> Outcome:
     with quiet_sampler():
         for family in FAMILIES:
             for directions in DIRECTIONS:
-                own = _compare_case(family, directions, n_draws, engine, options.seed)
-                rows += own
-                print(f"{family}, {directions}: largest |z| {_largest(own):.2f}", flush=True)
+                case_rows = _compare_case(family, directions, n_draws, engine, options.seed)
+                rows += case_rows
+                print(f"{family}, {directions}: largest |z| {_largest(case_rows):.2f}", flush=True)
     settings = {
         "n": N_OBS,
         "d": N_FEATURES,

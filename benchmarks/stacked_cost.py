@@ -238,10 +238,10 @@ def _exponent_figures(
     """Fitted exponents of the default call, with a bar, and of moments alone."""
     figures = []
     for family in dict.fromkeys(row["family"] for row in rows):
-        own = [row for row in rows if row["family"] == family]
-        sizes = [number(row, varied) for row in own]
+        family_rows = [row for row in rows if row["family"] == family]
+        sizes = [number(row, varied) for row in family_rows]
         for column in ("default s", "moments s"):
-            exponent, _ = fitted_exponent(sizes, [number(row, column) for row in own])
+            exponent, _ = fitted_exponent(sizes, [number(row, column) for row in family_rows])
             # Fixed costs dominate a quick run.
             figures.append(
                 _at_most(f"{family}: exponent of {column[:-2]} in {varied}", exponent, limit,

@@ -59,14 +59,14 @@ def turn_links(
         target = match["target"]
         if LEADS_OUT.match(target):
             return match[0]
-        found = _normal(PurePosixPath(source).parent / target)
-        if not (root / found).exists():
+        path = _normal(PurePosixPath(source).parent / target)
+        if not (root / path).exists():
             raise ValueError(f"{source} links to {target!r}, which does not exist. Fix the link.")
-        page = pages.get(found) or pages.get(f"{found}/README.md")
-        if page is None and (root / found).is_dir():
+        page = pages.get(path) or pages.get(f"{path}/README.md")
+        if page is None and (root / path).is_dir():
             return f"{match['before']}#"
         if page is None:
-            page = files[found] = f"files/{found}"
+            page = files[path] = f"files/{path}"
         relative = PurePosixPath(os.path.relpath(page, here)).as_posix()
         return f"{match['before']}{relative}{match['after'] or ''}"
 
@@ -143,11 +143,11 @@ def _list_of_studies(root: Path) -> str:
     cards = []
     for folder in _studies(root):
         title, question = _title_and_question(folder / "README.md")
-        there = f"../case_studies/{folder.name}"
+        link = f"../case_studies/{folder.name}"
         cards += ["", "::::{container} study"]
         if (folder / "thumbnail.png").exists():
-            cards += [f"[![{title}]({there}/thumbnail.png)]({there})", ""]
-        cards += [f"**[{title}]({there})**", "", question, "::::"]
+            cards += [f"[![{title}]({link}/thumbnail.png)]({link})", ""]
+        cards += [f"**[{title}]({link})**", "", question, "::::"]
     return "\n".join([*cards, "", _contents([f"{f.name}/index" for f in _studies(root)])])
 
 

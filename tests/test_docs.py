@@ -170,7 +170,7 @@ def test_thumbnail_of_noise_is_refused(tmp_path: Path) -> None:
     """Noise of 16 colours has four bits a pixel: 480 * 480 / 2 bytes."""
     figure = tmp_path / "figure.png"
     Image.effect_noise((480, 480), 200.0).save(figure)
-    with pytest.raises(ValueError, match=r"`figure` must fit into 40000 bytes at a width of 480 pixels"):
+    with pytest.raises(ValueError, match=r"must fit into 40000 bytes at a width of 480 pixels"):
         make_thumbnail(figure, tmp_path / "thumbnail.png")
 
 

@@ -87,14 +87,14 @@ def describe_starts(study: Study) -> str:
     )
 
 
-def _moment_line(found: MomentEstimate | str) -> str:
+def _moment_line(estimate: MomentEstimate | str) -> str:
     """Status and spectrum, or the reason why there are none."""
-    if isinstance(found, str):
-        return f"refused ({found})"
-    spectrum = np.asarray(getattr(found.diagnostics, "spectrum", []))
+    if isinstance(estimate, str):
+        return f"refused ({estimate})"
+    spectrum = np.asarray(getattr(estimate.diagnostics, "spectrum", []))
     values = ", ".join(f"{value:.2f}" for value in spectrum)
     n_above = int((spectrum > 1.0).sum())
-    return f"status {found.status}; directions above noise: {n_above} (spectrum {values})"
+    return f"status {estimate.status}; directions above noise: {n_above} (spectrum {values})"
 
 
 def describe_classes(study: Study) -> str:

@@ -296,8 +296,8 @@ def draw_losses(results: "pandas.DataFrame") -> "Figure":
                 color=colour,
                 label=method,
             )
-        own = summary.loc[(name, ITSELF, ""), "mean"]
-        panel.axvline(own, color=COLOURS["mixture"], linestyle=":", label=ITSELF)
+        change = summary.loc[(name, ITSELF, ""), "mean"]
+        panel.axvline(change, color=COLOURS["mixture"], linestyle=":", label=ITSELF)
         panel.axvline(0.0, color=COLOURS["raw columns"], linewidth=0.8)
         panel.set_title(name)
         panel.set_yticks(heights, MAPS)

@@ -175,9 +175,9 @@ def describe(fits: Sequence[Fit]) -> str:
     ]
     for kind in dict.fromkeys(fit.kind for fit in fits):
         for name, label in LABELS.items():
-            own = [fit for fit in fits if (fit.kind, fit.input_model) == (kind, name)]
-            alone = np.array([fit.moments_angle for fit in own])
-            polished = np.array([fit.angle for fit in own])
+            chosen_fits = [fit for fit in fits if (fit.kind, fit.input_model) == (kind, name)]
+            alone = np.array([fit.moments_angle for fit in chosen_fits])
+            polished = np.array([fit.angle for fit in chosen_fits])
             cells = (np.median(alone), alone.max(), np.median(polished), polished.max())
             lines.append(f"{kind:<22}{label:<20}" + "".join(f"{cell:>10.1f}" for cell in cells))
         chosen = [fit.chosen for fit in fits if (fit.kind, fit.input_model) == (kind, "auto")]
@@ -203,11 +203,11 @@ def draw_study(fits: Sequence[Fit]) -> "Figure":
 def _draw_angles(panel: "Axes", fits: Sequence[Fit], attribute: str, title: str) -> None:
     kinds = list(dict.fromkeys(fit.kind for fit in fits))
     for place, (name, label) in enumerate(LABELS.items()):
-        own = [fit for fit in fits if fit.input_model == name]
-        positions = np.array([kinds.index(fit.kind) for fit in own]) + 0.22 * (place - 1)
-        jitter = np.linspace(-0.06, 0.06, max(2, len({fit.data_set for fit in own})))
-        positions = positions + jitter[[fit.data_set for fit in own]]
-        angles = [getattr(fit, attribute) for fit in own]
+        model_fits = [fit for fit in fits if fit.input_model == name]
+        positions = np.array([kinds.index(fit.kind) for fit in model_fits]) + 0.22 * (place - 1)
+        jitter = np.linspace(-0.06, 0.06, max(2, len({fit.data_set for fit in model_fits})))
+        positions = positions + jitter[[fit.data_set for fit in model_fits]]
+        angles = [getattr(fit, attribute) for fit in model_fits]
         panel.plot(positions, angles, "o", color=COLOURS[name], alpha=0.75, label=label)
     panel.set_yscale("log")
     panel.set_yticks([0.5, 1, 2, 5, 10, 20, 45, 90], ["0.5", "1", "2", "5", "10", "20", "45", "90"])
