@@ -1,7 +1,7 @@
 r"""The response of a mixture of generalised linear models, with the component summed out.
 
-`mixture_log_density` is the log density of each row as a tensor, `mixture_response` the same as a
-distribution of a PyMC model: draws, predictive draws and pointwise log likelihoods come with it.
+`mixture_log_density` returns the log density of each row as a tensor. `mixture_response` adds the
+same mixture to a PyMC model as a distribution, with draws and pointwise log-likelihoods.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,16 +54,16 @@ def mixture_log_density(
     eta : tensor_like, shape (n_obs, n_components)
         Linear predictors, offsets included.
     log_weight : tensor_like, shape (n_components,) or (n_obs, n_components)
-        Log weights, normalised; of each row's own where a gate sets them. Minus infinity takes
-        its component out.
+        Normalised log weights; one row of them per observation if a gate sets them. A log weight
+        of minus infinity removes its component.
     family : str or Family
         Response family, as in :func:`moment_init.families.get_family`.
     link : str, optional
-        Name of the link; the family's own by default.
+        Name of the link; the family's default link if left out.
     dispersion : tensor_like, scalar or shape (n_components,), optional
-        Dispersion of each component; for the families that have one.
+        Dispersion of each component, for families that have one.
     n_trials : tensor_like, scalar or shape (n_obs,), optional
-        Number of trials of each row; for the binomial family.
+        Number of trials of each row, for the binomial family.
     sample_weight : tensor_like, shape (n_obs,), optional
         Weight of each row's log density.
     group : tensor_like of int, shape (n_obs,), optional
@@ -73,23 +73,25 @@ def mixture_log_density(
     Returns
     -------
     TensorVariable, shape (n_obs,)
-        Log density of each row. With groups that of the group stands on its first row, whose log
-        weights count, and the other rows have zero.
+        Log density of each row. With groups, the first row of a group holds the log density of the
+        whole group and the other rows hold zero; the log weights of the first row are used.
 
     Raises
     ------
     ValueError
-        If `dispersion` or `n_trials` is missing where the family needs it or given where it has
-        none, if an argument has another number of dimensions, or if family or link is unknown.
+        If `dispersion` or `n_trials` is missing for a family that needs it or given for one that
+        does not, if an argument has the wrong number of dimensions, or if the family or link is
+        unknown.
 
     Notes
     -----
-    One operation, `MixtureLogDensity`: value and gradient in `eta`, `log_weight` and `dispersion`
-    take one pass over the rows. The other arguments are not differentiable.
+    The density is one operation, `MixtureLogDensity`, which computes the value and the gradient in
+    `eta`, `log_weight` and `dispersion` in one pass over the rows. The other arguments are not
+    differentiable.
 
     Examples
     --------
-    Two components of equal weight, a success with probability 1/2 and 3/4:
+    Two components of equal weight, with success probabilities 1/2 and 3/4:
 
     >>> eta = np.log([[1.0, 3.0]])
     >>> density = mixture_log_density([1], eta, np.log([0.5, 0.5]), family="bernoulli")
@@ -128,11 +130,11 @@ def mixture_response(
     eta : tensor_like, shape (n_obs, n_components)
         Linear predictors, offsets included.
     log_weight : tensor_like, shape (n_components,) or (n_obs, n_components)
-        Log weights, normalised.
+        Normalised log weights.
     family : str or Family
         Response family, as in :func:`moment_init.families.get_family`.
     link : str, optional
-        Name of the link; the family's own by default.
+        Name of the link; the family's default link if left out.
     dispersion, n_trials, sample_weight, group : tensor_like, optional
         As in `mixture_log_density`.
     observed : array_like or pm.Data, shape (n_obs,), optional
@@ -143,8 +145,8 @@ def mixture_response(
     Returns
     -------
     TensorVariable, shape (n_obs,)
-        The registered random variable: 64-bit integers for binary responses and counts, whatever
-        numbers `observed` holds them in, and floats otherwise.
+        The registered random variable. Binary responses and counts are 64-bit integers, whatever
+        the dtype of `observed`; other responses are floats.
 
     Raises
     ------
@@ -153,12 +155,12 @@ def mixture_response(
 
     Notes
     -----
-    Draws take a component for each row, or for each group, and then the response. They ignore
-    `sample_weight`, and counts are drawn with means up to `LARGEST_DRAWN_MEAN`, as a draw from a
-    wide prior may have a mean that no generator takes.
+    A draw first picks a component for each row, or for each group, and then draws the response. It
+    ignores `sample_weight`. Counts are drawn with means up to `LARGEST_DRAWN_MEAN`, because a wide
+    prior can produce means that random generators reject.
 
-    Give `observed` and everything with a row dimension as ``pm.Data``: compiled code is then
-    cached on disk, and ``pm.set_data`` takes another number of rows.
+    Pass `observed` and everything with a row dimension as ``pm.Data``: compiled code is then
+    cached on disk, and ``pm.set_data`` can change the number of rows.
 
     Examples
     --------
@@ -191,7 +193,7 @@ def mixture_response(
         observed=observed,
         dims=dims,
     )
-    # PyMC makes a class for each distribution. Known to numba, it is not warned about.
+    # PyMC makes a class for each distribution; unless it is registered, numba warns about it.
     numba_core_rv_funcify.register(
         type(response.owner.op), lambda op, node: _draw_from_numba(operation)
     )
@@ -199,25 +201,25 @@ def mixture_response(
 
 
 def _response_dtype(family: Family) -> str:
-    """One type for each family, so that compiled code does not depend on how it was given."""
+    """Return the family's dtype, so that compiled code does not depend on the data's dtype."""
     is_whole = family.has_unlimited_counts or family.has_trials or family.has_binary_rows
     return "int64" if is_whole else "float64"
 
 
-def _as_inputs(family: Family, given: MixtureInputs) -> MixtureInputs:
+def _as_inputs(family: Family, arguments: MixtureInputs) -> MixtureInputs:
     """Check the arguments and convert them to tensors of fixed types."""
-    _check_argument(family, "dispersion", given.dispersion, needed=family.has_dispersion)
-    _check_argument(family, "n_trials", given.n_trials, needed=family.has_trials)
-    eta = _as_tensor("eta", given.eta, "float64", (2,))
+    _check_argument(family, "dispersion", arguments.dispersion, needed=family.has_dispersion)
+    _check_argument(family, "n_trials", arguments.n_trials, needed=family.has_trials)
+    eta = _as_tensor("eta", arguments.eta, "float64", (2,))
     n_obs, n_components = eta.shape
     return MixtureInputs(
-        _as_tensor("y", given.y, _response_dtype(family), (1,)),
+        _as_tensor("y", arguments.y, _response_dtype(family), (1,)),
         eta,
-        _as_tensor("log_weight", given.log_weight, "float64", (1, 2)),
-        _as_vector("dispersion", given.dispersion, "float64", n_components),
-        _as_vector("n_trials", given.n_trials, "int64", n_obs),
-        _as_tensor("sample_weight", given.sample_weight, "float64", (1,)),
-        _as_tensor("group", given.group, "int64", (1,)),
+        _as_tensor("log_weight", arguments.log_weight, "float64", (1, 2)),
+        _as_vector("dispersion", arguments.dispersion, "float64", n_components),
+        _as_vector("n_trials", arguments.n_trials, "int64", n_obs),
+        _as_tensor("sample_weight", arguments.sample_weight, "float64", (1,)),
+        _as_tensor("group", arguments.group, "int64", (1,)),
     )
 
 
@@ -234,7 +236,7 @@ def _as_tensor(name: str, value: Any, dtype: str, n_dims: tuple[int, ...]) -> An
 
 
 def _as_vector(name: str, value: Any, dtype: str, length: Any) -> Any:
-    """As `_as_tensor`, and a scalar stands for as many equal entries."""
+    """Convert as `_as_tensor` does, and repeat a scalar to the given length."""
     tensor = _as_tensor(name, value, dtype, (0, 1))
     if tensor is None or tensor.type.ndim == 1:
         return tensor
@@ -249,14 +251,14 @@ def _operation(family: Family, inputs: MixtureInputs) -> MixtureLogDensity:
 
 
 def _log_density(operation: MixtureLogDensity, inputs: Sequence[Any]) -> Tensor:
-    """The first of the operation's outputs; the others are its derivatives."""
+    """Return the first output of the operation; the other outputs are its derivatives."""
     outputs: Any = operation(*inputs)
     density: Tensor = outputs[0]
     return density
 
 
 def _signature(inputs: MixtureInputs) -> str:
-    """Core dimensions of the distribution's parameters, as NumPy's generalised functions."""
+    """Return the core dimensions of the parameters, written as for NumPy's generalised ufuncs."""
     shapes = {
         **_INPUT_SIGNATURES,
         "log_weight": "(n,r)" if inputs.log_weight.type.ndim == 2 else "(r)",
@@ -270,7 +272,7 @@ def _signature(inputs: MixtureInputs) -> str:
 
 
 def _support_point(family: Family) -> Callable[..., Any]:
-    """One, which every family supports, for each row."""
+    """Return a function that gives 1, which every family supports, for each row."""
     dtype = _response_dtype(family)
 
     def support_point(variable: Any, size: Any, eta: Any, *parameters: Any) -> Any:
@@ -318,7 +320,7 @@ def _draw_rows(family: Family, inputs: MixtureInputs, rng: np.random.Generator) 
 
 
 def _draw_from_numba(operation: MixtureLogDensity) -> tuple[Any, None]:
-    """Call Python for the draws from compiled code; None: such code cannot be cached."""
+    """Let compiled code call Python for draws; the None says that it cannot be cached."""
     dtype = np.dtype(_response_dtype(get_family(operation.family, operation.link)))
     returned = numba.types.Array(numba.from_dtype(dtype), 1, "C")
     draw = partial(_draw, operation)  # numba must be able to pickle it

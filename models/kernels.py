@@ -1,12 +1,15 @@
 r"""Log densities of one response under one component, as scalar functions that numba compiles.
 
-A kernel has three functions. ``prepare_row(y, n_trials)`` returns the part of the log density that
-no component changes, and one number that `term` reads; ``prepare_component(dispersion)`` returns
-four numbers that `term` reads; ``term(y, row_number, eta, c0, c1, c2, c3)`` returns the remaining
-log density and its derivatives in eta and in the dispersion (zero where there is none). What does
-not change with the row or with the component is so computed once.
+A kernel has three functions:
 
-All are ordinary Python functions as well, which is how most tests call them.
+- ``prepare_row(y, n_trials)`` returns the part of the log density that is the same for all
+  components, and one number for `term`;
+- ``prepare_component(dispersion)`` returns four numbers for `term`;
+- ``term(y, row_number, eta, c0, c1, c2, c3)`` returns the rest of the log density and its
+  derivatives in eta and in the dispersion (zero if there is none).
+
+Thus nothing is computed twice for a row or for a component. All kernels are also ordinary Python
+functions, which is how most tests call them.
 """
 
 import math
@@ -25,41 +28,41 @@ JIT_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
         # PyTensor's own flags: infinities and NaN keep their meaning.
         "fastmath": frozenset({"arcp", "contract", "afn", "reassoc", "nsz"}),
-        # A division by zero is an infinity, not an exception with its branch in the loop.
+        # A division by zero gives infinity, and the loop needs no branch for an exception.
         "error_model": "numpy",
-        # Compiled code alone calls these: no wrapper for Python or C has to be compiled.
+        # Only compiled code calls these functions, so they need no wrappers for Python or C.
         "no_cpython_wrapper": True,
         "no_cfunc_wrapper": True,
     }
 )
-"""Options of numba for everything here and for the loops around it. Where all that a graph calls
-has the same options, numba compiles its own `np.empty` and the like once."""
+"""Numba options of the kernels and of the loops that call them. If everything in a graph has the
+same options, numba compiles its own functions, such as `np.empty`, only once."""
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
 
 _LARGEST_LOG_ODDS = 700.0
-"""exp(700), about 1e304, is still a double, and so is its reciprocal."""
+"""exp(700), about 1e304, and its reciprocal can both be represented as doubles."""
 
 _NORMAL_TAIL_FROM = -30.0
-"""Below it the normal distribution function comes from its asymptotic series, whose eighth term,
-135135 z^-14, is then 3e-16; above it neither erfc nor the density underflows."""
+"""Below this value the normal distribution function is computed from its asymptotic series, whose
+eighth term, 135135 z^-14, is then 3e-16; above it neither erfc nor the density underflows."""
 
 _ASYMPTOTIC_FROM = 12.0
-"""From here on six terms of the digamma function's series are exact to 691/32760 x^-12, 2e-15."""
+"""From this value on, six terms of the digamma series are exact to 691/32760 x^-12, 2e-15."""
 
 _PRODUCT_UP_TO = 12
-"""Rising factorials of up to twelve factors are multiplied out: cheaper than log gamma."""
+"""Rising factorials of up to twelve factors are multiplied out, which is cheaper than lgamma."""
 
 _LARGEST_FACTOR = 1e20
-"""The twelfth power of 1e20 is still a double."""
+"""The twelfth power of 1e20 can still be represented as a double."""
 
 _LOG_FACTORIALS = special.gammaln(np.arange(256) + 1.0)
 
 
 class Kernel(NamedTuple):
-    """The functions of one family and link; see the head of the module."""
+    """The functions of one family and link; see the module docstring."""
 
     # ``(y, n_trials) -> (base, row_number)``
     prepare_row: Callable[[float, float], tuple[float, float]]
@@ -68,17 +71,17 @@ class Kernel(NamedTuple):
     # ``(y, row_number, eta, c0, c1, c2, c3) -> (value, eta derivative, dispersion derivative)``
     term: Callable[..., tuple[float, float, float]]
     # ``z -> (g(z), g'(z))`` for families whose density is ``g((2 y - 1) eta)`` with a bounded
-    # ``g``: a mixture is then a sum of probabilities, and needs one logarithm a row
+    # ``g``: the mixture is then a sum of probabilities, and needs one logarithm per row
     mean_and_slope: Callable[[float], tuple[float, float]] | None = None
 
 
 def jit_options() -> dict[str, Any]:
-    """Return `JIT_OPTIONS` in the types that numba asks for."""
+    """Return `JIT_OPTIONS` in the types that numba expects."""
     return {**JIT_OPTIONS, "fastmath": set(JIT_OPTIONS["fastmath"])}
 
 
 def jitable[**P, R](function: Callable[P, R]) -> Callable[P, R]:
-    """Let compiled code call a function that stays an ordinary one for Python."""
+    """Let compiled code call a function that remains an ordinary Python function."""
     register_jitable(**jit_options())(function)
     return function
 
@@ -92,7 +95,7 @@ def _log_factorial(count: float) -> float:
 
 @jitable
 def _digamma(x: float) -> float:
-    """By recurrence up to where the asymptotic series is exact."""
+    """Compute digamma by recurrence up to the range where the asymptotic series is exact."""
     shift = 0.0
     while x < _ASYMPTOTIC_FROM:
         shift += 1.0 / x
@@ -102,7 +105,7 @@ def _digamma(x: float) -> float:
 
 @jitable
 def _log_minus_digamma(x: float) -> float:
-    """``log(x) - digamma(x)`` for x from twelve on, which at large x is not a difference."""
+    """Compute ``log(x) - digamma(x)`` for x >= 12 without taking a difference."""
     u = 1.0 / (x * x)
     tail = 1.0 / 120.0 - u * (1.0 / 252.0 - u * (1.0 / 240.0 - u * (1.0 / 132.0)))
     return 0.5 / x + u * (1.0 / 12.0 - u * tail)
@@ -110,14 +113,14 @@ def _log_minus_digamma(x: float) -> float:
 
 @jitable
 def _stirling_tail(x: float) -> float:
-    """Terms of Stirling's series for ``log Gamma(x)`` below the constant, x from 100 on."""
+    """Sum the terms of Stirling's series for ``log Gamma(x)`` after the constant, x >= 100."""
     u = 1.0 / (x * x)
     return (1.0 / 12.0 - u * (1.0 / 360.0 - u / 1260.0)) / x
 
 
 @jitable
 def _log_rising_factorial(y: float, a: float, log_gamma: float, digamma: float) -> Any:
-    """Logarithm of ``Gamma(a + y) / Gamma(a)`` and its derivative in a, given those at a."""
+    """Return ``log(Gamma(a + y) / Gamma(a))`` and its slope, from log Gamma and digamma at a."""
     if y <= _PRODUCT_UP_TO and a < _LARGEST_FACTOR:
         product = 1.0
         slope = 0.0
@@ -136,9 +139,9 @@ def _log_rising_factorial(y: float, a: float, log_gamma: float, digamma: float) 
 
 @jitable
 def _logistic(z: float) -> tuple[float, float, float]:
-    """Logistic function at z and at -z, and the logarithm of the larger, by one exponential.
+    """Return the logistic function at z and at -z, and the logarithm of the larger of the two.
 
-    The logarithm at z is that of the larger plus ``min(z, 0)``, and at -z minus ``max(z, 0)``.
+    Its logarithm at z is that of the larger plus ``min(z, 0)``, at -z it is minus ``max(z, 0)``.
     """
     decay = math.exp(-abs(z))
     larger = 1.0 / (1.0 + decay)
@@ -151,7 +154,7 @@ def _logistic(z: float) -> tuple[float, float, float]:
 
 @jitable
 def _logit_mean_and_slope(z: float) -> tuple[float, float]:
-    # Not `min`, which is one more function to compile.
+    # Without `min`, which would be one more function to compile.
     odds = math.exp(_LARGEST_LOG_ODDS if -z > _LARGEST_LOG_ODDS else -z)
     mean = 1.0 / (1.0 + odds)
     return mean, odds * mean * mean
@@ -164,7 +167,7 @@ def _probit_mean_and_slope(z: float) -> tuple[float, float]:
 
 @jitable
 def _normal_tail_series(z: float) -> float:
-    """``-z Phi(z) / phi(z)``, for z below -30."""
+    """Compute ``-z Phi(z) / phi(z)`` for z below -30."""
     u = 1.0 / (z * z)
     inner = 1.0 - 9.0 * u * (1.0 - 11.0 * u * (1.0 - 13.0 * u))
     return 1.0 - u * (1.0 - 3.0 * u * (1.0 - 5.0 * u * (1.0 - 7.0 * u * inner)))
@@ -172,7 +175,7 @@ def _normal_tail_series(z: float) -> float:
 
 @jitable
 def _log_normal_cdf(z: float) -> tuple[float, float]:
-    """``log Phi(z)`` and its derivative, the inverse Mills ratio."""
+    """Return ``log Phi(z)`` and its derivative, the inverse Mills ratio."""
     if z < _NORMAL_TAIL_FROM:
         series = _normal_tail_series(z)
         return math.log(series / -z) - 0.5 * z * z - _HALF_LOG_TWO_PI, -z / series
@@ -213,7 +216,7 @@ def _bernoulli_probit(
 
 @jitable
 def _binomial_row(y: float, n_trials: float) -> tuple[float, float]:
-    """Logarithm of the binomial coefficient, and the failures."""
+    """Return the logarithm of the binomial coefficient, and the number of failures."""
     failures = n_trials - y
     return _log_factorial(n_trials) - _log_factorial(y) - _log_factorial(failures), failures
 
@@ -243,7 +246,7 @@ def _count_row(y: float, n_trials: float) -> tuple[float, float]:
 
 @jitable
 def _kept_in_order(bounded: float, exponent: float) -> float:
-    """As `moment_init.families.links.kept_in_order`, of one number."""
+    """Compute `moment_init.families.links.kept_in_order` for one number."""
     if exponent <= LARGEST_LOG_MEAN:
         return bounded
     return bounded * (1.0 + math.log1p(exponent - LARGEST_LOG_MEAN))
@@ -302,7 +305,7 @@ def _gamma_row(y: float, n_trials: float) -> tuple[float, float]:
 
 @jitable
 def _gamma_constants(dispersion: float) -> tuple[float, float, float, float]:
-    """Shape a, ``a log(a) - a - log Gamma(a)`` and its derivative ``log(a) - digamma(a)``."""
+    """Return a, ``a log(a) - a - log Gamma(a)`` and its derivative ``log(a) - digamma(a)``."""
     a = dispersion
     log_a = math.log(a)
     if a < STIRLING_FROM:

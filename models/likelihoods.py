@@ -1,6 +1,6 @@
 r"""The response distribution of one mixture component, as a PyMC distribution.
 
-For users who write their own mixture: each component of ``pm.Mixture(comp_dists=...)`` is
+This is for users who write their own mixture. Each component of ``pm.Mixture(comp_dists=...)`` is
 :math:`p(y \mid \eta_j)` with :math:`E[y \mid \eta_j] = g(\eta_j)` and
 :math:`\eta_j = \langle \beta_j, x \rangle + b_j`.
 """
@@ -24,10 +24,10 @@ type TensorLike = Tensor | NDArray[Any] | float
 
 
 def log_normal_cdf(z: Tensor) -> Tensor:
-    """Return log Phi(z), finite with a finite gradient for every z.
+    """Return log Phi(z), with a finite value and gradient for every z.
 
-    Each branch sees only the arguments it is meant for: PyTensor differentiates both branches of
-    a switch, and the overflow of ``erfcx`` at large z would make the gradient NaN.
+    Each branch receives only arguments in its own range: PyTensor differentiates both branches of
+    a switch, and an overflow of ``erfcx`` at large z would make the gradient NaN.
     """
     lower = pt.minimum(z, -1.0)
     upper = pt.maximum(z, -1.0)
@@ -38,14 +38,14 @@ def log_normal_cdf(z: Tensor) -> Tensor:
 
 
 def _logit_of_probit_mean(eta: Tensor) -> Tensor:
-    """Return logit Phi(eta): the probit link on the scale on which Bernoulli is stable."""
+    """Return logit Phi(eta): the probit link as log-odds, where Bernoulli is stable."""
     log_odds: Tensor = log_normal_cdf(eta) - log_normal_cdf(-eta)
     return log_odds
 
 
 @dataclass(frozen=True, slots=True)
 class _Likelihood:
-    """A PyMC distribution, and its parameters from (eta, dispersion, n_trials)."""
+    """A PyMC distribution, and the function that makes its parameters."""
 
     distribution: Any
     parameters: Callable[[Tensor, Any, Any], dict[str, Any]]
@@ -97,7 +97,7 @@ _LIKELIHOODS: Mapping[tuple[str, str], _Likelihood] = MappingProxyType(
 
 
 def _check_argument(family: Family, name: str, value: object, *, needed: bool) -> None:
-    """Refuse an argument that the family needs and lacks, or has no use for."""
+    """Raise if an argument that the family needs is missing, or one is given that it lacks."""
     if needed and value is None:
         raise ValueError(f"`{name}` must be given for family {family.name!r}; got None.")
     if not needed and value is not None:
@@ -126,29 +126,29 @@ def component_distribution(
     linear_predictor : tensor_like, shape (n_obs,)
         The component's linear predictor, offset included.
     link : str, optional
-        Name of the link; the family's own by default.
+        Name of the link; the family's default link if left out.
     dispersion : tensor_like, optional
         Gaussian: the standard deviation. Negative binomial: alpha, with variance
-        ``mu + mu**2 / alpha``. Gamma: the shape. Not taken by the other families.
+        ``mu + mu**2 / alpha``. Gamma: the shape. Other families have none.
     n_trials : tensor_like, shape (n_obs,), optional
-        Number of trials of the binomial family. Not taken by the other families.
+        Number of trials, for the binomial family only.
 
     Returns
     -------
     TensorVariable, shape (n_obs,)
-        Unregistered random variable, as ``pm.Mixture(comp_dists=...)`` takes them.
+        An unregistered random variable, for ``pm.Mixture(comp_dists=...)``.
 
     Raises
     ------
     ValueError
-        If `dispersion` or `n_trials` is missing where the family needs it, or given where the
-        family has none, or if the family or link is unknown.
+        If `dispersion` or `n_trials` is missing for a family that needs it or given for one that
+        does not, or if the family or link is unknown.
 
     Notes
     -----
-    Its ``pm.logp`` is the family's ``log_density``. Bernoulli and binomial are built from the
-    log-odds and the negative binomial from ``log(alpha) - eta``, so a large linear predictor
-    gives neither an infinite density nor an undefined gradient.
+    Its ``pm.logp`` equals the family's ``log_density``. Bernoulli and binomial are built from the
+    log-odds and the negative binomial from ``log(alpha) - eta``, so that density and gradient stay
+    finite for large linear predictors.
 
     Examples
     --------

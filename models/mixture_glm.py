@@ -1,14 +1,14 @@
-r"""From a specification to a PyMC model: priors, coefficients, mixing and response.
-
-The Bayesian mixture of generalised linear models, and the mixture of experts.
+r"""The Bayesian mixture of generalised linear models, and the mixture of experts, in PyMC.
 
 .. math::
 
     y_i \sim \sum_j w_j\, p(\cdot \mid g(\langle \beta_j, x_i \rangle + b_j)), \qquad
     \beta_j = s_j u_j
 
-The component is summed out. Free variables are standardised parameters; `coefficient`, `direction`,
-`scale`, `bias`, `weight`, `dispersion`, `gate` and `gate_bias` are in the user's units.
+`build_model` turns a specification into a model: data, weights or gate, coefficients, biases,
+dispersions and the response, in which the component is summed out. The free variables are
+standardised parameters; `coefficient`, `direction`, `scale`, `bias`, `weight`, `dispersion`,
+`gate` and `gate_bias` are in the user's units.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,21 +37,22 @@ def build_model(
     projects_once: bool = False,
 ) -> pm.Model:
     """Build the model of a specification."""
-    book = ModelPriors(
+    model_priors = ModelPriors(
         priors,
         link=specification.data.family.link.name,
         n_features=specification.n_features,
     )
     projects_once = projects_once and specification.directions == "fixed"
     with pm.Model(coords=_coords(specification)) as model:
-        # First: the length of `obs` is theirs, and PyMC warns if other data are resized before.
+        # The inputs come first: they set the length of `obs`, and PyMC warns if other data are
+        # resized before them.
         inputs = _inputs(specification, projects_once)
-        log_weight = _mixing(specification, book)
-        scale = _scale(specification, book)
-        coefficient, at_mean = _coefficient(specification, book, scale)
+        log_weight = _mixing(specification, model_priors)
+        scale = _scale(specification, model_priors)
+        coefficient, at_mean = _coefficient(specification, model_priors, scale)
         units = _response_units(specification)
-        bias = _bias(book, at_mean, units)
-        dispersion = _dispersion(specification, book, units)
+        bias = _bias(model_priors, at_mean, units)
+        dispersion = _dispersion(specification, model_priors, units)
         length = pt.sqrt(pt.sqr(coefficient).sum(axis=0))
         pm.Deterministic("scale", length, dims="component")
         pm.Deterministic("direction", coefficient / length, dims=("feature", "component"))
@@ -60,7 +61,7 @@ def build_model(
         else:
             eta = linear_predictor(inputs, coefficient, bias)
         _response(specification, eta, log_weight, dispersion)
-    book.require_all_used()
+    model_priors.require_all_used()
     start = specification.standardised_values(specification.start)
     for variable in model.free_RVs:
         if variable.name in start:
@@ -81,7 +82,7 @@ def _coords(specification: Specification) -> dict[str, Any]:
 
 
 def _inputs(specification: Specification, projects_once: bool) -> Any:
-    """The rows' inputs, or their projections on the anchors."""
+    """Register the inputs, or their projections on the anchors, as data."""
     inputs = np.asarray(specification.data.X, dtype=np.float64)
     if not projects_once:
         return pm.Data("X", inputs, dims=("obs", "feature"))
@@ -89,17 +90,17 @@ def _inputs(specification: Specification, projects_once: bool) -> Any:
     return pm.Data("projection", inputs @ unit, dims=("obs", "component"))
 
 
-def _mixing(specification: Specification, book: ModelPriors) -> Any:
-    """Logarithms of the weights: (n_components,), or (n_obs, n_components) with a gate."""
-    where = specification.gate_coordinates
-    if where is None:
-        return pt.log(book.weight("weight", ("component",), specification.n_components))
-    level = book.gate("gate_bias", "standardised_gate_bias", ("component",))
-    slopes = book.gate("gate", "standardised_gate", ("gate_feature", "component"))
-    # A prior of the user's need not sum to zero; probabilities depend on differences only.
+def _mixing(specification: Specification, model_priors: ModelPriors) -> Any:
+    """Return the log weights: (n_components,), or (n_obs, n_components) with a gate."""
+    gate_coordinates = specification.gate_coordinates
+    if gate_coordinates is None:
+        return pt.log(model_priors.weight("weight", ("component",), specification.n_components))
+    level = model_priors.gate("gate_bias", "standardised_gate_bias", ("component",))
+    slopes = model_priors.gate("gate", "standardised_gate", ("gate_feature", "component"))
+    # A user's prior need not sum to zero; the probabilities depend on differences only.
     level, slopes = level - level.mean(), slopes - slopes.mean(axis=1, keepdims=True)
-    mean = pm.Data("gating_mean", where.mean, dims="gate_feature")
-    gate = slopes / pm.Data("gating_scale", where.scales, dims="gate_feature")[:, None]
+    mean = pm.Data("gating_mean", gate_coordinates.mean, dims="gate_feature")
+    gate = slopes / pm.Data("gating_scale", gate_coordinates.scales, dims="gate_feature")[:, None]
     gate_bias = level - (mean[:, None] * gate).sum(axis=0)
     pm.Deterministic("weight", pt.special.softmax(level), dims="component")
     pm.Deterministic("gate", gate.T, dims=("component", "gate_feature"))
@@ -108,25 +109,28 @@ def _mixing(specification: Specification, book: ModelPriors) -> Any:
     return pt.special.log_softmax(linear_predictor(covariates, gate, gate_bias), axis=-1)
 
 
-def _scale(specification: Specification, book: ModelPriors) -> Any:
-    """Standardised scales; None where coefficients are free."""
+def _scale(specification: Specification, model_priors: ModelPriors) -> Any:
+    """Create the standardised scales; None if the coefficients are free."""
     if specification.directions == "free":
         return None
-    return book.scale("standardised_scale", ("component",))
+    return model_priors.scale("standardised_scale", ("component",))
 
 
-def _coefficient(specification: Specification, book: ModelPriors, scale: Any) -> tuple[Any, Any]:
-    """Coefficients of the user's columns, (n_features, n_components), and predictors at the mean.
+def _coefficient(
+    specification: Specification, model_priors: ModelPriors, scale: Any
+) -> tuple[Any, Any]:
+    """Return the coefficients of the user's columns and the predictors at the mean input.
 
-    Anchors and bases are mapped to the user's units once; lengths are those of the standardised
-    vectors, which an orthonormal frame gives without forming them.
+    The anchors and bases are mapped to the user's units once. The basis of an anchor is
+    orthonormal, so the lengths of the standardised vectors are known without computing the vectors.
     """
+    # -> (n_features, n_components), (n_components,)
     dims = ("feature", "component")
     mean = pm.Data("input_mean", specification.coordinates.mean, dims="feature")
     if specification.has_tilt:
-        return _anchored(specification, book, scale, mean)
+        return _anchored(specification, model_priors, scale, mean)
     if specification.directions == "free":
-        free = book.coefficient("standardised_coefficient", dims)
+        free = model_priors.coefficient("standardised_coefficient", dims)
         back = specification.to_user_columns(np.eye(specification.n_features))
         level = np.zeros(specification.n_components)
         value = linear_predictor(pm.Data("unwhitening", back), free, level)
@@ -134,12 +138,12 @@ def _coefficient(specification: Specification, book: ModelPriors, scale: Any) ->
         anchors = specification.to_user_columns(specification.anchors)
         value = pm.Data("anchor", anchors, dims=dims) * scale
     coefficient = pm.Deterministic("coefficient", value, dims=dims)
-    # Not a matrix product: see `linear_predictor` on what that takes to compile.
+    # Not a matrix product, which takes long to compile: see `moment_init.models.ops`.
     return coefficient, (mean[:, None] * coefficient).sum(axis=0)
 
 
 def _anchored(
-    specification: Specification, book: ModelPriors, scale: Any, mean: Any
+    specification: Specification, model_priors: ModelPriors, scale: Any, mean: Any
 ) -> tuple[Any, Any]:
     bases = np.stack([specification.to_user_columns(basis) for basis in specification.bases])
     coefficient, at_mean = anchored_coefficient(
@@ -154,7 +158,7 @@ def _anchored(
             dims=("feature", "component", "tangent"),
         ),
         mean,
-        book.tilt("tilt", ("component", "tangent")),
+        model_priors.tilt("tilt", ("component", "tangent")),
         scale,
         kappa=specification.kappa,
     )
@@ -162,33 +166,33 @@ def _anchored(
 
 
 def _response_units(specification: Specification) -> Any:
-    """Shift and scale of the linear predictor, as data: constants would be compiled into the code.
+    """Register the shift and scale of the linear predictor; None if its link has no units.
 
-    None for links whose predictors have no units.
+    They are data because constants would become part of the compiled code.
     """
-    where = specification.coordinates
-    if (where.response_shift, where.response_scale) == (0.0, 1.0):
+    coordinates = specification.coordinates
+    if (coordinates.response_shift, coordinates.response_scale) == (0.0, 1.0):
         return None
     return pm.Data(
         "response_units",
-        np.array([where.response_shift, where.response_scale]),
+        np.array([coordinates.response_shift, coordinates.response_scale]),
         dims="response_unit",
         coords={"response_unit": ["shift", "scale"]},
     )
 
 
-def _bias(book: ModelPriors, at_mean: Any, units: Any) -> Any:
-    level = book.bias("standardised_bias", ("component",))
+def _bias(model_priors: ModelPriors, at_mean: Any, units: Any) -> Any:
+    level = model_priors.bias("standardised_bias", ("component",))
     if units is not None:
         level = units[0] + units[1] * level
     return pm.Deterministic("bias", level - at_mean, dims="component")
 
 
-def _dispersion(specification: Specification, book: ModelPriors, units: Any) -> Any:
+def _dispersion(specification: Specification, model_priors: ModelPriors, units: Any) -> Any:
     family = specification.data.family
     if not family.has_dispersion:
         return None
-    value = book.dispersion(
+    value = model_priors.dispersion(
         "standardised_dispersion", ("component",), is_deviation=family.response_power
     )
     if family.response_power and units is not None:
@@ -197,7 +201,7 @@ def _dispersion(specification: Specification, book: ModelPriors, units: Any) -> 
 
 
 def _response(specification: Specification, eta: Any, log_weight: Any, dispersion: Any) -> None:
-    """Register the data of the rows and the response."""
+    """Register the other data of the rows, and the response."""
     data = specification.data
     rows: dict[str, Any] = {}
     if data.offset is not None:
@@ -256,79 +260,80 @@ def mixture_glm(
     Parameters
     ----------
     X : array-like or DataFrame, shape (n_obs, n_features), or str
-        Inputs; names of a DataFrame's columns become the `feature` coordinate. Or a formula, such
+        Inputs. The column names of a DataFrame become the `feature` coordinate. Or a formula, such
         as ``"y ~ a + b | g"``.
     y : array-like, shape (n_obs,), or DataFrame
-        Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
-        Several responses that share their component, shape (n_obs, n_responses): variables then
-        have the dim `response`.
+        Response. With a formula, its data; `offset`, `groups`, ... may then name columns. Several
+        responses that share their component have the shape (n_obs, n_responses); the variables
+        then have the dim `response`.
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response, or one for each; "categorical" for labels of classes. With a formula
-        the default is the one that suits its values.
+        Family of the response, or one per response; "categorical" for class labels. With a formula
+        the default is chosen from the values of the response.
     link : str, optional
-        Its link; the family's own by default.
+        Link; the family's default link if left out.
     offset : array-like, shape (n_obs,), optional
         Known part of the linear predictor.
     n_trials : int or array-like, shape (n_obs,), optional
-        Trials behind binomial responses.
+        Number of trials of binomial responses.
     sample_weight : array-like, shape (n_obs,), optional
-        How often each row counts.
+        Weight of each row: how many times it counts.
     groups : array-like, shape (n_obs,), optional
-        Labels of groups whose rows share their component.
+        Group labels; the rows of a group share their component.
     random_seed : int, sequence of int, numpy.random.Generator, optional
-        Seed of the search for a start.
+        Seed of the search for starting values.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
         Covariates on which the weights depend, by a multinomial logit.
     init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
-        Where the model starts, and its anchors: a fit by `fit_em` from that start, an `EMFit` as it
-        is, or (coefficients, biases, weights[, dispersion]) as they are.
+        Starting values of the model, which also set the anchors. "tensor", "random" and a
+        `MomentEstimate` are first improved by `fit_em`; an `EMFit` and the arrays (coefficients,
+        biases, weights[, dispersion]) are used as they are.
     directions : {"anchored", "fixed", "free"}, default "anchored"
-        Whether directions tilt about an anchor, are held, or are free.
+        Whether the directions tilt about their anchors, are fixed, or are free.
     anchor_angle : float, default 45
-        Root mean square of the prior's angle between a direction and its anchor, in degrees and in
+        Prior angle (root mean square) between a direction and its anchor, in degrees and in
         standardised coordinates.
     priors : mapping of str to prior, optional
         Priors of `scale`, `bias`, `weight`, `dispersion`, `tilt`, `coefficient` (free directions),
-        `gate`, `gate_bias`, all standardised: an unregistered distribution such as
-        ``pm.HalfNormal.dist(3)``, a callable of (name, dims), or an object with `create_variable`.
-        The defaults are listed in `moment_init.models.priors`.
+        `gate` and `gate_bias`, all of the standardised parameters. Each is an unregistered
+        distribution such as ``pm.HalfNormal.dist(3)``, a callable of (name, dims), or an object
+        with `create_variable`. `moment_init.models.priors` lists the defaults.
 
     Returns
     -------
     pymc.Model
-        With data `X`, `y_data` and, where given, `offset`, `n_trials`, `sample_weight`, `group`,
-        `gating`, which ``pm.set_data`` replaces, and the response `y`. Its initial values are the
-        start.
+        The model, with the response `y` and the data `X`, `y_data` and, where given, `offset`,
+        `n_trials`, `sample_weight`, `group` and `gating`, which ``pm.set_data`` can replace. Its
+        initial values are the starting values.
 
     Raises
     ------
     TypeError
         For arguments of a wrong type.
     ValueError
-        For wrong values: data as in `fit_em`, a start of other data, priors of parameters that the
-        model does not have.
+        For wrong values: data as in `fit_em`, starting values that do not fit the data, priors of
+        parameters that the model does not have.
 
     Notes
     -----
-    Anchors come from the data, so that the prior of anchored directions uses the data twice; at 45
-    degrees that is little. Labels can still switch where two anchors are close; `align_components`
-    undoes and reports it. An anchored direction stays within 90 degrees of its anchor, so that a
-    component whose slopes are not clearly different from zero has a posterior that is cut off
-    there: use free directions for it. With a single feature directions are always free. Held
-    directions are taken for exact: intervals of the other parameters
-    are then too short.
+    The anchors come from the data, so the prior of anchored directions uses the data twice; at 45
+    degrees the effect is small. Label switching is still possible if two anchors are close;
+    `align_components` undoes and reports it. An anchored direction stays within 90 degrees of its
+    anchor. This cuts off the posterior of a component whose slopes are not clearly different from
+    zero: use free directions for it. With a single feature the directions are always free. Fixed
+    directions are treated as exact, so the intervals of the other parameters are too short.
 
-    ``pm.sample`` adds its own jitter to the start, which can undo it: use `moment_init.sample`, or
-    ``pm.sample(compile_kwargs={"jitter_rvs": set()})``. Chains that all start near one mode cannot
-    show another one. PyMC does not copy models with initial values, as ``pm.do``, ``pm.observe``,
-    ``model.copy()``, ``pm.compute_log_likelihood`` and ``pm.compute_log_prior`` do: before these,
+    ``pm.sample`` adds jitter to the starting values, which can undo them: use `moment_init.sample`,
+    or ``pm.sample(compile_kwargs={"jitter_rvs": set()})``. Chains that all start near one mode
+    cannot reveal another. ``pm.do``, ``pm.observe``, ``model.copy()``,
+    ``pm.compute_log_likelihood`` and ``pm.compute_log_prior`` copy the model, which PyMC cannot do
+    if it has initial values. Remove them before these calls:
     ``for variable in model.free_RVs: model.set_initval(variable, None)``. The tree of
-    `moment_init.sample` has log-likelihoods already.
+    `moment_init.sample` already has log-likelihoods.
 
-    With `groups` the log-likelihood of a group stands in its first row and zero in the others:
-    take log-likelihoods from `moment_init.sample`, which has one for each group, for ``az.loo``.
+    With `groups`, the first row of a group holds the log-likelihood of the group and the other rows
+    hold zero. For ``az.loo``, use the tree of `moment_init.sample`, which has one value per group.
 
     References
     ----------
@@ -386,7 +391,7 @@ def mixture_of_experts(
     anchor_angle: float = 45.0,
     priors: Mapping[str, Any] | None = None,
 ) -> pm.Model:
-    r"""Build a mixture whose weights depend on covariates, by default on the inputs themselves.
+    r"""Build a mixture whose weights depend on covariates, by default on the inputs.
 
     .. math:: P(h = j \mid x) = \frac{e^{c_j + \langle v_j, x \rangle}}
         {\sum_k e^{c_k + \langle v_k, x \rangle}}
@@ -394,31 +399,31 @@ def mixture_of_experts(
     Parameters
     ----------
     X : array-like or DataFrame, shape (n_obs, n_features), or str
-        Inputs of the experts; or a formula, see `mixture_glm`.
+        Inputs of the experts, or a formula, see `mixture_glm`.
     y : array-like, shape (n_obs,), or DataFrame
-        Response; or the formula's data.
+        Response. With a formula, its data.
     n_components : int
         Number of experts.
     family : str or Family, default "bernoulli"
-        Family of the response; with a formula, by default the one that suits its values.
+        Family of the response. With a formula the default is chosen from the response's values.
     link : str, optional
-        Its link.
+        Link; the family's default link if left out.
     offset : array-like, shape (n_obs,), optional
         Known part of the linear predictor.
     n_trials : int or array-like, shape (n_obs,), optional
-        Trials behind binomial responses.
+        Number of trials of binomial responses.
     sample_weight : array-like, shape (n_obs,), optional
-        How often each row counts.
+        Weight of each row: how many times it counts.
     groups : array-like, shape (n_obs,), optional
-        Labels of groups whose rows share their expert; gating covariates must not vary in them.
+        Group labels; the rows of a group share their expert and must have equal gating covariates.
     random_seed : int, sequence of int, numpy.random.Generator, optional
-        Seed of the search for a start.
+        Seed of the search for starting values.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
         Covariates of the gate; `X` by default.
     init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
-        Where the model starts, see `mixture_glm`.
+        Starting values, see `mixture_glm`.
     directions : {"anchored", "fixed", "free"}, default "anchored"
-        What is done about the experts' directions.
+        Whether the experts' directions tilt about their anchors, are fixed, or are free.
     anchor_angle : float, default 45
         Prior angle of anchored directions, in degrees.
     priors : mapping of str to prior, optional
@@ -434,11 +439,11 @@ def mixture_of_experts(
     TypeError
         For arguments of a wrong type.
     ValueError
-        For wrong values, as `mixture_glm`.
+        For wrong values, as in `mixture_glm`.
 
     See Also
     --------
-    mixture_glm : The model with the same weights for all rows.
+    mixture_glm : A mixture with the same weights for all rows.
     """
     return mixture_glm(
         X,

@@ -1,11 +1,11 @@
 """Loops over the rows of a mixture: value and derivatives in one pass, compiled by numba.
 
-Every loop takes ``(y, eta, log_weight, dispersion, n_trials, sample_weight, group)``, those of them
-that the mixture has. It returns, row by row, the log density, its derivatives in log weight, eta
-and dispersion, and the first row of each row's group; the last two where there are such.
+Every loop takes the inputs that the mixture has, in the order ``(y, eta, log_weight, dispersion,
+n_trials, sample_weight, group)``. It returns for each row the log density, its derivatives in log
+weight, eta and (if the family has one) dispersion, and with groups the first row of the group.
 
-What the layout has no use for is None, and numba drops the branches that would read it before it
-types them. Nothing else of a layout costs time to compile.
+Inputs that a layout does not have are None. Numba removes the branches that would read them before
+it infers types, so they cost no time to compile.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from moment_init.models.kernels import KERNELS, Kernel, jit_options, jitable
 
 _SMALLEST_PROBABILITY = 1e-300
-"""A response less likely than this has lost digits to underflow: its row is evaluated again, with
+"""Below this probability a row has lost digits to underflow and is evaluated again with
 logarithms."""
 
 type Loop = Callable[..., Any]
@@ -28,15 +28,16 @@ type Loop = Callable[..., Any]
 class MixtureLayout(NamedTuple):
     """Which inputs a mixture has besides the response and its linear predictors."""
 
-    has_row_weights: bool  # whether each row has log weights of its own, (n_obs, n_components)
-    has_dispersion: bool  # whether the optional inputs are there; this is also their order
-    has_trials: bool  # whether the optional inputs are there; this is also their order
-    has_sample_weight: bool  # whether the optional inputs are there; this is also their order
-    has_groups: bool  # whether the optional inputs are there; this is also their order
+    has_row_weights: bool  # whether the log weights differ by row, (n_obs, n_components)
+    # The optional inputs, in their order.
+    has_dispersion: bool
+    has_trials: bool
+    has_sample_weight: bool
+    has_groups: bool
 
     @property
     def optional_positions(self) -> tuple[int, int, int, int]:
-        """Where dispersion, trials, sample weight and groups stand among the optional inputs."""
+        """Positions of dispersion, trials, sample weight and groups among the optional inputs."""
         first, second, third = itertools.accumulate(map(int, self[1:-1]))
         return 0, first, second, third
 
@@ -53,12 +54,12 @@ def mixture_loop(family: str, link: str, layout: MixtureLayout) -> Loop:
 
 
 def compiled_loop(family: str, link: str, layout: MixtureLayout) -> Any:
-    """Let numba compile the loop of one family, link and layout."""
+    """Compile the loop of one family, link and layout with numba."""
     return numba_njit(mixture_loop(family, link, layout), **jit_options())
 
 
 def _constants_of(kernel: Kernel) -> Callable[..., Any]:
-    """Bind the kernel into what prepares the constants of every component."""
+    """Make the function that prepares the constants of all components."""
     prepare_component = kernel.prepare_component
 
     def prepare(dispersion, n_components):  # type: ignore[no-untyped-def]
@@ -75,7 +76,7 @@ def _constants_of(kernel: Kernel) -> Callable[..., Any]:
 
 
 def _row_evaluation(kernel: Kernel, layout: MixtureLayout) -> Callable[..., Any]:
-    """Bind the kernel into the evaluation of one row in the log domain."""
+    """Make the function that evaluates one row in the log domain."""
     prepare_row, term = kernel.prepare_row, kernel.term
     has_row_weights, has_dispersion, has_trials, has_sample_weight, _ = layout
 
@@ -106,7 +107,7 @@ def _row_evaluation(kernel: Kernel, layout: MixtureLayout) -> Callable[..., Any]
                 if has_dispersion:
                     dispersion_slope[i, j] = dispersion1
             share[i, j] = joint
-            if not joint <= largest:  # a NaN is kept, and shows in the sum
+            if not joint <= largest:  # a NaN is kept and reaches the sum
                 largest = joint
         factor = sample_weight[i] if has_sample_weight else 1.0
         total = _shares(share, i, largest, factor)
@@ -121,9 +122,9 @@ def _row_evaluation(kernel: Kernel, layout: MixtureLayout) -> Callable[..., Any]
 
 @jitable
 def _shares(joint: Any, i: int, largest: float, factor: float) -> float:
-    """Turn a row of log joint densities into shares times a factor; return the log of their sum."""
+    """Turn one row of log joint densities into responsibilities times a factor; return log-sum."""
     n_components = joint.shape[1]
-    if largest == -np.inf:  # impossible under every component, and no direction is better
+    if largest == -np.inf:  # impossible under every component: no gradient
         for j in range(n_components):
             joint[i, j] = 0.0
         return largest
@@ -138,7 +139,7 @@ def _shares(joint: Any, i: int, largest: float, factor: float) -> float:
 
 
 def _row_loop(kernel: Kernel, layout: MixtureLayout, evaluate_row: Callable[..., Any]) -> Loop:
-    """Rows on their own, in the log domain."""
+    """Make the loop over independent rows, in the log domain."""
     prepare = _constants_of(kernel)
     _, has_dispersion, has_trials, has_sample_weight, _ = layout
     at_dispersion, at_trials, at_sample_weight, _ = layout.optional_positions
@@ -175,7 +176,7 @@ def _row_loop(kernel: Kernel, layout: MixtureLayout, evaluate_row: Callable[...,
 def _probability_loop(
     kernel: Kernel, layout: MixtureLayout, evaluate_row: Callable[..., Any]
 ) -> Loop:
-    """Rows on their own, ``P(y) = sum_j w_j g((2 y - 1) eta_j)`` with one logarithm a row."""
+    """Make the loop over ``P(y) = sum_j w_j g((2 y - 1) eta_j)``, with one logarithm per row."""
     mean_and_slope: Any = kernel.mean_and_slope
     has_row_weights, has_sample_weight = layout.has_row_weights, layout.has_sample_weight
     at_sample_weight = layout.optional_positions[2]
@@ -216,7 +217,7 @@ def _probability_loop(
 
 
 def _group_loop(kernel: Kernel, layout: MixtureLayout) -> Loop:
-    """Rows of a group share their component: its value stands on the group's first row."""
+    """Make the loop over grouped rows; the first row of a group holds the group's value."""
     prepare, add_row = _constants_of(kernel), _group_accumulation(kernel, layout)
     has_row_weights, has_dispersion, has_trials, has_sample_weight, _ = layout
     at_dispersion, at_trials, at_sample_weight, at_groups = layout.optional_positions
@@ -259,12 +260,12 @@ def _group_loop(kernel: Kernel, layout: MixtureLayout) -> Loop:
 
 @jitable
 def _first_rows(group: Any) -> Any:
-    """For each row the first row of its group."""
+    """Find the first row of each row's group."""
     n_obs = group.shape[0]
     n_groups = 0
     for i in range(n_obs):
         if group[i] < 0:
-            raise ValueError("`group` must hold 0 or more; got a negative index. Number groups.")
+            raise ValueError("`group` must be >= 0; got a negative index. Number groups from 0.")
         n_groups = max(n_groups, group[i] + 1)
     head = np.full(n_groups, -1, np.int64)
     first = np.empty(n_obs, np.int64)
@@ -276,7 +277,7 @@ def _first_rows(group: Any) -> Any:
 
 
 def _group_accumulation(kernel: Kernel, layout: MixtureLayout) -> Callable[..., Any]:
-    """Bind the kernel into what adds a row's log densities to those of its group."""
+    """Make the function that adds a row's log densities to those of its group."""
     prepare_row, term = kernel.prepare_row, kernel.term
     _, has_dispersion, has_trials, has_sample_weight, _ = layout
 

@@ -1,22 +1,20 @@
-r"""The log density of a mixture and its derivatives, written out in PyTensor's own operations.
-
-Slower to compile and to run than `MixtureLogDensity`, but every backend knows it and it can be
-differentiated again.
-
-The log density of a mixture of generalised linear models as one operation of PyTensor.
+r"""The log density of a mixture of generalised linear models as one PyTensor operation.
 
 .. math::
 
     \ell_i = w_i \log \sum_j \exp\{\log\pi_j + \log p(y_i \mid \eta_{ij})\}
 
-and, where the rows of a group share their component,
+and, if the rows of a group share their component,
 
 .. math::
 
     \ell_g = \log \sum_j \exp\{\log\pi_j + \sum_{i \in g} w_i \log p(y_i \mid \eta_{ij})\}.
 
-The derivatives are outputs beside the value, so that value and gradient take one pass over the
-rows and each exponential is computed once.
+The operation, `MixtureLogDensity`, returns the derivatives together with the value, so that both
+take one pass over the rows and each exponential is computed once.
+
+`symbolic_mixture` writes the same density in PyTensor's own operations. It is slower to compile and
+to run, but every backend supports it and it can be differentiated again.
 """
 
 import zlib
@@ -47,7 +45,7 @@ from moment_init.models.ops import column_sums
 
 
 def symbolic_mixture(family: Family, inputs: Any) -> list[Any]:
-    """Write out the outputs of `MixtureLogDensity`."""
+    """Compute the outputs of `MixtureLogDensity` with PyTensor's own operations."""
     density, slopes = _component_densities(family, inputs)
     log_weight = pt.zeros_like(inputs.eta) + inputs.log_weight
     weight = 1.0 if inputs.sample_weight is None else inputs.sample_weight[:, None]
@@ -66,11 +64,11 @@ def symbolic_mixture(family: Family, inputs: Any) -> list[Any]:
 
 
 def _component_densities(family: Family, inputs: Any) -> tuple[Any, list[Any]]:
-    """Log density of every row under every component, and its derivatives."""
+    """Return the log density of every row under every component, and its derivatives."""
     arguments = {}
     variables = [inputs.eta]
     if inputs.dispersion is not None:
-        # One entry for each row and component, so that a gradient gives each row's derivative.
+        # One entry per row and component, so that the gradient has one derivative per row.
         variables.append(pt.zeros_like(inputs.eta) + inputs.dispersion)
         arguments["dispersion"] = variables[1]
     if inputs.n_trials is not None:
@@ -87,14 +85,14 @@ def _normalise_symbolic(joint: Any) -> tuple[Any, Any]:
 
 
 def first_rows(group: Any) -> Any:
-    """For each row the first row of its group, by sorting."""
+    """Find the first row of each row's group, by sorting."""
     # group: (n_obs,) -> (n_obs,)
     order = argsort(group, kind="stable")
     ordered = group[order]
     begins = pt.concatenate([pt.ones(1, dtype="bool"), pt.neq(ordered[1:], ordered[:-1])])
     run = pt.cumsum(begins.astype("int64")) - 1
     nothing = pt.zeros_like(group, dtype="int64")
-    # Sums into empty places, one summand each: nothing depends on an order of assignments.
+    # Each sum has one term, so the result does not depend on the order of the assignments.
     heads = pt.inc_subtensor(nothing[run], pt.where(begins, order, 0))
     return pt.inc_subtensor(nothing[order], heads[run])
 
@@ -103,37 +101,37 @@ _N_FIXED_INPUTS = 3  # y, eta, log_weight
 
 
 class MixtureInputs(NamedTuple):
-    """The inputs of a mixture by name, None for those that it has not."""
+    """The inputs of a mixture by name; None for those that it does not have."""
 
-    y: Any  # response, (n_obs,)
+    y: Any  # (n_obs,)
     eta: Any  # linear predictors, (n_obs, n_components)
-    log_weight: Any  # log weights, (n_components,) or (n_obs, n_components)
-    dispersion: Any = None  # dispersion, (n_components,)
-    n_trials: Any = None  # trials, weight and index of the group of each row, (n_obs,)
-    sample_weight: Any = None  # trials, weight and index of the group of each row, (n_obs,)
-    group: Any = None  # trials, weight and index of the group of each row, (n_obs,)
+    log_weight: Any  # (n_components,) or (n_obs, n_components)
+    dispersion: Any = None  # (n_components,)
+    n_trials: Any = None  # (n_obs,)
+    sample_weight: Any = None  # (n_obs,)
+    group: Any = None  # index of each row's group, (n_obs,)
 
     @property
     def present(self) -> list[Any]:
-        """Those that are there, in order."""
+        """The inputs that are not None, in order."""
         return [value for value in self if value is not None]
 
 
 class MixtureLogDensity(Op):
     """Log density of each row under a mixture, with its derivatives.
 
-    Inputs are those of `MixtureInputs` that are present, in that order. Outputs are, for each row:
+    The inputs are those of `MixtureInputs` that are not None, in that order. The outputs are:
 
-    - the log density, (n_obs,); with groups that of the group on its first row in the order of the
-      rows, zero on the others;
+    - the log density, (n_obs,); with groups, the first row of a group holds that of the group and
+      the other rows hold zero;
     - its derivative in the log weights, (n_obs, n_components): the responsibilities times the
-      sample weight; with groups those of the group on its first row, whose log weights count, and
-      zero on the others;
+      sample weight; with groups, the first row holds those of the group, whose log weights are the
+      ones used, and the other rows hold zero;
     - the derivative in eta, (n_obs, n_components), of the row's or group's log density;
-    - the derivative in the dispersion, (n_obs, n_components), where there is one;
-    - with groups the first row of each row's group, (n_obs,).
+    - the derivative in the dispersion, (n_obs, n_components), if the family has one;
+    - with groups, the first row of each row's group, (n_obs,).
 
-    The response is not checked. A log weight of minus infinity takes its component out.
+    The response is not checked. A log weight of minus infinity removes its component.
     """
 
     __props__ = ("family", "link", "layout")
@@ -144,7 +142,7 @@ class MixtureLogDensity(Op):
         self.layout = layout
 
     def make_node(self, *inputs: Any) -> Apply[Any]:
-        """Type the outputs."""
+        """Set the types of the outputs."""
         variables = [pt.as_tensor_variable(value) for value in inputs]
         named = self.named(variables)
         rows, n_components = named.eta.type.shape
@@ -157,7 +155,7 @@ class MixtureLogDensity(Op):
         return Apply(self, variables, outputs)
 
     def named(self, inputs: Sequence[Any]) -> MixtureInputs:
-        """Name the inputs."""
+        """Return the inputs by name."""
         optional = iter(inputs[_N_FIXED_INPUTS:])
         return MixtureInputs(
             *inputs[:_N_FIXED_INPUTS],
@@ -165,12 +163,12 @@ class MixtureLogDensity(Op):
         )
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Give the shapes of the outputs from that of eta."""
+        """Derive the shapes of the outputs from the shape of eta."""
         rows = (shapes[1][0],)
         return [rows if output.type.ndim == 1 else shapes[1] for output in node.outputs]
 
     def connection_pattern(self, node: Apply[Any]) -> list[list[bool]]:
-        """Say which inputs are differentiable: eta, log weight and dispersion."""
+        """Mark eta, log weight and dispersion as differentiable."""
         is_real = [output.type.dtype == "float64" for output in node.outputs]
         return [
             is_real if position in self._differentiable else [False] * len(is_real)
@@ -179,17 +177,16 @@ class MixtureLogDensity(Op):
 
     @property
     def _differentiable(self) -> dict[int, int]:
-        """Position among the inputs -> position of its derivative among the outputs."""
+        """Position of each differentiable input -> position of its derivative in the outputs."""
         positions = {2: 1, 1: 2}
         return {**positions, 3: 3} if self.layout.has_dispersion else positions
 
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        """Multiply the derivatives with the cotangent of the log density.
+        """Multiply the derivatives by the cotangent of the log density.
 
-        The derivatives' own derivatives, which a Hessian asks for, come from the same density
-        written out in PyTensor.
+        Second derivatives, which a Hessian needs, come from `symbolic_mixture`.
         """
         gradients: list[Any] = [disconnected_type() for _ in inputs]
         if not isinstance(cotangents[0].type, DisconnectedType):
@@ -214,8 +211,8 @@ class MixtureLogDensity(Op):
         self, inputs: Sequence[Any], cotangents: Sequence[Any], gradients: list[Any]
     ) -> None:
         written_out = symbolic_mixture(get_family(self.family, self.link), self.named(inputs))
-        # A sum and not PyTensor's own `pullback`, which takes cotangents as totals: some of these
-        # outputs are computed from others.
+        # Some of these outputs are computed from others. PyTensor's `pullback` would take the
+        # cotangents as total derivatives, so the sum is differentiated instead.
         total = sum(
             (output * disconnected_grad(cotangent)).sum()
             for output, cotangent in zip(written_out[1:], cotangents[1:], strict=True)
@@ -229,7 +226,7 @@ class MixtureLogDensity(Op):
             gradients[position] = part if has_none else gradients[position] + part
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate with NumPy, through `moment_init.families`."""
+        """Evaluate with NumPy, using `moment_init.families`."""
         family = get_family(self.family, self.link)
         with np.errstate(all="ignore"):
             results = _evaluate(family, self.named(inputs))
@@ -260,14 +257,14 @@ def _evaluate(family: Family, inputs: MixtureInputs) -> list[NDArray[Any]]:
         value[head], share[head] = group_value, group_share
         on_rows, extra = weight * group_share[index], [head[index]]
     slopes = [density.eta1]
-    if density.tau1 is not None:  # from the logarithm of the dispersion to itself
+    if density.tau1 is not None:  # tau is the logarithm of the dispersion
         slopes.append(density.tau1 / inputs.dispersion)
-    # A component without a share has no derivative, however far out it is.
+    # A component with responsibility zero has derivative zero, also if its slope is infinite.
     return [value, share, *(np.where(on_rows != 0, on_rows * s, 0.0) for s in slopes), *extra]
 
 
 def _normalise(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Logarithm of the sum over components and their shares in it; no shares where it is zero."""
+    """Return log-sum-exp over the components and their shares; shares are zero if the sum is."""
     largest = joint.max(axis=1, keepdims=True)
     shares = np.exp(joint - np.where(np.isneginf(largest), 0.0, largest))
     total = shares.sum(axis=1, keepdims=True)
@@ -276,7 +273,7 @@ def _normalise(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _source_version() -> int:
-    """A number that changes with the compiled code, which is cached on disk under it."""
+    """Return a checksum of the compiled loops' source, the key of their cache on disk."""
     files = [str(module.__file__) for module in (kernels, mixture_loops)]
     text = b"".join(Path(file).read_bytes() for file in files)
     return zlib.crc32(text)
@@ -291,7 +288,7 @@ register_funcify_default_op_cache_key(MixtureLogDensity)(_compile_for_numba)
 
 @node_rewriter([MixtureLogDensity])
 def _write_out(fgraph: Any, node: Apply[Any]) -> list[Any]:
-    """Replace the operation by the same density written out, for backends that compile graphs."""
+    """Replace the operation by `symbolic_mixture`, for backends that compile graphs."""
     op: Any = node.op
     written_out = symbolic_mixture(get_family(op.family, op.link), op.named(node.inputs))
     return [
@@ -300,5 +297,5 @@ def _write_out(fgraph: Any, node: Apply[Any]) -> list[Any]:
     ]
 
 
-# Before the rewrites that JAX needs of what it puts in; nothing here imports JAX.
+# Runs before the JAX rewrites, which must also see the new nodes. Nothing here imports JAX.
 optdb.register("write_out_mixture_log_density", dfs_rewriter(_write_out), "jax", position=0.5)

@@ -1,17 +1,18 @@
-r"""Operations whose value and gradient are compiled loops.
+r"""PyTensor operations whose value and gradient are loops compiled by Numba.
 
-Numba compiles a PyTensor graph one small function at a time, which takes tens of seconds for the
-algebra of a few small arrays. An operation here is two loops in its place, and one definition in
-PyTensor's own operations, from which second derivatives and code for other backends come.
+Numba compiles a PyTensor graph one small function at a time, which takes tens of seconds even for
+small arrays. A `FusedOperation` replaces such a graph by two loops, one for the value and one for
+the gradient. It also has a definition in PyTensor's own operations, which provides the second
+derivatives and the code for other backends. There are four:
 
-Linear predictors, and weighted sums of columns, as operations with their gradients.
+`LinearPredictor` and `ColumnSums`, the predictors of rows and weighted sums over rows:
 
 .. math:: \eta_{ij} = \sum_k x_{ik} \beta_{kj} + b_j, \qquad t_j = \sum_i g_i m_{ij}
 
-PyTensor's matrix product, compiled by Numba, takes longer to compile than all the rest of a model:
-about twenty seconds for each layout of its arguments. For a few components these loops are as fast.
+With Numba, PyTensor's matrix product takes longer to compile than the rest of a model, about twenty
+seconds for each layout of its arguments. For a few components these loops run as fast.
 
-Coefficients of anchored directions as one operation with its gradient.
+`AnchoredCoefficient`, the coefficients of anchored directions:
 
 .. math:: \beta_j = \frac{s_j}{\ell_j} (a_j + K_j \zeta_j), \qquad
     \ell_j = \sqrt{1 + \kappa^2 |\zeta_j|^2}
@@ -19,13 +20,10 @@ Coefficients of anchored directions as one operation with its gradient.
 with :math:`a_j` the anchor and :math:`K_j = \kappa Q_j` the basis of its complement, both mapped to
 the user's units; and the predictor at the mean input, :math:`\langle \mu, \beta_j \rangle`.
 
-The simplex transform of the weights as one operation with its gradient.
+`SimplexWeights`, PyMC's simplex transform, with the same name and parametrisation:
 
 .. math:: w = \operatorname{softmax}(v_1, \dots, v_{r-1}, -\textstyle\sum_j v_j), \qquad
     \log |\partial w / \partial v| = \log r + \sum_{j=1}^{r} \log w_j
-
-This is PyMC's own transform, with its name and parametrisation; only the code that is compiled
-differs.
 """
 
 import math
@@ -53,30 +51,30 @@ class FusedOperation(Op):
     """An operation with a compiled loop for its value and one for its gradient."""
 
     __props__: ClassVar[tuple[str, ...]] = ()
-    n_data: ClassVar[int] = 0  # so many inputs, the first, are data and have no gradient
-    n_outputs: ClassVar[int] = 1  # number of outputs
-    # changes with the loops, whose compiled code is cached on disk under it
+    n_data: ClassVar[int] = 0  # the first `n_data` inputs are data and have no gradient
+    n_outputs: ClassVar[int] = 1
+    # Part of the key under which compiled loops are cached on disk; must change with the loops.
     version: ClassVar[int] = 2
 
     @abstractmethod
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs in PyTensor's own operations, none computed from another."""
+        """Return the outputs in PyTensor's own operations, none computed from another."""
 
     @abstractmethod
     def value_loop(self) -> Callable[..., Any]:
-        """A function of the inputs that Numba compiles."""
+        """Return the function of the inputs that Numba compiles."""
 
     @abstractmethod
     def gradient_loop(self) -> Callable[..., Any]:
-        """A function of the inputs and the outputs' cotangents that Numba compiles."""
+        """Return the function of the inputs and the cotangents that Numba compiles."""
 
     def make_node(self, *inputs: Any) -> Apply[Any]:
-        """Type the outputs as the definition does."""
+        """Take the types of the outputs from the definition."""
         variables = [pt.as_tensor_variable(value) for value in inputs]
         return Apply(self, variables, [output.type() for output in self.written_out(variables)])
 
     def connection_pattern(self, node: Apply[Any]) -> list[list[bool]]:
-        """Say which inputs are differentiable."""
+        """Mark all inputs but the data as differentiable."""
         n_outputs = len(node.outputs)
         return [[k >= self.n_data] * n_outputs for k in range(len(node.inputs))]
 
@@ -86,7 +84,7 @@ class FusedOperation(Op):
         outputs: Sequence[Variable[Any, Any]],
         cotangents: Sequence[Variable[Any, Any]],
     ) -> list[Variable[Any, Any]]:
-        """Derivatives by the gradient's loop."""
+        """Compute the derivatives with the gradient loop."""
         if all(isinstance(value.type, DisconnectedType) for value in cotangents):
             return [disconnected_type() for _ in inputs]
         filled: list[Any] = [
@@ -97,7 +95,7 @@ class FusedOperation(Op):
         return [disconnected_type() for _ in range(self.n_data)] + parts
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate by the value's loop, run by Python."""
+        """Evaluate by running the value loop in Python."""
         _store(self.value_loop()(*inputs), output_storage)
 
 
@@ -110,23 +108,23 @@ class FusedGradient(Op):
         self.operation = operation
 
     def make_node(self, *inputs: Any) -> Apply[Any]:
-        """Type the outputs as the inputs whose derivatives they are."""
+        """Give each derivative the type of its input."""
         variables = [pt.as_tensor_variable(value) for value in inputs]
         return Apply(self, variables, [variable.type() for variable in self._free(variables)])
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[Any]:
-        """Give the shapes of the inputs whose derivatives they are."""
+        """Give each derivative the shape of its input."""
         return list(self._free(shapes, len(node.outputs)))
 
     def _free(self, inputs: Sequence[Any], number: int | None = None) -> Sequence[Any]:
-        """What belongs to the operation's inputs that are not data."""
+        """Select the entries of the operation's inputs that are not data."""
         first = self.operation.n_data
         if number is None:
             number = len(inputs) - first - self.operation.n_outputs
         return inputs[first : first + number]
 
     def connection_pattern(self, node: Apply[Any]) -> list[list[bool]]:
-        """Say which inputs are differentiable."""
+        """Mark all inputs but the data as differentiable."""
         n_outputs = len(node.outputs)
         return [[k >= self.operation.n_data] * n_outputs for k in range(len(node.inputs))]
 
@@ -136,12 +134,12 @@ class FusedGradient(Op):
         outputs: Sequence[Variable[Any, Any]],
         cotangents: Sequence[Variable[Any, Any]],
     ) -> list[Variable[Any, Any]]:
-        """Second derivatives, which a Hessian asks for, from the definition."""
+        """Compute second derivatives, which a Hessian needs, from the definition."""
         wanted = [k for k, c in enumerate(cotangents) if not isinstance(c.type, DisconnectedType)]
         if not wanted:
             return [disconnected_type() for _ in inputs]
-        # On stand-ins: the given cotangents may themselves be functions of the other inputs, and
-        # these are partial derivatives.
+        # Partial derivatives are needed, but the cotangents may themselves be functions of the
+        # other inputs. Fresh variables take their place while differentiating.
         given = [*inputs, *(cotangents[k] for k in wanted)]
         stand_ins: list[Any] = [variable.type() for variable in given]
         first = self.written_out(stand_ins[: len(inputs)])
@@ -153,15 +151,15 @@ class FusedGradient(Op):
         return [disconnected_type() for _ in range(n_data)] + replaced
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The same derivatives in PyTensor's own operations."""
+        """Return the same derivatives in PyTensor's own operations."""
         n_outputs = self.operation.n_outputs
-        own, cotangents = inputs[:-n_outputs], inputs[-n_outputs:]
-        outputs = self.operation.written_out(own)
-        found: Any = pullback(outputs, list(self._free(inputs)), list(cotangents))
-        return list(found)
+        arguments, cotangents = inputs[:-n_outputs], inputs[-n_outputs:]
+        outputs = self.operation.written_out(arguments)
+        derivatives: Any = pullback(outputs, list(self._free(inputs)), list(cotangents))
+        return list(derivatives)
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate by the gradient's loop, run by Python."""
+        """Evaluate by running the gradient loop in Python."""
         _store(self.operation.gradient_loop()(*inputs), output_storage)
 
 
@@ -183,7 +181,7 @@ def _compile_gradient(op: Any, node: Any = None, **unused: Any) -> tuple[Any, in
 
 @node_rewriter([FusedOperation, FusedGradient])
 def write_out(fgraph: Any, node: Apply[Any]) -> list[Any]:
-    """Replace an operation by its definition, for backends that compile graphs."""
+    """Replace an operation by its definition, for backends that compile whole graphs."""
     operation: Any = node.op
     return [
         new if new.type.is_super(old.type) else old.type.filter_variable(new)
@@ -191,36 +189,36 @@ def write_out(fgraph: Any, node: Apply[Any]) -> list[Any]:
     ]
 
 
-# Before the rewrites that JAX needs of what it puts in; nothing here imports JAX.
+# Runs before the JAX rewrites, which must also see the new nodes. Nothing here imports JAX.
 optdb.register("write_out_fused_operations", dfs_rewriter(write_out), "jax", position=0.5)
 
 
 def linear_predictor(inputs: Any, coefficient: Any, bias: Any) -> Any:
-    """Linear predictors of rows."""
-    # inputs: (n_obs, n_features), coefficient: (n_features, n_components), bias: (n_components,) ->
-    # (n_obs, n_components)
+    """Compute the linear predictors of rows."""
+    # inputs: (n_obs, n_features), coefficient: (n_features, n_components), bias: (n_components,)
+    # -> (n_obs, n_components)
     return LinearPredictor()(inputs, coefficient, bias)
 
 
 def column_sums(weight: Any, matrix: Any) -> Any:
-    """Sums over rows of a matrix times a weight of each row."""
+    """Sum the rows of a matrix, each times its weight."""
     # weight: (n_obs,) or (1,), matrix: (n_obs, n_components) -> (n_components,)
     return ColumnSums()(weight, matrix)
 
 
 class LinearPredictor(FusedOperation):
-    """Predictors of rows from coefficients and intercepts."""
+    """Linear predictors of rows from coefficients and biases."""
 
     n_data: ClassVar[int] = 1
     n_outputs: ClassVar[int] = 1
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The definition."""
+        """Return the definition."""
         rows, coefficient, bias = inputs
         return [pt.dot(rows, coefficient) + bias]
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Give the shape of the predictors."""
+        """Return the shape of the predictors."""
         return [(shapes[0][0], shapes[1][1])]
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
@@ -229,12 +227,12 @@ class LinearPredictor(FusedOperation):
         output_storage[0][0] = rows @ coefficient + bias
 
     def value_loop(self) -> Callable[..., Any]:
-        """Row by row."""
+        """Loop over the rows."""
 
         def predictor(inputs: Any, coefficient: Any, bias: Any) -> Any:
             n_obs, n_features = inputs.shape
             n_components = coefficient.shape[1]
-            # A component's coefficients side by side: the inner loop runs over memory in order.
+            # The coefficients of a component lie side by side, so that the inner loop is fast.
             columns = np.empty((n_components, n_features))
             for j in range(n_components):
                 for k in range(n_features):
@@ -251,7 +249,7 @@ class LinearPredictor(FusedOperation):
         return predictor
 
     def gradient_loop(self) -> Callable[..., Any]:
-        """Sums over rows of x_i g_i' and of g_i."""
+        """Sum x_i g_i' and g_i over the rows."""
 
         def sums(inputs: Any, coefficient: Any, bias: Any, cotangent: Any) -> Any:
             n_obs, n_features = inputs.shape
@@ -283,12 +281,12 @@ class ColumnSums(FusedOperation):
     n_outputs: ClassVar[int] = 1
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The definition."""
+        """Return the definition."""
         weight, matrix = inputs
         return [(weight[:, None] * matrix).sum(axis=0)]
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Give the number of columns."""
+        """Return the shape of the sums: one per column."""
         return [(shapes[1][1],)]
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
@@ -297,7 +295,7 @@ class ColumnSums(FusedOperation):
         output_storage[0][0] = np.broadcast_to(weight, matrix.shape[:1]) @ matrix
 
     def value_loop(self) -> Callable[..., Any]:
-        """Row by row."""
+        """Loop over the rows."""
 
         def sums(weight: Any, matrix: Any) -> Any:
             n_obs, n_columns = matrix.shape
@@ -313,7 +311,7 @@ class ColumnSums(FusedOperation):
         return sums
 
     def gradient_loop(self) -> Callable[..., Any]:
-        """Products with the cotangent."""
+        """Multiply by the cotangent."""
 
         def products(weight: Any, matrix: Any, cotangent: Any) -> Any:
             n_obs, n_columns = matrix.shape
@@ -332,7 +330,7 @@ class ColumnSums(FusedOperation):
 @register_specialize
 @node_rewriter([ColumnSums])
 def sum_columns_equally(fgraph: Any, node: Apply[Any]) -> list[Any] | None:
-    """Take one weight for many equal ones, which the derivative of a sum over rows has."""
+    """Use a single weight if all are equal, as they are in the derivative of a sum over rows."""
     weight, matrix = node.inputs
     if weight.owner is None or not isinstance(weight.owner.op, Alloc):
         return None
@@ -347,10 +345,10 @@ def sum_columns_equally(fgraph: Any, node: Apply[Any]) -> list[Any] | None:
 def anchored_coefficient(
     anchor: Any, basis: Any, mean: Any, tilt: Any, scale: Any, *, kappa: float
 ) -> tuple[Any, Any]:
-    """Coefficients from tilts and scales, and the predictors at the mean input."""
-    # anchor: (n_features, n_components), basis: (n_features, n_components, n_features - 1), mean:
-    # (n_features,), tilt: (n_components, n_features - 1), scale: (n_components,) -> (n_features,
-    # n_components), (n_components,)
+    """Compute coefficients from tilts and scales, and the predictors at the mean input."""
+    # anchor: (n_features, n_components), basis: (n_features, n_components, n_features - 1),
+    # mean: (n_features,), tilt: (n_components, n_features - 1), scale: (n_components,)
+    # -> (n_features, n_components), (n_components,)
     outputs: Any = AnchoredCoefficient(float(kappa))(anchor, basis, mean, tilt, scale)
     return outputs[0], outputs[1]
 
@@ -366,7 +364,7 @@ class AnchoredCoefficient(FusedOperation):
         self.kappa = kappa
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The equation at the head of the module."""
+        """Return the equation of the module docstring."""
         anchor, basis, mean, tilt, scale = inputs
 
         def coefficient() -> Any:
@@ -376,11 +374,11 @@ class AnchoredCoefficient(FusedOperation):
         return [coefficient(), (mean[:, None] * coefficient()).sum(axis=0)]
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Give the shapes of the outputs."""
+        """Return the shapes of the outputs."""
         return [(shapes[0][0], shapes[4][0]), (shapes[4][0],)]
 
     def value_loop(self) -> Callable[..., Any]:
-        """Component by component."""
+        """Loop over the components."""
         squared_kappa = float(self.kappa**2)
 
         def forward(anchor: Any, basis: Any, mean: Any, tilt: Any, scale: Any) -> Any:
@@ -404,10 +402,11 @@ class AnchoredCoefficient(FusedOperation):
         return forward
 
     def gradient_loop(self) -> Callable[..., Any]:
-        r"""Derivatives in tilts and scales.
+        r"""Compute the derivatives in tilts and scales.
 
-        With c the cotangent of a coefficient, that of its product with the mean included, and v the
-        vector before it is scaled: ds = <c, v> / l and dz = (s / l) (K'c - k^2 z <c, v> / l^2).
+        Let v be the vector before it is scaled and c the cotangent of the coefficient, including
+        that of its product with the mean. Then ds = <c, v> / l and
+        dz = (s / l) (K'c - k^2 z <c, v> / l^2).
         """
         squared_kappa = float(self.kappa**2)
 
@@ -452,7 +451,7 @@ class SimplexWeights(FusedOperation):
     n_outputs: ClassVar[int] = 2
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
-        """The equation at the head of the module."""
+        """Return the equation of the module docstring."""
 
         def logits() -> Any:
             return pt.concatenate([inputs[0], -inputs[0].sum(keepdims=True)])
@@ -460,11 +459,11 @@ class SimplexWeights(FusedOperation):
         return [pt.special.softmax(logits()), pt.special.log_softmax(logits()).sum()]
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Give the shapes of the outputs."""
+        """Return the shapes of the outputs."""
         return [(shapes[0][0] + 1,), ()]
 
     def value_loop(self) -> Callable[..., Any]:
-        """A softmax with the largest logit taken out."""
+        """Compute a softmax, with the largest logit subtracted first."""
 
         def forward(values: Any) -> Any:
             n_free = values.shape[0]
@@ -491,7 +490,7 @@ class SimplexWeights(FusedOperation):
         return forward
 
     def gradient_loop(self) -> Callable[..., Any]:
-        """Derivatives in the values: those in the logits less that in the last one."""
+        """Compute the derivatives in the logits, minus the derivative in the last logit."""
 
         def backward(values: Any, of_weights: Any, of_sum: Any) -> Any:
             n_free = values.shape[0]
@@ -525,7 +524,7 @@ class SimplexWeights(FusedOperation):
 
 
 class CompiledSimplex(SimplexTransform):  # type: ignore[misc]
-    """PyMC's simplex transform of a vector, by `SimplexWeights`."""
+    """PyMC's simplex transform of a vector, computed by `SimplexWeights`."""
 
     def backward(self, value: Any, *inputs: Any) -> Any:
         """Map unconstrained values to weights."""
@@ -534,7 +533,7 @@ class CompiledSimplex(SimplexTransform):  # type: ignore[misc]
         return outputs[0]
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
-        """Logarithm of the Jacobian's determinant."""
+        """Return the logarithm of the determinant of the Jacobian."""
         # value: (n_components - 1,)
         outputs: Any = SimplexWeights()(value)
         n_components = pt.as_tensor_variable(value).shape[0] + 1

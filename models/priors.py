@@ -1,23 +1,24 @@
 r"""Priors of the Bayesian mixture, in standardised coordinates.
 
-There the inputs have mean zero and covariance I, so that a component's scale is the standard
-deviation of its linear predictor, and a response with the identity link has standard deviation one.
-The defaults are therefore the same for any data and any units:
+In these coordinates the inputs have mean zero and covariance I, so a component's scale is the
+standard deviation of its linear predictor, and a response with the identity link has standard
+deviation one. The same defaults therefore suit all data, in any units:
 
 | prior | logit | probit | log | identity |
 | --- | --- | --- | --- | --- |
 | scale ~ HalfNormal | 5 | 3 | 1 | 1.5 |
 | bias ~ Normal(0, .) | 2.5 | 1.5 | 1.5 | 1.5 |
 
-A standardised bias is relative to the mean response for the identity link, and to the logarithm of
-the mean response per unit of exposure for the log link. Weights are uniform on the simplex.
-Dispersion: a standard deviation is LogNormal(log 0.5, 1), which vanishes at zero faster than any
-power, as it must: a component through tied rows has a likelihood without bound there. The negative
-binomial's alpha and the gamma's shape, for which 1 is a broad and 10 a narrow distribution, are
-LogNormal(log 3, 1). Free
-coefficients are normal with the second moment that scale and direction would give them. Logits of a
-gate and their slopes, per standard deviation of a covariate, sum to zero over the components and
-have standard deviation 2 before that is imposed.
+- *Bias*: relative to the mean response for the identity link, and to the logarithm of the mean
+  response per unit of exposure for the log link.
+- *Weights*: uniform on the simplex.
+- *Dispersion*: a standard deviation has the prior LogNormal(log 0.5, 1). Its density vanishes at
+  zero faster than any power, as it must: the likelihood of a component that passes through tied
+  rows is unbounded there. The negative binomial's alpha and the gamma's shape have the prior
+  LogNormal(log 3, 1); 1 is a broad distribution, 10 a narrow one.
+- *Free coefficients*: normal, with the second moment that the scale's prior implies.
+- *Gate*: logits and their slopes, per standard deviation of a covariate, sum to zero over the
+  components and have standard deviation 2 before this constraint.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,38 +44,38 @@ PRIOR_NAMES = (
     "gate",
     "gate_bias",
 )
-"""What `priors` may hold."""
+"""Names that `priors` may contain."""
 
 GATE_DEVIATION = 2.0
 """Standard deviation of a gate's logits: odds of one to seven per standard deviation of a covariate
-are ordinary, one to fifty are not."""
+are common, odds of one to fifty are rare."""
 
 _MEDIAN_DEVIATION = 0.5
-"""Median of the prior of a standard deviation, in those of the response: 0.07 to 3.5 holds 95 %."""
+"""Prior median of a standard deviation, relative to the response's: 0.07 to 3.5 holds 95 %."""
 
 _MEDIAN_SHAPE, _SHAPE_DEVIATION = 3.0, 1.0
-"""Median and deviation on the log scale of the prior of alpha and shape: 0.4 to 21 holds 95 %."""
+"""Prior median of alpha and shape, and standard deviation of their logarithms: 0.4 to 21 holds
+95 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkPriors:
-    """Scales of the default priors for a link."""
+    """Standard deviations of the default priors for one link, or one per response."""
 
-    # standard deviation parameter of the scales' HalfNormal; (n_responses,)
-    scale: float | FloatArray
-    bias: float | FloatArray  # standard deviation of the biases; (n_responses,)
+    scale: float | FloatArray  # parameter of the scales' HalfNormal; scalar or (n_responses,)
+    bias: float | FloatArray  # standard deviation of the biases; scalar or (n_responses,)
 
 
 _BY_LINK: Mapping[str, LinkPriors] = MappingProxyType(
     {
-        # Predictors of 10 occur: probabilities from 0 to 1 within the data. The probit's scale is
-        # the logit's over 1.7.
+        # Predictors of 10 occur: probabilities then run from 0 to 1 within the data. The scale of
+        # the probit is that of the logit divided by 1.7.
         "logit": LinkPriors(5.0, 2.5),
         "probit": LinkPriors(3.0, 1.5),
-        # A scale of 2 already takes the mean from e^-4 to e^4 times its median within the data.
+        # With a scale of 2 the mean already runs from e^-4 to e^4 times its median in the data.
         "log": LinkPriors(1.0, 1.5),
-        # The response has standard deviation one over all components together; a component with
-        # slopes that others cancel can exceed it.
+        # The response of all components together has standard deviation one. A component can
+        # exceed it if its slopes are cancelled by those of others.
         "identity": LinkPriors(1.5, 1.5),
     }
 )
@@ -137,25 +138,25 @@ class ModelPriors:
         return self._create("tilt", name, dims, lambda: pm.Normal(name, 0.0, 1.0, dims=dims))
 
     def coefficient(self, name: str, dims: tuple[str, ...]) -> Any:
-        """Create free coefficients, E |beta|^2 = E s^2 of the scales' default."""
+        """Create free coefficients, with E |beta|^2 = E s^2 of the default scales."""
         deviation = self._link.scale / np.sqrt(self._n_features)
         return self._create(
             "coefficient", name, dims, lambda: pm.Normal(name, 0.0, deviation, dims=dims)
         )
 
     def gate(self, prior: str, name: str, dims: tuple[str, ...]) -> Any:
-        """Create logits of a gate or their slopes, the last dim that of the components."""
+        """Create the logits of a gate or their slopes; the last dim must be the component."""
         return self._create(
             prior, name, dims, lambda: pm.ZeroSumNormal(name, GATE_DEVIATION, dims=dims)
         )
 
     def require_all_used(self) -> None:
-        """Refuse priors of parameters that the model does not have."""
+        """Raise if there are priors of parameters that the model does not have."""
         unused = sorted(set(self._given) - self._used)
         if unused:
             raise ValueError(
-                f"`priors` must be of parameters of the model; got {unused}, which it does not "
-                f"have. Its parameters are {sorted(self._used)}: leave the others out, or change "
+                f"`priors` must name parameters of the model; got {unused}, which it does not "
+                f"have. Its parameters are {sorted(self._used)}. Leave the others out, or change "
                 "`directions`, `family` or `gating`."
             )
 
@@ -163,14 +164,14 @@ class ModelPriors:
         self, prior: str, name: str, dims: tuple[str, ...], default: Callable[[], Any]
     ) -> Any:
         self._used.add(prior)
-        given = self._given.get(prior)
-        if given is None:
+        user_prior = self._given.get(prior)
+        if user_prior is None:
             return default()
-        variable = _register(given, prior, name, dims)
+        variable = _register(user_prior, prior, name, dims)
         if not hasattr(variable, "type"):
             raise TypeError(
-                f"`priors`: {prior!r} must return the variable that it makes; got "
-                f"{type(variable).__name__}. Return it from the callable."
+                f"`priors`: {prior!r} must return the variable that it creates; got "
+                f"{type(variable).__name__}. Return the variable from the callable."
             )
         sizes = tuple(int(pm.modelcontext(None).dim_lengths[dim].eval()) for dim in dims)
         shape = variable.type.shape
@@ -179,16 +180,16 @@ class ModelPriors:
         )
         if not fits:
             raise ValueError(
-                f"`priors`: {prior!r} must make a variable with the dims {dims}, of shape {sizes}; "
-                f"got one of shape {shape}. Pass `dims` on to the distribution."
+                f"`priors`: {prior!r} must create a variable with the dims {dims}, of shape "
+                f"{sizes}; got one of shape {shape}. Pass `dims` on to the distribution."
             )
         return variable
 
 
 def _stacked(links: Sequence[str]) -> LinkPriors:
-    """Scales of the priors of several responses, one entry each."""
-    each = [_BY_LINK[link] for link in links]
-    return LinkPriors(np.array([one.scale for one in each]), np.array([one.bias for one in each]))
+    """Stack the priors of several responses, one entry per response."""
+    stack = [_BY_LINK[link] for link in links]
+    return LinkPriors(np.array([one.scale for one in stack]), np.array([one.bias for one in stack]))
 
 
 def _validated(priors: Mapping[str, Prior] | None) -> dict[str, Prior]:
@@ -202,26 +203,26 @@ def _validated(priors: Mapping[str, Prior] | None) -> dict[str, Prior]:
     unknown = sorted(set(priors) - set(PRIOR_NAMES))
     if unknown:
         raise ValueError(
-            f"`priors` must have names among {', '.join(PRIOR_NAMES)}; got {unknown}. Priors are "
-            "those of standardised parameters."
+            f"`priors` must have names among {', '.join(PRIOR_NAMES)}; got {unknown}. Use these "
+            "names; the priors are those of the standardised parameters."
         )
     return dict(priors)
 
 
-def _register(given: Prior, prior: str, name: str, dims: tuple[str, ...]) -> Any:
-    """Make a variable of the model from the user's prior."""
-    if hasattr(given, "create_variable"):
-        return given.create_variable(name)
-    if hasattr(given, "owner"):
+def _register(user_prior: Prior, prior: str, name: str, dims: tuple[str, ...]) -> Any:
+    """Create a variable of the model from the user's prior."""
+    if hasattr(user_prior, "create_variable"):
+        return user_prior.create_variable(name)
+    if hasattr(user_prior, "owner"):
         model = pm.modelcontext(None)
         shape = tuple(int(model.dim_lengths[dim].eval()) for dim in dims)
-        support = given.owner.op.ndim_supp
+        support = user_prior.owner.op.ndim_supp
         batch = shape[: len(shape) - support]
-        return model.register_rv(change_dist_size(given, batch), name=name, dims=dims)
-    if callable(given):
-        return given(name, dims)
+        return model.register_rv(change_dist_size(user_prior, batch), name=name, dims=dims)
+    if callable(user_prior):
+        return user_prior(name, dims)
     raise TypeError(
         f"`priors`: {prior!r} must be an unregistered distribution such as "
         f"pm.HalfNormal.dist(3), a callable of (name, dims) or an object with `create_variable`; "
-        f"got {type(given).__name__}."
+        f"got {type(user_prior).__name__}."
     )

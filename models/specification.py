@@ -1,16 +1,15 @@
-r"""Anchored directions: an orthonormal frame about each estimate.
+r"""What a Bayesian mixture is built from: checked rows, coordinates, starting values and anchors.
+
+`specify` checks the arguments, finds the starting values (a fit by `fit_em`, unless the user gives
+one) and standardises the coordinates. Directions can be anchored at those of the starting values:
 
 .. math:: u_j = \frac{a_j + \kappa Q_j \zeta_j}{\sqrt{1 + \kappa^2 |\zeta_j|^2}},
     \qquad \kappa = \frac{\tan(\text{angle})}{\sqrt{d - 1}}, \qquad \zeta_j \sim N(0, I)
 
 with a_j the anchor, a unit vector, and Q_j an orthonormal basis of its complement. The tangent of
 the angle between u_j and its anchor is :math:`\kappa |\zeta_j|`, which has root mean square
-tan(angle): half the prior lies within about that angle, whatever the number of features is. No
-direction beyond 90 degrees can be reached, so a component cannot turn into its mirror image.
-
-Starts that the user gives a model: whether they fit the data, and their values.
-
-What a Bayesian mixture is built from: checked rows, coordinates, a start and its anchors.
+tan(angle): about half of the prior lies within that angle, for any number of features. Directions
+beyond 90 degrees cannot be reached, so a component cannot turn into its mirror image.
 """
 
 from dataclasses import dataclass, replace
@@ -36,24 +35,24 @@ from moment_init.families.registry import get_family
 from moment_init.moments.result import MomentEstimate
 
 _SMALLEST_COSINE = 0.05
-"""Directions further than 87 degrees from their anchor are given the tilt of one that is not: the
-tilt would run away at 90 degrees."""
+"""Smallest cosine between a direction and its anchor (87 degrees): the tilt would be infinite at 90
+degrees."""
 
 
 def tilt_per_unit(anchor_angle: float, n_features: int) -> float:
-    """Return kappa, the tangent of the angle that one unit of tilt in each direction makes."""
+    """Return kappa, the tangent of the angle that corresponds to one unit of tilt."""
     if n_features == 1:
         return 0.0
     return float(np.tan(np.radians(anchor_angle)) / np.sqrt(n_features - 1))
 
 
 def anchor_bases(anchors: FloatArray) -> FloatArray:
-    """Orthonormal bases of the complements of unit vectors."""
+    """Compute orthonormal bases of the complements of unit vectors."""
     # anchors: (n_features, n_components) -> (n_components, n_features, n_features - 1)
     n_features = anchors.shape[0]
     bases = []
     for anchor in anchors.T:
-        # The reflection that takes the first axis to -sign(a_1) a takes the other axes to a basis.
+        # The reflection that maps the first axis to -sign(a_1) a maps the other axes to a basis.
         normal = anchor.copy()
         normal[0] += np.copysign(1.0, anchor[0])
         reflection = np.eye(n_features) - 2.0 * np.outer(normal, normal) / (normal @ normal)
@@ -64,12 +63,12 @@ def anchor_bases(anchors: FloatArray) -> FloatArray:
 def tilts_of(
     directions: FloatArray, anchors: FloatArray, bases: FloatArray, kappa: float
 ) -> FloatArray:
-    r"""Return the tilts that make given directions, the inverse of the module's equation.
+    r"""Compute the tilts of given directions, the inverse of the module's equation.
 
     .. math:: \zeta_j = Q_j' u_j / (\kappa \langle u_j, a_j \rangle)
     """
-    # directions: (n_features, n_components), anchors: (n_features, n_components), bases:
-    # (n_components, n_features, n_features - 1) -> (n_components, n_features - 1)
+    # directions, anchors: (n_features, n_components),
+    # bases: (n_components, n_features, n_features - 1) -> (n_components, n_features - 1)
     if kappa == 0.0:
         return np.zeros(bases.shape[::2])
     cosines = np.maximum(np.sum(directions * anchors, axis=0), _SMALLEST_COSINE)
@@ -78,17 +77,17 @@ def tilts_of(
 
 
 _SMALLEST_LENGTH = 1e-8
-"""Length of a coefficient below which a component has no direction."""
+"""Length of a coefficient vector below which its component has no direction."""
 
 
 def require_fitting_init(init: Any, data: RegressionData, n_components: int) -> None:
-    """Refuse an estimate or a fit of other data's shape, columns or family."""
+    """Raise if an estimate or a fit has another shape, other columns or another family."""
     if not isinstance(init, MomentEstimate | EMFit):
         return
     if init.n_components != n_components:
         raise ValueError(
             f"`init` must have `n_components` ({n_components}) components; got one with "
-            f"{init.n_components}. Change `n_components` or estimate again."
+            f"{init.n_components}. Change `n_components`, or estimate again."
         )
     if len(init.feature_names) != data.X.shape[1]:
         raise ValueError(
@@ -99,24 +98,24 @@ def require_fitting_init(init: Any, data: RegressionData, n_components: int) -> 
     if (init.family, init.link) != (data.family.name, data.family.link.name):
         raise ValueError(
             f"`init` must be of the family {data.family.name} ({data.family.link.name}); got one "
-            f"of {init.family} ({init.link}). Pass the `family` and `link` it was made with."
+            f"of {init.family} ({init.link}). Pass the `family` and `link` of the fit."
         )
 
 
 def _require_same_names(
-    first: str, second: str, own: tuple[str, ...], other: tuple[str, ...]
+    first: str, second: str, names: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
-    """Refuse columns that have other names, or another order, on both sides."""
-    unnamed = tuple(f"x{index}" for index in range(len(own)))
-    if own != other and unnamed not in (own, other):
+    """Raise if both sides name their columns and the names or their order differ."""
+    unnamed = tuple(f"x{index}" for index in range(len(names)))
+    if names != expected and unnamed not in (names, expected):
         raise ValueError(
-            f"`{first}` must come from the columns of `{second}`, in their order: {list(other)}; "
-            f"got {list(own)}. Reorder the columns, or fit again."
+            f"`{first}` must come from the columns of `{second}`, in their order: "
+            f"{list(expected)}; got {list(names)}. Reorder the columns, or fit again."
         )
 
 
 def require_fitting_gate(init: Any, gate: GateCoordinates | None) -> None:
-    """Refuse a fit with a gate that the model cannot start from."""
+    """Raise if the model cannot start from the gate of a fit."""
     if not isinstance(init, EMFit):
         return
     has_gate = init.gate is not None or init.gate_means is not None
@@ -128,14 +127,14 @@ def require_fitting_gate(init: Any, gate: GateCoordinates | None) -> None:
     if gate is None and has_gate:
         raise ValueError(
             "`gating` must be given with an `init` that has a gate; got None. Pass the covariates "
-            "it was fitted with, or a fit without a gate."
+            "of the fit, or a fit without a gate."
         )
     if gate is None or init.gate is None:
         return
     if len(init.gate_names) != len(gate.names):
         raise ValueError(
             f"`init` must have the {len(gate.names)} gating covariates of `gating`; got a fit with "
-            f"{len(init.gate_names)}. Pass the `gating` it was made with."
+            f"{len(init.gate_names)}. Pass the `gating` of the fit."
         )
     _require_same_names("init", "gating", init.gate_names, gate.names)
 
@@ -143,12 +142,12 @@ def require_fitting_gate(init: Any, gate: GateCoordinates | None) -> None:
 def values_from_arrays(
     init: Any, X: Any, n_components: int, data_block: dict[str, Any]
 ) -> StartValues:
-    """Read start values from (coefficients, biases, weights[, dispersion])."""
+    """Read starting values from (coefficients, biases, weights[, dispersion])."""
     # X: (n_obs, n_features)
     if len(init) not in (3, 4):
         raise ValueError(
-            "`init` must be (coefficients, biases, weights) or these and dispersion; got a "
-            f"sequence of {len(init)}."
+            "`init` must be (coefficients, biases, weights) or (coefficients, biases, weights, "
+            f"dispersion); got a sequence of {len(init)}."
         )
     arrays = [as_float_array(values, "init") for values in init]
     shapes = [(np.shape(X)[1], n_components)] + [(n_components,)] * (len(arrays) - 1)
@@ -175,7 +174,7 @@ def values_from_arrays(
 
 
 def _require_fitting_dispersion(values: StartValues, data_block: dict[str, Any]) -> None:
-    """Refuse a dispersion that is not positive, or that the family does not have."""
+    """Raise if a dispersion is not positive, or the family has none."""
     if values.dispersion is None:
         return
     family = get_family(data_block["family"], data_block.get("link"))
@@ -196,18 +195,17 @@ class Specification:
     """Everything that a model is built from."""
 
     data: RegressionData  # checked rows, in the user's units and order
-    n_components: int  # number of components
-    coordinates: Coordinates  # the way from standardised coordinates to the user's units
+    n_components: int
+    coordinates: Coordinates  # map between standardised coordinates and the user's units
     gating: FloatArray | None  # gating covariates; (n_obs, n_gate)
-    gate_coordinates: GateCoordinates | None  # their location, scale and names
-    directions: Directions  # what is done about the directions
+    gate_coordinates: GateCoordinates | None  # means, scales and names of the gating covariates
+    directions: Directions  # whether directions are anchored, fixed or free
     anchor_angle: float  # prior angle between a direction and its anchor, in degrees
-    start: StartValues  # parameters at which to start, in the user's units
-    # what they come from, with errors by which chains can be spread; None for plain arrays
+    start: StartValues  # starting values, in the user's units
+    # the fit that gave the starting values, whose errors spread the chains; None for arrays
     origin: MomentEstimate | EMFit | None
     anchors: FloatArray  # unit anchors in standardised coordinates; (n_features, n_components)
-    # the estimate from which the start was fitted, if one was given
-    given: MomentEstimate | None = None
+    given: MomentEstimate | None = None  # the user's estimate from which `origin` was fitted
 
     @property
     def n_features(self) -> int:
@@ -235,7 +233,7 @@ class Specification:
         return self.coordinates.coefficients_to_user(columns, np.zeros(columns.shape[1]))[0]
 
     def standardised_values(self, values: StartValues) -> dict[str, FloatArray]:
-        """Values of the model's free variables at given parameters."""
+        """Compute the values of the model's free variables from parameters in the user's units."""
         if values.coefficients is None or values.biases is None:
             raise ValueError("`init` must have coefficients and biases; got directions only.")
         slopes, biases = self.coordinates.coefficients_to_standardised(
@@ -257,7 +255,7 @@ class Specification:
         return result | self._mixing_values(values)
 
     def _mixing_values(self, values: StartValues) -> dict[str, FloatArray]:
-        """Weights, or the gate's logits at the mean covariates and slopes, summing to zero."""
+        """Return the weights, or the gate's slopes and its logits at the mean covariates."""
         if values.weights is None:
             raise ValueError("`init` must have weights; got none.")
         if self.gate_coordinates is None:
@@ -287,7 +285,7 @@ def specify(
     random_seed: RandomSeed,
     progressbar: bool = False,
 ) -> Specification:
-    """Check the arguments and find the start."""
+    """Check the arguments and find the starting values."""
     # X: (n_obs, n_features), y: (n_obs,), gating: (n_obs, n_gate)
     if directions not in get_args(Directions):
         raise ValueError(
@@ -300,7 +298,7 @@ def specify(
     covariates = validate_gating(gating, data.n_obs, data.groups)
     require_fitting_init(init, data, number)
     if data.n_features == 1 and directions == "anchored":
-        # With a single column an anchor is a sign: held, it would cut every slope off at zero.
+        # With a single column an anchor is a sign, and would cut off every slope at zero.
         directions = "free"
     start, origin = _find_start(
         X, y, number, data_block, gating, init, directions, random_seed, progressbar
@@ -324,15 +322,15 @@ def specify(
 
 
 def _centred(coordinates: Coordinates, data: RegressionData) -> Coordinates:
-    """Biases relative to the predictor of the mean response, for links other than the identity.
+    """Make biases relative to the predictor of the mean response, unless the link is the identity.
 
-    For the log link that is the log mean response per unit of exposure; for others it matters where
-    an offset moves the level of the predictors, and is left at zero without one.
+    For the log link this is the log mean response per unit of exposure. For other links it only
+    matters if an offset moves the predictors; without an offset the shift stays zero.
     """
     weight = data.sample_weight
     if data.family.link.name == "log":
         exposure = np.ones(data.n_obs) if data.offset is None else np.exp(data.offset)
-        # Responses that do not vary are refused, so that their sum is positive.
+        # Responses that do not vary were refused earlier, so the sum is positive.
         return replace(
             coordinates, response_shift=float(np.log((weight @ data.y) / (weight @ exposure)))
         )
@@ -345,12 +343,12 @@ def _centred(coordinates: Coordinates, data: RegressionData) -> Coordinates:
 
 
 def require_angle(anchor_angle: Any) -> None:
-    """Check the prior angle between a direction and its anchor."""
+    """Raise if the prior angle between a direction and its anchor is not in (0, 90)."""
     is_number = isinstance(anchor_angle, int | float | np.number)
     if not is_number or isinstance(anchor_angle, bool) or not 0 < float(anchor_angle) < 90:
         raise ValueError(
             "`anchor_angle` must be an angle in degrees between 0 and 90, both excluded; got "
-            f"{anchor_angle!r}. For directions that do not move use directions='fixed'."
+            f"{anchor_angle!r}. Use directions='fixed' for directions that do not move."
         )
 
 
@@ -365,7 +363,7 @@ def _find_start(
     random_seed: RandomSeed,
     progressbar: bool,
 ) -> tuple[StartValues, MomentEstimate | EMFit | None]:
-    """Start values, and the fit that they come from."""
+    """Find the starting values and the fit that they come from."""
     if isinstance(init, EMFit):
         return start_values_of(init), init
     if isinstance(init, tuple | list):
@@ -390,15 +388,15 @@ def _find_start(
 
 
 def _anchors(coordinates: Coordinates, start: StartValues) -> FloatArray:
-    """Unit columns along the start's coefficients, in standardised coordinates."""
+    """Scale the starting coefficients to unit columns, in standardised coordinates."""
     columns = start.directions if start.coefficients is None else start.coefficients
     slopes, _ = coordinates.coefficients_to_standardised(columns, np.zeros(columns.shape[1]))
     lengths = np.linalg.norm(slopes, axis=0)
     if np.any(lengths < _SMALLEST_LENGTH):
         notify(
-            f"components {np.flatnonzero(lengths < _SMALLEST_LENGTH).tolist()} of the start have "
-            "no slopes and so no direction: their anchors are arbitrary. Use directions='free', "
-            "or fewer components.",
+            f"components {np.flatnonzero(lengths < _SMALLEST_LENGTH).tolist()} of the starting "
+            "values have no slopes and so no direction. Their anchors are arbitrary. Use "
+            "directions='free', or fewer components.",
             ConvergenceWarning,
         )
         n_features, n_components = slopes.shape

@@ -1,6 +1,8 @@
-"""What may set the order of components: estimates, fits, truths, draws and arrays.
+"""Relabelling of draws, so that components have the same order in all of them.
 
-Relabelling of draws: a component keeps its label in every draw and every group of a DataTree.
+`align_components` reads the parameters of the reference (an estimate, a fit, a simulated truth,
+draws or arrays), matches the axes and labels of reference and draws, computes one permutation per
+draw (`moment_init.posterior.relabelling`), and applies it to every group of the DataTree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     import xarray
 
 _COMPONENT = "component"
-"""The dim in what this package returns; a reference may have it where the draws have another."""
+"""Component dim in the results of this package; the draws may have another name for it."""
 
 
 _ATTRIBUTES = {
@@ -49,10 +51,10 @@ _ATTRIBUTES = {
     "gate": ("gate", "gate_names"),
     "gate_bias": ("gate_biases", None),
 }
-"""Variables, the attributes of results that hold them, and those that hold their labels."""
+"""For each variable, the attribute of a result that holds it and the one that holds its labels."""
 
 _LOGITS = ("gate", "gate_bias")
-"""Relative to the last component in a fit, to the mean of the components in draws."""
+"""Variables relative to the last component in a fit, but to the components' mean in draws."""
 
 _ELEMENT_DIMS = {"feature_names": "feature", "gate_names": "gate_feature"}
 
@@ -62,7 +64,7 @@ _KINDS = (
 
 
 def reference_variables(reference: Any, dim: str, group: str) -> dict[str, "xarray.DataArray"]:
-    """Arrays of a reference by the names of their variables."""
+    """Return the arrays of a reference by variable name."""
     import xarray
 
     if isinstance(reference, xarray.DataTree):
@@ -82,10 +84,10 @@ def reference_variables(reference: Any, dim: str, group: str) -> dict[str, "xarr
 def in_order_of(
     array: "xarray.DataArray", draws: "xarray.DataArray", dim: str, name: str
 ) -> NDArray[np.float64]:
-    """Values of a reference with the axes and labels in the order of the draws.
+    """Return the values of a reference with axes and labels in the order of the draws.
 
-    Dims are matched by name if the names agree, otherwise by place; labels along them (of features,
-    of components) by name if they are the same set, otherwise by place.
+    Dims are matched by name if the names agree, otherwise by position. The labels along a dim (of
+    features, of components) are matched by name if both have the same set, otherwise by position.
     """
     target = draws.isel(chain=0, draw=0)
     _check_number(array.sizes[dim], target.sizes[dim], name)
@@ -95,7 +97,7 @@ def in_order_of(
         raise ValueError(
             f"`reference` must have the shape of a draw of {name!r}, "
             f"{dict(zip(target.dims, target.shape, strict=True))}; got {array.shape}. Leave the "
-            "variable out with `var_names`, or pass an array with the component as last axis."
+            "variable out with `var_names`, or pass an array with the component as its last axis."
         )
     for theirs, ours in zip(array.dims, target.dims, strict=True):
         order = _order_of_labels(array, target, str(theirs), str(ours), is_strict=ours != dim)
@@ -104,7 +106,7 @@ def in_order_of(
     if not np.isfinite(values).all():
         raise ValueError(
             f"`reference` must be finite; got {int((~np.isfinite(values)).sum())} values of "
-            f"{name!r} that are not. Leave the variable out with `var_names`."
+            f"{name!r} that are not. Leave this variable out with `var_names`."
         )
     return values
 
@@ -113,7 +115,7 @@ def _check_number(theirs: int, ours: int, name: str) -> None:
     if theirs != ours:
         raise ValueError(
             f"`reference` must have as many components as the draws, {ours}; got {theirs} in "
-            f"{name!r}. Pass a reference with {ours}; components are on the last axis of an array."
+            f"{name!r}. Pass a reference with {ours}; the component is the last axis of an array."
         )
 
 
@@ -125,7 +127,7 @@ def _order_of_labels(
     *,
     is_strict: bool,
 ) -> list[int] | None:
-    """Places of the target's labels in the array; None to go by place."""
+    """Return the positions of the target's labels in the array; None to match by position."""
     if theirs not in array.coords or ours not in target.coords:
         return None
     first, second = array.coords[theirs].values.tolist(), target.coords[ours].values.tolist()
@@ -134,16 +136,16 @@ def _order_of_labels(
         return [places[label] for label in second]
     shared = set(first) & set(second)
     if shared and is_strict:
-        strange = sorted(map(str, set(first) ^ set(second)))
+        different = sorted(map(str, set(first) ^ set(second)))
         raise ValueError(
-            f"`reference` must have the labels of {ours!r} of the draws, or none; got labels of "
-            f"which {len(shared)} agree and {', '.join(strange)} are on one side only. Rename them."
+            f"`reference` must have the same labels of {ours!r} as the draws, or none; "
+            f"{len(shared)} agree, but {', '.join(different)} are on one side only. Rename them."
         )
     return None
 
 
 def _from_tree(tree: "xarray.DataTree", dim: str, group: str) -> dict[str, "xarray.DataArray"]:
-    """Variables of the node itself, of its draws, or of its own group, whichever is there first."""
+    """Read the node itself, its draws or the package's group, whichever has components first."""
     for name in (None, group, OWN_GROUP):
         node = tree if name is None else tree.children.get(name)
         dataset = None if node is None else node.to_dataset()
@@ -168,12 +170,12 @@ def _has_draws(dataset: "xarray.Dataset", dim: str) -> bool:
 
 
 def _from_dataset(dataset: "xarray.Dataset", dim: str, first: int) -> dict[str, "xarray.DataArray"]:
-    """Variables without draws if there are any, else the means of the aligned draws."""
+    """Read the variables without draws if there are any, else the means of the aligned draws."""
     theirs = _component_dim(dataset, dim)
     if theirs is None:
         raise ValueError(
             f"`reference` must have variables with the dim {dim!r}; got the dims "
-            f"{', '.join(map(repr, dataset.dims)) or 'none'}. Rename the dim of its components."
+            f"{', '.join(map(repr, dataset.dims)) or 'none'}. Rename its component dim."
         )
     plain = {
         str(name): array
@@ -182,15 +184,15 @@ def _from_dataset(dataset: "xarray.Dataset", dim: str, first: int) -> dict[str, 
         and not set(SAMPLE_DIMS) & set(array.dims)
         and array.dtype.kind in "iuf"
     }
-    found = plain or _means(dataset, theirs, first)
+    variables = plain or _means(dataset, theirs, first)
     return {
         name: components_last(array, theirs).rename({theirs: dim} if theirs != dim else {})
-        for name, array in found.items()
+        for name, array in variables.items()
     }
 
 
 def _means(dataset: "xarray.Dataset", dim: str, first: int) -> dict[str, "xarray.DataArray"]:
-    """Means over draws that were first matched to each other."""
+    """Compute the means of the draws, after matching the draws to each other."""
     arrays = {k: components_last(v, dim) for k, v in draws_by_component(dataset, dim).items()}
     names = default_names(arrays, arrays, dim)
     if not names:
@@ -201,8 +203,8 @@ def _means(dataset: "xarray.Dataset", dim: str, first: int) -> dict[str, "xarray
     stacked = stack_draws({name: arrays[name] for name in names})
     if not np.isfinite(stacked).all():
         raise ValueError(
-            "`reference` must have finite draws; got some that are not. Drop them, or pass one of "
-            "its draws or an estimate."
+            "`reference` must have finite draws; got some that are not. Drop them, or pass a "
+            "single draw or an estimate."
         )
     index = permutations_among(stacked, first)
     result = {}
@@ -215,7 +217,7 @@ def _means(dataset: "xarray.Dataset", dim: str, first: int) -> dict[str, "xarray
 
 
 def _labelled(name: str, array: Any, dim: str) -> "xarray.DataArray":
-    """An array of a dict; without labels its last axis is the component."""
+    """Label an array of a dict; the last axis of a plain array is the component."""
     import xarray
 
     if isinstance(array, xarray.DataArray):
@@ -224,14 +226,14 @@ def _labelled(name: str, array: Any, dim: str) -> "xarray.DataArray":
     if values.ndim == 0:
         raise ValueError(
             f"`reference` must hold arrays whose last axis is the component; got the number "
-            f"{array!r} for {name!r}. Leave it out, or give a value for each component."
+            f"{array!r} for {name!r}. Leave it out, or give one value per component."
         )
     axes = [f"{name}_axis_{axis}" for axis in range(values.ndim - 1)]
     return xarray.DataArray(values, dims=[*axes, dim])
 
 
 def _from_attributes(result: Any, dim: str) -> dict[str, "xarray.DataArray"]:
-    """Variables of an estimate, a fit or a simulated truth; those it does not have are left out."""
+    """Read the variables that an estimate, a fit or a simulated truth has."""
     import xarray
 
     variables = {}
@@ -253,7 +255,7 @@ def _from_attributes(result: Any, dim: str) -> dict[str, "xarray.DataArray"]:
 
 
 _SECOND_DIMS = ("{}_2", "{}_bis")
-"""Names of the second dim of a matrix over components, here and in ArviZ."""
+"""Names of the second dim of a matrix over components, in this package and in ArviZ."""
 
 
 def align_components(
@@ -266,83 +268,83 @@ def align_components(
 ) -> "xarray.DataTree":
     r"""Relabel draws so that components have the same order in all of them.
 
-    The likelihood of a mixture does not change when its components trade places, and chains, or one
-    chain as it goes, may come to have them in different orders. Each draw is given the permutation
-    :math:`\pi` that brings it closest to the reference,
+    The likelihood of a mixture does not change when its components are permuted, so their order can
+    differ between chains and even within a chain (label switching). Each draw is given the
+    permutation :math:`\pi` that brings it closest to the reference,
 
     .. math:: \min_\pi \sum_j \sum_e (x_{\pi(j) e} - c_{je})^2 / s_e^2 ,
 
-    over the elements e of the variables compared, each divided by its own spread, so that units
-    play no part and what is well determined counts most.
+    summed over the elements e of the compared variables. Each is divided by its spread, so units do
+    not matter and well-determined elements count most.
 
     Parameters
     ----------
     tree : xarray.DataTree
-        Draws of any model that has a dim for its components. It is not changed.
+        Draws of any model that has a dim for its components. The tree is not changed.
     reference : object, optional
-        What sets the order: a MomentEstimate, an EMFit, a MixtureData; an xarray.Dataset; an
-        xarray.DataTree, for the means of its draws (first matched to each other) or, without draws,
-        its group ``moment_init``; a dict of arrays by name, the component on their last axis, or of
-        DataArrays. By default draws are matched to each other, beginning with that of the highest
-        log density, and the labels that most of them have are kept.
+        What sets the order: a MomentEstimate, an EMFit or a MixtureData; an xarray.Dataset; an
+        xarray.DataTree, of which the means of the draws (first matched to each other) are used or,
+        without draws, the group ``moment_init``; or a dict of DataArrays, or of arrays whose last
+        axis is the component. By default the draws are matched to each other, beginning with the
+        one with the highest log density, and the most frequent labels are kept.
     dim : str or sequence of str, default "component"
         Name of the component dim. Further names are other dims over the same components: second
-        dims, as of a matrix of transitions (``component_2`` and ``component_bis`` are known as
-        such), or those of variables without a dim in common, as PyMC names them by itself
-        (``["slope_dim_0", "weight_dim_0"]``).
+        dims, as of a transition matrix (``component_2`` and ``component_bis`` are recognised), or
+        dims of variables that PyMC named automatically (``["slope_dim_0", "weight_dim_0"]``).
     var_names : str, sequence of str or mapping of str to str, optional
-        Variables to compare; a mapping gives the name in the reference for each in `tree`. By
-        default ``coefficient``, ``bias``, ``dispersion`` and ``weight`` if both have the first,
-        otherwise all that both have but predictions of rows (above 1000 elements a component).
+        Variables to compare; a mapping gives, for each name in `tree`, the name in the reference.
+        By default ``coefficient``, ``bias``, ``dispersion`` and ``weight`` if both have the first,
+        otherwise all variables that both have, except predictions of rows (more than 1000 elements
+        per component).
     group : str, default "posterior"
         Group whose draws are compared.
 
     Returns
     -------
     xarray.DataTree
-        The tree with components in order, in every variable of every group that has them together
-        with ``chain`` and ``draw``; coordinates and all else stay. New in the group
-        ``moment_init``: ``permutation`` (chain, draw, component), the place in the original tree of
-        what is now at that place; ``switched_share`` (chain), the share of draws that are permuted
-        otherwise than most draws of their chain; ``moved_share``, the share of draws that were
-        permuted; and attributes that begin with ``alignment``.
+        The tree with permuted components, in every variable that has the dims ``chain``, ``draw``
+        and component; coordinates and other variables stay. The group ``moment_init`` gains
+        ``permutation`` (chain, draw, component), the original position of each component;
+        ``switched_share`` (chain), the share of draws whose permutation is not the most frequent
+        one of their chain; ``moved_share``, the share of draws that were permuted; and attributes
+        that begin with ``alignment``.
 
     Raises
     ------
     TypeError
-        If `tree` is not a DataTree or `reference` is nothing that sets an order.
+        If `tree` is not a DataTree or `reference` has an unsupported type.
     ValueError
         If the group, the dim or a variable is missing, if the reference has another number of
         components, another shape or no variable in common, or if draws are not finite.
 
     Notes
     -----
-    Groups share the permutation of `group` if their chains and draws have the same labels, or fewer
-    of them. Draws of the warm-up (``warmup_...``) and of the prior are other draws, whatever their
-    labels: they are matched by themselves if their group has the variables compared. Groups that
-    can follow no permutation are left alone and named in the attribute
-    ``alignment_left_alone``, as are variables on an ordered scale. Simplex-transformed variables
+    Other groups get the permutation of `group` if their chains and draws have the same labels, or a
+    subset of them. Draws of the warm-up (``warmup_...``) and of the prior are different draws, even
+    if their labels agree; they are matched separately if their group has the compared variables.
+    Groups without any permutation, and variables with an ordered transform, are left unchanged and
+    listed in the attribute ``alignment_left_alone``. Simplex-transformed variables
     (``..._simplex__``) are permuted on the scale on which PyMC stores them.
 
-    Logits are permuted as they are, so those of a gate should sum to zero over the components, as
-    they do in the trees of this package. Relative to one component they would be relative to
-    different ones after the permutation: subtract their mean over the components first.
+    Logits are permuted without further change, so the logits of a gate should sum to zero over the
+    components, as they do in the trees of this package. If they are relative to one component,
+    subtract their mean over the components first.
 
-    What is relative to a component's own anchor (``tilt`` of anchored directions) is permuted too,
-    and belongs to another anchor then: give an aligned tree to ArviZ and to `predict_membership`,
-    which read coefficients, and not back to its model (``pm.sample_posterior_predictive``).
+    ``tilt`` is relative to the anchor of its component, and after a permutation belongs to another
+    anchor. ArviZ and `predict_membership`, which read coefficients, can use an aligned tree; the
+    model itself (``pm.sample_posterior_predictive``) cannot.
 
-    Shares of a total (weights) are compared on the scale of arcsines of square roots and
-    dispersions on that of logarithms, where the spread is the same for large and small components.
+    Weights are compared as arcsines of square roots and dispersions as logarithms, scales on which
+    the spread is the same for large and small components.
 
-    Aligning a second time changes nothing, and the record still tells the way from the original.
-    The cost is that of one pass over the variables compared for each component, and of a copy of
-    those permuted: less than a second for 4000 draws of three components with twenty features.
+    Aligning a second time changes nothing, and ``permutation`` still refers to the original tree.
+    The cost is one pass over the compared variables per component and a copy of the permuted ones:
+    less than a second for 4000 draws of three components with twenty features.
 
     Examples
     --------
     >>> import numpy as np, xarray
-    >>> draws = np.array([[[0.0, 5.0], [0.1, 5.2], [4.9, 0.2]]])  # the last draw switched
+    >>> draws = np.array([[[0.0, 5.0], [0.1, 5.2], [4.9, 0.2]]])  # the last draw is switched
     >>> posterior = xarray.Dataset({"mean": (("chain", "draw", "component"), draws)})
     >>> tree = xarray.DataTree.from_dict({"posterior": posterior})
     >>> aligned = align_components(tree, {"mean": [0.0, 5.0]})
@@ -358,8 +360,8 @@ def align_components(
     permutations, left = _all_permutations(result, task)
     nodes = dict(result.subtree_with_keys)
     for path, permutation in permutations.items():
-        own = nodes[path].to_dataset(inherit=False)
-        nodes[path].dataset, skipped = permute_dataset(own, permutation, task.dims)
+        dataset = nodes[path].to_dataset(inherit=False)
+        nodes[path].dataset, skipped = permute_dataset(dataset, permutation, task.dims)
         left.extend(f"{path}/{name}" for name in skipped)
     attrs = {
         "alignment_reference": "none" if reference is None else type(reference).__name__,
@@ -378,13 +380,13 @@ def align_components(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
-    """What is compared with what."""
+    """The variables to compare and the reference."""
 
     group: str
     dims: ComponentDims
-    names: dict[str, str]  # in the reference, by the name in the draws
+    names: dict[str, str]  # name in the draws -> name in the reference
     reference: dict[str, "xarray.DataArray"] | None
-    first: int  # draw to begin with if there is no reference
+    first: int  # index of the draw to begin with if there is no reference
 
     @property
     def dim(self) -> str:
@@ -392,7 +394,7 @@ class _Task:
 
 
 def _pose(tree: Any, reference: Any, dim: Any, var_names: Any, group: str) -> _Task:
-    """Check the arguments and find out what is to be compared."""
+    """Check the arguments and collect the variables to compare."""
     dataset = _group_of(tree, group)
     names = (dim,) if isinstance(dim, str) else _checked_dims(dim)
     names += tuple(name.format(names[0]) for name in _SECOND_DIMS)
@@ -405,7 +407,7 @@ def _pose(tree: Any, reference: Any, dim: Any, var_names: Any, group: str) -> _T
 
 
 def _checked_dims(dim: Any) -> tuple[str, ...]:
-    """Several names of dims."""
+    """Return several dim names as a tuple, or raise."""
     is_sequence = isinstance(dim, Sequence) and len(dim) > 0
     if not is_sequence or not all(isinstance(name, str) for name in dim):
         raise TypeError(f"`dim` must be the name of a dim, or several names; got {dim!r}.")
@@ -432,7 +434,7 @@ def _group_of(tree: Any, group: Any) -> "xarray.Dataset":
 def _comparable_draws(
     dataset: "xarray.Dataset", dims: tuple[str, ...], group: str
 ) -> dict[str, "xarray.DataArray"]:
-    """Variables of draws over components; not those over pairs of them."""
+    """Select the draws with one component dim, not those over pairs of components."""
     arrays = {
         name: array
         for name, array in draws_by_component(dataset, dims[0]).items()
@@ -440,9 +442,9 @@ def _comparable_draws(
     }
     if not arrays:
         raise ValueError(
-            f"`dim` must be a dim that numeric variables of {group!r} have beside chain and draw; "
+            f"`dim` must be a dim of numeric variables of {group!r} besides chain and draw; "
             f"got {dims[0]!r}, and the group has {', '.join(map(repr, dataset.dims)) or 'no dims'}."
-            " Name the dim of the components."
+            " Pass the name of the component dim."
         )
     if 0 in (dataset.sizes[name] for name in (*SAMPLE_DIMS, dims[0])):
         raise ValueError(
@@ -458,7 +460,7 @@ def _matched_names(
     var_names: Any,
     dim: str,
 ) -> dict[str, str]:
-    """Names in the reference of the variables to compare."""
+    """Map the names of the variables to compare to their names in the reference."""
     available = arrays if reference is None else reference
     if var_names is None:
         names = default_names(arrays, available, dim)
@@ -470,15 +472,15 @@ def _matched_names(
         result = {name: name for name in names}
     unknown = [name for name in result if name not in arrays]
     unknown += [name for name in result.values() if name not in available]
-    # Two variables cannot both be the same one of the reference.
+    # Two variables must not be compared with the same variable of the reference.
     unknown += [name for name in set(result.values()) if list(result.values()).count(name) > 1]
     if not result or unknown:
         raise ValueError(
             f"`var_names` must name variables that both the draws and the reference have; got "
             f"{', '.join(map(repr, unknown)) or 'none in common'}. The draws have "
             f"{', '.join(map(repr, arrays))}, the reference has "
-            f"{', '.join(map(repr, available)) or 'none'}: "
-            "map the names of the one to those of the other, {'in the draws': 'in the reference'}."
+            f"{', '.join(map(repr, available)) or 'none'}. "
+            "Pass a mapping of their names, {'in the draws': 'in the reference'}."
         )
     return result
 
@@ -486,24 +488,24 @@ def _matched_names(
 def _all_permutations(
     tree: "xarray.DataTree", task: _Task
 ) -> tuple[dict[str, "xarray.DataArray"], list[str]]:
-    """Permutations by group, and groups with draws of components that have none."""
-    found = _groups_with_components(tree, task.dims)
-    main = found.pop(task.group)
+    """Return the permutation of each group, and the groups that have none."""
+    datasets = _groups_with_components(tree, task.dims)
+    main = datasets.pop(task.group)
     _check_finite(main, task)
     permutation = _matched(main, task)
-    if found:
+    if datasets:
         task = _with_reference(task, main, permutation)
     leaders, result, left = {task.group: permutation}, {task.group: permutation}, []
-    # Those that can be matched by themselves come first, so that the rest can follow them.
-    for path in sorted(found, key=lambda path: not _has_variables(found[path], task)):
+    # Groups that have the compared variables come first, so that the others can follow them.
+    for path in sorted(datasets, key=lambda path: not _has_variables(datasets[path], task)):
         family = draws_family(path)
         related = [order for name, order in leaders.items() if draws_family(name) == family]
-        order = _permutation_of(found[path], task, related)
+        order = _permutation_of(datasets[path], task, related)
         if order is None:
             left.append(path)
             continue
         result[path] = order
-        if _has_variables(found[path], task):
+        if _has_variables(datasets[path], task):
             leaders[path] = order
     return result, left
 
@@ -511,7 +513,7 @@ def _all_permutations(
 def _groups_with_components(
     tree: "xarray.DataTree", dims: ComponentDims
 ) -> dict[str, "xarray.Dataset"]:
-    found = {}
+    datasets = {}
     for path, node in tree.subtree_with_keys:
         dataset = node.to_dataset()
         if path == OWN_GROUP:
@@ -520,8 +522,8 @@ def _groups_with_components(
             continue
         for name in dims.names:
             check_size(path, name, dataset.sizes.get(name, dims.size), dims.size)
-        found[path] = dataset
-    return found
+        datasets[path] = dataset
+    return datasets
 
 
 def _has_variables(dataset: "xarray.Dataset", task: _Task) -> bool:
@@ -531,7 +533,7 @@ def _has_variables(dataset: "xarray.Dataset", task: _Task) -> bool:
 def _permutation_of(
     dataset: "xarray.Dataset", task: _Task, related: list["xarray.DataArray"]
 ) -> "xarray.DataArray | None":
-    """The permutation of a group: that of the same draws, its own, or that of more draws."""
+    """Return the permutation of a group: of the same draws, its own, or of a superset."""
     for order in related:
         if has_same_draws(dataset, order):
             return order
@@ -544,12 +546,12 @@ def _permutation_of(
 
 
 def _arrays(dataset: "xarray.Dataset", task: _Task) -> dict[str, "xarray.DataArray"]:
-    """Variables to compare, by their names in the reference."""
+    """Return the variables to compare, by their names in the reference."""
     return {theirs: components_last(dataset[ours], task.dim) for ours, theirs in task.names.items()}
 
 
 def _count_infinite(arrays: Mapping[str, "xarray.DataArray"]) -> dict[str, int]:
-    """Numbers of draws that are not finite, by variable, where there are any."""
+    """Count the draws that are not finite, for each variable that has any."""
     counts = {
         name: int((~np.isfinite(array.values)).any(axis=tuple(range(2, array.ndim))).sum())
         for name, array in arrays.items()
@@ -561,7 +563,7 @@ def _check_finite(dataset: "xarray.Dataset", task: _Task) -> None:
     counts = _count_infinite(_arrays(dataset, task))
     if counts:
         raise ValueError(
-            "`tree` must have finite draws of the variables that are compared; got "
+            "`tree` must have finite draws of the compared variables; got "
             f"{', '.join(f'{count} draws of {name!r}' for name, count in counts.items())} with NaN "
             f"or infinite values in {task.group!r}. Drop these draws, or leave the variable out "
             "with `var_names`."
@@ -569,7 +571,7 @@ def _check_finite(dataset: "xarray.Dataset", task: _Task) -> None:
 
 
 def _matched(dataset: "xarray.Dataset", task: _Task) -> "xarray.DataArray":
-    """Permutations of the draws of a group, matched to the reference or to each other."""
+    """Match the draws of a group to the reference or to each other."""
     import xarray
 
     arrays = _arrays(dataset, task)
@@ -588,7 +590,7 @@ def _matched(dataset: "xarray.Dataset", task: _Task) -> "xarray.DataArray":
 
 
 def _with_reference(task: _Task, main: "xarray.Dataset", permutation: "xarray.DataArray") -> _Task:
-    """The same task with the means of aligned draws for a reference, if there was none."""
+    """Use the means of the aligned draws as the reference, if there is none."""
     if task.reference is not None:
         return task
     aligned, _ = permute_dataset(main[list(task.names)], permutation, task.dims)

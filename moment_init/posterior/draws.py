@@ -1,8 +1,8 @@
-"""What the draws of a posterior say of each row: log-likelihoods and replicated responses.
+"""Draws of a mixture's parameters, and their evaluation on rows.
 
-Draws of a mixture's parameters, read from a DataTree for evaluation on rows.
-
-Rows that a DataTree holds beside its draws, and their log-likelihoods.
+`PosteriorDraws` computes log-likelihoods and replicated responses of rows. `read_draws` reads the
+draws of a DataTree for the membership of rows, gates included. `stored_rows` reads the rows that a
+DataTree holds beside its draws.
 """
 
 from collections.abc import Iterator
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from moment_init.em.result import EMFit
 
 _BLOCK = 2_000_000
-"""Predictors that are held at once: 16 MB, a few of which fit into a cache of the last level."""
+"""Predictors held in memory at once: 16 MB, a few of which fit into the last-level cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PosteriorDraws:
-    """Draws of the parameters, in the user's units, chains one after another."""
+    """Draws of the parameters in the user's units, with all chains on one axis."""
 
-    coefficients: FloatArray  # coefficients; (n_draws, n_features, n_components)
-    biases: FloatArray  # intercepts and probabilities of the components; (n_draws, n_components)
-    weights: FloatArray  # intercepts and probabilities of the components; (n_draws, n_components)
-    dispersion: FloatArray | None = None  # dispersion; (n_draws, n_components)
+    coefficients: FloatArray  # (n_draws, n_features, n_components)
+    biases: FloatArray  # (n_draws, n_components)
+    weights: FloatArray  # (n_draws, n_components)
+    dispersion: FloatArray | None = None  # (n_draws, n_components)
     gate: FloatArray | None = None  # slopes of the gate's logits; (n_draws, n_gate, n_components)
-    gate_biases: FloatArray | None = None  # its logits at covariates zero; (n_draws, n_components)
+    gate_biases: FloatArray | None = None  # (n_draws, n_components)
 
     @property
     def n_draws(self) -> int:
@@ -47,7 +47,7 @@ class PosteriorDraws:
 
     @classmethod
     def of(cls, posterior: "xarray.Dataset") -> "PosteriorDraws":
-        """Read them from a posterior."""
+        """Read the draws of a posterior."""
 
         def read(name: str, *dims: str) -> FloatArray | None:
             if name not in posterior:
@@ -72,20 +72,20 @@ class PosteriorDraws:
         )
 
     def blocks(self, n_obs: int) -> Iterator[slice]:
-        """Slices of draws whose predictors fit into memory."""
+        """Yield slices of draws whose predictors fit into memory."""
         step = max(1, _BLOCK // (n_obs * self.biases.shape[1]))
         for first in range(0, self.n_draws, step):
             yield slice(first, min(first + step, self.n_draws))
 
     def predictors(self, data: RegressionData, draws: slice) -> FloatArray:
-        """Linear predictors of rows."""
+        """Compute the linear predictors of rows."""
         # -> (n_draws, n_obs, n_components)
         inputs = np.asarray(data.X, dtype=np.float64)
         eta: FloatArray = np.matmul(inputs, self.coefficients[draws]) + self.biases[draws, None, :]
         return eta if data.offset is None else eta + data.offset[None, :, None]
 
     def log_weights(self, gating: FloatArray | None, draws: slice) -> FloatArray:
-        """Log probabilities of the components before the response is seen."""
+        """Compute the log probabilities of the components before the response is observed."""
         # gating: (n_obs, n_gate) -> (n_draws, 1 or n_obs, n_components)
         if self.gate is None or self.gate_biases is None or gating is None:
             with np.errstate(divide="ignore"):  # a weight may have underflowed to zero
@@ -101,8 +101,8 @@ def draw_log_likelihoods(
 
     .. math:: \log \sum_j w_j \prod_{i \in g} p(y_i \mid \eta_{ij})^{c_i}
 
-    with c the sample weights. Without groups that is the log density of each row, whatever its
-    weight: the same as in `EMFit.to_datatree`.
+    with c the sample weights. Without groups it is the log density of each row and ignores the
+    weights, as in `EMFit.to_datatree`.
     """
     # gating: (n_obs, n_gate) -> (n_draws, n_obs) or (n_draws, n_groups)
     order, starts = group_order(data.groups)
@@ -133,8 +133,8 @@ def _unit_log_likelihood(
 
 
 def _row_log_densities(draws: PosteriorDraws, data: RegressionData, block: slice) -> FloatArray:
-    """Log densities of the rows in each component, (n_draws, n_obs, n_components)."""
-    with np.errstate(over="ignore"):  # a wild draw has a density of zero
+    """Compute the log densities of rows in each component, (n_draws, n_obs, n_components)."""
+    with np.errstate(over="ignore"):  # an extreme draw has a density of zero
         return np.array(
             data.family.log_density_eta(
                 data.y[:, None], draws.predictors(data, block), **_parameters(draws, data, block)
@@ -155,18 +155,18 @@ def draw_responses(
     rng: np.random.Generator,
     gating: FloatArray | None = None,
 ) -> NDArray[Any]:
-    """Draw a response for every row from every draw of the parameters."""
+    """Draw one response per row from every draw of the parameters."""
     # gating: (n_obs, n_gate) -> (n_draws, n_obs)
     result: NDArray[Any] = np.empty((draws.n_draws, data.n_obs), dtype=response_dtype(data))
     group = group_codes(data.groups)
     for block in draws.blocks(data.n_obs):
         eta = draws.predictors(data, block)
         chosen = _draw_components(draws.log_weights(gating, block), eta.shape, group, rng)
-        own = np.take_along_axis(eta, chosen[:, :, None], axis=2)[:, :, 0]
+        predictor = np.take_along_axis(eta, chosen[:, :, None], axis=2)[:, :, 0]
         dispersion = None
         if draws.dispersion is not None:
             dispersion = np.take_along_axis(draws.dispersion[block], chosen, axis=1)
-        mean = data.family.link.mean(own)
+        mean = data.family.link.mean(predictor)
         if data.family.has_unlimited_counts:
             mean = np.minimum(mean, LARGEST_DRAWN_MEAN)
         result[block] = data.family.sample(
@@ -176,7 +176,7 @@ def draw_responses(
 
 
 def response_dtype(data: RegressionData) -> type:
-    """The smallest type that holds responses, of which there may be draws times rows."""
+    """Return the smallest dtype of the responses: there is one per draw and row."""
     if data.family.has_binary_rows:
         return np.int8
     return np.int64 if data.family.has_unlimited_counts or data.family.has_trials else np.float64
@@ -188,77 +188,74 @@ def _draw_components(
     group: NDArray[np.intp] | None,
     rng: np.random.Generator,
 ) -> NDArray[np.intp]:
-    """A component for every draw and row, (n_draws, n_obs), the same within a group."""
+    """Draw a component for every draw and row, (n_draws, n_obs), the same within a group."""
     n_draws, n_obs, _ = shape
     uniform = rng.random((n_draws, n_obs if group is None else int(group.max()) + 1))
     if group is not None:
         uniform = uniform[:, group]
     cumulative = np.cumsum(np.exp(log_weights), axis=-1)
-    # The last sum is one up to rounding: a uniform above it must not fall outside.
+    # The last sum is one up to rounding; leaving it out keeps the result in range.
     return np.asarray((uniform[:, :, None] > cumulative[..., :-1]).sum(axis=-1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertDraws:
-    """Draws of what the response depends on, those of all chains in a row."""
+    """Draws of the parameters of the response, with all chains on one axis."""
 
     family: Family  # family of the response, with its link
-    coefficients: FloatArray  # coefficients; (n_components, n_draws, n_features)
-    biases: FloatArray  # intercepts; (n_components, n_draws)
-    dispersion: FloatArray | None  # dispersion, for a family that has one; (n_components, n_draws)
+    coefficients: FloatArray  # (n_components, n_draws, n_features)
+    biases: FloatArray  # (n_components, n_draws)
+    dispersion: FloatArray | None  # (n_components, n_draws)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureDraws:
-    """Draws of a mixture's parameters, those of all chains in a row."""
+    """Draws of a mixture's parameters, with all chains on one axis."""
 
-    # logarithms of weights, or a gate's logits at covariates zero; (n_components, n_draws)
-    logits: FloatArray
-    # slopes of the logits in the gating covariates, or their statistics; (n_components, n_draws,
-    # n_gate)
+    logits: FloatArray  # log weights, or the biases of a gate; (n_components, n_draws)
+    # slopes of a gate's logits in the covariates or, for a gaussian gate, in their statistics;
+    # (n_components, n_draws, n_gate)
     slopes: FloatArray | None
-    experts: ExpertDraws | None  # the components; None if there is no response
+    experts: ExpertDraws | None  # parameters of the response; None if there is no response
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowLayout:
-    """What `moment_init.em.prediction.rows_for` reads of a fit, without the fit."""
+    """The attributes of a fit that `moment_init.em.prediction.rows_for` reads."""
 
     family: Family  # family of the response, with its link
-    feature_names: tuple[str, ...]  # columns of the inputs and of the gating covariates
-    gate_names: tuple[str, ...]  # columns of the inputs and of the gating covariates
-    # what is subtracted from gating covariates; None without a gate; (n_gate,)
-    gate_centre: FloatArray | None
-    # not None for a gaussian gate, which reads statistics of the covariates
-    gate_means: FloatArray | None
-    link: None = None  # A fit names its link here; the family has it
+    feature_names: tuple[str, ...]  # columns of the inputs
+    gate_names: tuple[str, ...]  # columns of the gating covariates
+    gate_centre: FloatArray | None  # subtracted from gating covariates; None without a gate
+    gate_means: FloatArray | None  # None unless the gate is gaussian
+    link: None = None  # the family holds the link
 
     def as_fit(self) -> "EMFit":
-        """The layout in the place of a fit, for `rows_for`."""
+        """Return the layout with the type of a fit, for `rows_for`."""
         return cast("EMFit", self)
 
 
 def posterior_of(tree: Any, draws: Any) -> "xarray.Dataset":
-    """Draws of a tree."""
+    """Return the posterior of a tree, with at most `draws` draws per chain."""
     import xarray
 
     if not isinstance(tree, xarray.DataTree):
         raise TypeError(
             f"`tree` must be an xarray.DataTree; got an object of type {type(tree).__name__}. Pass "
-            "what `sample` or `EMFit.to_datatree` returned."
+            "the result of `sample` or `EMFit.to_datatree`."
         )
-    found = tree.children.get("posterior")
-    if found is None or not {"chain", "draw", "component"} <= set(found.sizes):
+    group = tree.children.get("posterior")
+    if group is None or not {"chain", "draw", "component"} <= set(group.sizes):
         raise ValueError(
             "`tree` must have a group 'posterior' with the dims chain, draw and component; got "
-            f"{'the dims ' + str(tuple(found.sizes)) if found is not None else tuple(tree)}. Pass "
+            f"{'the dims ' + str(tuple(group.sizes)) if group is not None else tuple(tree)}. Pass "
             "the tree of a mixture's draws."
         )
-    return _thinned(found.to_dataset(), draws)
+    return _thinned(group.to_dataset(), draws)
 
 
 def _thinned(posterior: "xarray.Dataset", draws: Any) -> "xarray.Dataset":
-    """At most so many draws of every chain, evenly spaced."""
+    """Keep at most `draws` evenly spaced draws of every chain."""
     if draws is None:
         return posterior
     if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
@@ -269,14 +266,14 @@ def _thinned(posterior: "xarray.Dataset", draws: Any) -> "xarray.Dataset":
 
 
 def family_of(tree: "xarray.DataTree", family: str | Family | None, link: str | None) -> Family:
-    """Family of the response."""
-    own = tree.children.get("moment_init")
-    attrs = {} if own is None else own.attrs
+    """Return the family of the response, by default from the attributes of the tree."""
+    node = tree.children.get("moment_init")
+    attrs = {} if node is None else node.attrs
     if family is None:
         if "family" not in attrs:
             raise ValueError(
-                "`family` must be given for a tree whose group 'moment_init' has no attribute of "
-                "that name; got None. Name the family of the response."
+                "`family` must be given if the tree's group 'moment_init' has no attribute of "
+                "that name; got None. Pass the family of the response."
             )
         family = attrs["family"]
     if link is None and family == attrs.get("family"):
@@ -299,7 +296,7 @@ def read_draws(
     is_softmax = slopes is not None and means is None
     logits = draw_values(posterior, "gate_bias") if is_softmax else _log_weights(posterior)
     experts = None if family is None else _read_experts(posterior, family)
-    # Any response is possible under a gaussian family.
+    # The gaussian family accepts any response.
     response = get_family("gaussian") if family is None else family
     gate_names = () if centre is None else labels_of(posterior, "gate_feature")
     layout = RowLayout(response, labels_of(posterior, "feature"), gate_names, centre, means)
@@ -316,7 +313,7 @@ def _read_experts(posterior: "xarray.Dataset", family: Family) -> ExpertDraws:
 
 
 def draw_values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArray:
-    """Draws of a variable, those of all chains in a row."""
+    """Read the draws of a variable, with all chains on one axis."""
     # -> (n_components, n_draws, ...)
     wanted = ("component", "chain", "draw", *dims)
     if name not in posterior or set(posterior[name].dims) != set(wanted):
@@ -324,7 +321,7 @@ def draw_values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArra
         raise ValueError(
             f"`tree` must have {name!r} with the dims {', '.join(wanted)} in its posterior; got "
             f"{got}, and the posterior has {', '.join(map(repr, posterior.data_vars))}. Rename "
-            "what stands for it, or pass the draws of another model."
+            "the variable, or pass the draws of another model."
         )
     array = posterior[name].transpose(*wanted)
     shape = (array.shape[0], array.shape[1] * array.shape[2], *array.shape[3:])
@@ -346,7 +343,7 @@ def _log_weights(posterior: "xarray.Dataset") -> FloatArray:
 def _gaussian_slopes(
     posterior: "xarray.Dataset", means: FloatArray, centre: FloatArray
 ) -> FloatArray:
-    """Slopes of a gaussian gate's log densities in the statistics of centred covariates."""
+    """Compute a gaussian gate's slopes in the statistics of the centred covariates."""
     covariances = draw_values(posterior, "gate_covariance", "gate_feature", "gate_feature_2")
     roots = np.linalg.cholesky(covariances).swapaxes(0, 1)
     centred = (means - centre).transpose(1, 2, 0)
@@ -355,37 +352,37 @@ def _gaussian_slopes(
 
 
 def labels_of(posterior: "xarray.Dataset", dim: str, letter: str = "x") -> tuple[str, ...]:
-    """Labels of columns; those of an array without names if there are none."""
+    """Return the labels of columns; x0, x1, ... if there are none."""
     if dim in posterior.coords:
         return tuple(map(str, posterior.coords[dim].values.tolist()))
     return tuple(f"{letter}{index}" for index in range(posterior.sizes.get(dim, 0)))
 
 
 _NAMES = ("offset", "n_trials", "gating", "groups", "sample_weight")
-"""What may belong to rows beside inputs and response."""
+"""Data of the rows besides inputs and response."""
 
 
 def stored_rows(
     tree: "xarray.DataTree",
 ) -> tuple[Any, Any, dict[str, Any], NDArray[Any] | None]:
-    """Read the rows of a tree."""
+    """Read the inputs, the response, other data and labels of a tree's rows."""
     nodes = [tree.children.get(name) for name in ("constant_data", "observed_data")]
     constant, observed = ({} if node is None else node.to_dataset() for node in nodes)
     if "X" not in constant or "y" not in observed:
         raise ValueError(
-            "`X` and `y` must be given for a tree without 'X' in constant_data or 'y' in "
+            "`X` and `y` must be given if the tree has no 'X' in constant_data or no 'y' in "
             f"observed_data; got neither, and a tree with the groups {', '.join(tree.children)}. "
-            "Pass the rows."
+            "Pass `X` and `y`."
         )
     data = {name: _plain(constant[name]) if name in constant else None for name in _NAMES}
     response = observed["y"]
-    rows = response.dims[:1]  # the next are responses
+    rows = response.dims[:1]  # a second dim is that of the responses
     labels = [response.coords[name].values for name in rows if name in response.coords]
     return _plain(constant["X"]), response.values, data, (*labels, None)[0]
 
 
 def stored_log_likelihood(tree: "xarray.DataTree") -> "xarray.Dataset":
-    """Log-likelihoods of the rows of a tree under its draws."""
+    """Compute the log-likelihoods of a tree's rows under its draws."""
     X, y, data, _ = stored_rows(tree)
     gating = data.pop("gating")
     rows = validate_data(X, y, family=family_of(tree, None, None), **data)
@@ -396,7 +393,7 @@ def stored_log_likelihood(tree: "xarray.DataTree") -> "xarray.Dataset":
 def log_likelihood_group(
     posterior: "xarray.Dataset", data: RegressionData, gating: FloatArray | None
 ) -> "xarray.Dataset":
-    """Log-likelihoods of rows, or groups of rows, as a group of a DataTree."""
+    """Compute the log-likelihoods of rows, or of groups of rows, as a group of a DataTree."""
     # gating: (n_obs, n_gate)
     import xarray
 
@@ -414,7 +411,7 @@ def log_likelihood_group(
 
 
 def _unit(data: RegressionData) -> tuple[str, NDArray[Any]]:
-    """Dim of the log-likelihood and its labels: rows, or groups in the order of their first."""
+    """Return the dim and labels of the log-likelihood: rows, or groups by their first row."""
     if data.groups is None:
         return "obs", np.arange(data.n_obs)
     labels = np.asarray(data.groups)
@@ -424,7 +421,7 @@ def _unit(data: RegressionData) -> tuple[str, NDArray[Any]]:
 
 
 def _plain(array: "xarray.DataArray") -> Any:
-    """Values of a stored variable; with the names of columns if it has any."""
+    """Return the values of a stored variable, as a DataFrame if its columns have names."""
     dims = [name for name in ("feature", "gate_feature") if name in array.dims]
     if array.ndim != 2 or not dims:
         return array.values

@@ -1,6 +1,8 @@
-"""What a start is for: a model in PyMC, NumPyro or Stan, or names alone.
+"""Initial values for a model that the user wrote in PyMC, NumPyro or Stan.
 
-The start of a sampler for a model that the user wrote.
+`initial_values` reads the free variables of the model, finds the parameter of the estimate that
+each variable stands for, brings its axes and components into the model's order, and checks that
+the values lie inside the support of the model.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,18 +37,18 @@ Sources = Mapping[str, str | Callable[[Any], Any] | None]
 
 
 class SupportCheck(Protocol):
-    """Whether values lie inside of the support of a model's variables."""
+    """Check of whether values lie inside the support of a model's variables."""
 
     def complaint(self, values: Mapping[str, FloatArray]) -> str | None:
-        """Say what is wrong with values."""
+        """Return what is wrong with the values, or None."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartTarget:
-    """A model that is to be started, or names alone."""
+    """The model that the values are for."""
 
-    backend: Backend  # whose model it is
-    model: Any  # the model; None if only names are known
+    backend: Backend
+    model: Any  # None if values are to be returned without a model
 
     def variables(self, start: StartValues, mapping: Sources) -> dict[str, ModelVariable]:
         """Read the free variables of the model."""
@@ -59,7 +61,7 @@ class StartTarget:
         return read_parameters(self.model, start, mapping)[0]
 
     def why_not_free(self, name: str) -> str:
-        """Say why a name is not that of a free variable."""
+        """Say why a name is not the name of a free variable."""
         if self.backend == "pymc":
             others = _other_variables(self.model)
         elif self.backend == "numpyro":
@@ -69,7 +71,7 @@ class StartTarget:
         return others.get(name, "is not in the model")
 
     def check(self, used: Mapping[str, ModelVariable]) -> SupportCheck | None:
-        """Make the check of values."""
+        """Make the support check of the values."""
         if self.model is None:
             return None
         if self.backend == "pymc":
@@ -79,7 +81,7 @@ class StartTarget:
         return ParameterCheck(self.model)
 
     def deliver(self, values: Mapping[str, FloatArray]) -> dict[str, Any]:
-        """Bring values into the form that the backend takes."""
+        """Convert values to the types that the backend expects."""
         if self.backend == "stan":
             return {name: np.asarray(value).tolist() for name, value in values.items()}
         return dict(values)
@@ -97,8 +99,8 @@ def validate_target(model: Any, backend: Any) -> StartTarget:
     got = type(model).__name__
     if backend == "pymc" and not hasattr(model, "free_RVs"):
         raise TypeError(
-            f"`model` must be a pymc.Model or None; got {got}. Say backend='numpyro' or 'stan' for "
-            "a model of these."
+            f"`model` must be a pymc.Model or None; got {got}. Pass backend='numpyro' or 'stan' "
+            "for models of these."
         )
     if backend == "numpyro" and not callable(model):
         raise TypeError(
@@ -114,7 +116,7 @@ def validate_target(model: Any, backend: Any) -> StartTarget:
 
 
 def _other_variables(model: "pymc.Model") -> dict[str, str]:
-    """Variables of a PyMC model that have no initial value, and why."""
+    """Return the variables of a PyMC model that have no initial value, with the reason."""
     kinds = {
         "is data": model.data_vars,
         "is deterministic, computed from others": model.deterministics,
@@ -127,12 +129,12 @@ Reader = Callable[[StartValues], FloatArray]
 Source = str | Callable[[Any], Any] | None
 
 _POOL = 400
-"""Draws among which each chain picks its start. Any two of four chains pick the same one once in 67
-runs, and then part with their first momentum; each draw takes a millisecond to check."""
+"""Number of draws among which each chain picks its initial values. Two of four chains pick the same
+draw in one of 67 runs, and separate with their first momentum; checking a draw takes 1 ms."""
 
 _TRIES = 10
-"""At least one in so many draws must lie inside of the model's support; where fewer do, the
-estimate contradicts the model's bounds."""
+"""At least one in ten draws must lie inside the model's support; if fewer do, the estimate
+contradicts the model's bounds."""
 
 
 @overload
@@ -171,86 +173,86 @@ def initial_values(
     chains: int | None = None,
     random_seed: RandomSeed = None,
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    r"""Start a model of your own at an estimate.
+    r"""Return initial values for your own model from an estimate.
 
     Parameters
     ----------
     estimate : MomentEstimate or EMFit
-        What `estimate` or `fit_em` returned.
+        The result of `estimate` or `fit_em`.
     model : pymc.Model, callable, str, path or CmdStanModel, optional
-        The model to start: of PyMC; of NumPyro, a function without arguments, such as
-        ``functools.partial(model, X, y)``; or a Stan program, as text, path or CmdStanModel.
-        Without one the values are returned as they are, with the names of `mapping` or, by default,
-        the data model's.
+        The model: a PyMC model; a NumPyro model as a function without arguments, such as
+        ``functools.partial(model, X, y)``; or a Stan program as text, path or CmdStanModel.
+        Without a model the values are returned unchanged, under the names of `mapping` or, by
+        default, under the names of the parameters.
     mapping : mapping of str to str, callable or None, optional
-        For variables of the model the parameter that they are: ``"coefficient"``, ``"direction"``
-        (feature, component), ``"scale"``, ``"bias"``, ``"weight"``, ``"dispersion"`` (component),
-        ``"gate"`` (component, gate_feature), ``"gate_bias"`` (component); or a callable that makes
-        a value from an object with the attributes `coefficients`, `biases`, ... of an estimate; or
-        None to leave a variable to the model. Variables that have the parameters' names need no
-        entry.
+        For each variable of the model, the parameter that it stands for: ``"coefficient"``,
+        ``"direction"`` (feature, component), ``"scale"``, ``"bias"``, ``"weight"``,
+        ``"dispersion"`` (component), ``"gate"`` (component, gate_feature), ``"gate_bias"``
+        (component); or a callable that computes the value from an object with the attributes
+        `coefficients`, `biases`, ... of an estimate; or None to leave the variable to the model.
+        Variables that have the name of a parameter need no entry.
     backend : {"pymc", "numpyro", "stan"}, default "pymc"
-        What the values are for.
+        Library of the model.
     spread : float, default 0.0
-        How far the chains are spread, in standard errors of the estimate: 0 starts all of them at
-        the estimate, 1 at draws from its normal approximation.
+        Spread of the chains in standard errors of the estimate: with 0 all chains start at the
+        estimate, with 1 at draws from its normal approximation.
     chains : int, optional
-        Return a list with the values of so many chains. Not for nutpie, which takes a single dict.
+        Return a list with one dict per chain. Not for nutpie, which takes a single dict.
     random_seed : int, sequence of int, numpy.random.Generator or None
         Seed of the draws.
 
     Returns
     -------
     dict of str to numpy.ndarray or TensorVariable, or list of dict of str to numpy.ndarray
-        Values on the constrained scale; only those of variables for which there is one. For
-        ``pm.sample(initvals=...)``: with `spread` they are random variables, each chain draws its
-        own start, all of its variables jointly. For NumPyro's ``init_to_value(values=...)``:
-        arrays. For cmdstanpy's ``inits=``: numbers and nested lists, which `json` can write.
+        Values on the constrained scale, for those variables that have one. For
+        ``pm.sample(initvals=...)``; with `spread` they are random variables, from which each chain
+        draws its own initial values, jointly for all variables. For NumPyro's
+        ``init_to_value(values=...)``: arrays. For cmdstanpy's ``inits=``: numbers and nested lists,
+        which `json` can write.
 
     Raises
     ------
     TypeError
         If `estimate`, `model`, `mapping` or `chains` has the wrong type.
     ValueError
-        If nothing of the model is known; for a variable that is unknown, observed, deterministic or
-        discrete; if a parameter is not part of the estimate, does not fit into its variable or fits
-        in several ways; if a value lies outside of its variable's support; if `spread` is negative,
-        or asks for errors that the estimate does not have; for axes of a Stan program that cannot
-        be told apart.
+        If no variable of the model is mapped; for a variable that is unknown, observed,
+        deterministic or discrete; if a parameter is not part of the estimate, does not fit into its
+        variable or fits in several ways; if a value lies outside the support of its variable; if
+        `spread` is negative, or the estimate has no standard errors; if the axes of a Stan program
+        are ambiguous.
 
     Notes
     -----
-    **Switch the jitter off.** By default ``pm.sample`` adds uniform noise from -1 to 1 to every
-    start on the unconstrained scale, which can undo it. With nutpie, PyMC's choice where it is
-    installed, jitter only what has no value::
+    **Switch off the jitter.** By default ``pm.sample`` adds uniform noise between -1 and 1 to the
+    initial values on the unconstrained scale, which can undo them. With nutpie, PyMC's default if
+    installed, jitter only the variables without a value::
 
         rest = {variable for variable in model.free_RVs if variable.name not in start}
         pm.sample(initvals=start, compile_kwargs={"jitter_rvs": rest})
 
-    With PyMC's own sampler, which does not know `jitter_rvs` and which a list of dicts selects::
+    PyMC's own sampler, which a list of dicts selects, does not have `jitter_rvs`::
 
         pm.sample(initvals=start, init="adapt_diag")
 
-    nutpie refuses a start at which an entry of the gradient is exactly zero ("All initialization
-    points failed"); an estimate is no such point, but a variable that starts at the mode of its
-    prior and touches nothing else can be.
+    nutpie rejects initial values at which an entry of the gradient is exactly zero ("All
+    initialization points failed"). This does not happen at an estimate, but it can happen to a
+    variable that starts at the mode of its prior and does not affect anything else.
 
-    Values are in the user's units: a model of columns that were standardised needs an estimate from
-    the same columns. Two-dimensional parameters are transposed where the variable asks for it, by
-    its dims' names, by labels that are names of the columns, or by its shape. A variable with an
-    ordered transform sets the order of the components, for all variables and in every draw. Where
-    two components are within a few standard errors of each other in that variable, it does not
-    tell them apart: chains then start with either first, and R-hat will say so. Order by another
-    variable, or by none.
+    Values are in the user's units: a model of standardised columns needs an estimate from the same
+    columns. Two-dimensional parameters are transposed if the dims of the variable, its labels
+    (column names) or its shape require it. A variable with an ordered transform sets the order of
+    the components, for all variables and in every draw. If two components are within a few standard
+    errors of each other in that variable, it cannot tell them apart: chains then start in different
+    orders, which R-hat will show. Order by another variable, or by none.
 
-    The draws of an `EMFit` vary jointly. A `MomentEstimate` knows only by how many degrees its
-    directions are off, so `spread` turns these, equally in all columns: that suits columns of
-    similar spread with means near zero. For others use ``fit_em(..., init=estimate)``. Draws
-    outside of the model's support are left out.
+    The draws of an `EMFit` vary jointly. A `MomentEstimate` only knows the error of its directions
+    in degrees, so `spread` rotates them, equally in all columns; this suits columns of similar
+    spread with means near zero. For others use ``fit_em(..., init=estimate)``. Draws outside the
+    model's support are left out.
 
-    Transforms and priors are evaluated at the start, the likelihood is not. Of a Stan program the
-    declared constraints are checked, where their bounds are numbers. A NumPyro model is run once;
-    its plates name axes.
+    Transforms and priors are evaluated at the initial values, the likelihood is not. For a Stan
+    program the declared constraints are checked if their bounds are numbers. A NumPyro model is run
+    once; its plates name the axes.
 
     Examples
     --------
@@ -277,7 +279,7 @@ def initial_values(
     >>> bool(start["alpha"][0] < start["alpha"][1] < start["alpha"][2])
     True
 
-    Chains that are spread by the standard errors; then
+    To spread the chains by the standard errors, for
     ``pm.sample(initvals=spread, compile_kwargs={"jitter_rvs": set()})``:
 
     >>> spread = initial_values(fit, model, mapping=mapping, spread=1.0)
@@ -299,7 +301,7 @@ def initial_values(
     if complaint is not None:
         raise ValueError(
             f"`estimate`: {complaint}. Map it with a callable that moves it inside, change the "
-            "prior, or leave the variable to the model by mapping it to None."
+            "prior, or map the variable to None to leave it to the model."
         )
     if spread == 0:
         same = [target.deliver(values) for _ in range(chains or 1)]
@@ -321,14 +323,13 @@ def _check_arguments(
 ) -> None:
     if isinstance(estimate, JointFit | JointEstimate):
         raise TypeError(
-            "`estimate` must be of one response: several responses and classes are not supported "
-            f"by `initial_values`; got {type(estimate).__name__}. Use `mixture_glm(..., "
+            "`estimate` must have one response: `initial_values` does not support several "
+            f"responses or classes; got {type(estimate).__name__}. Use `mixture_glm(..., "
             "init=fit)`, whose model starts at the fit."
         )
     if not isinstance(estimate, MomentEstimate | EMFit):
         raise TypeError(
-            "`estimate` must be what `estimate` or `fit_em` returns; got "
-            f"{type(estimate).__name__}."
+            f"`estimate` must be a result of `estimate` or `fit_em`; got {type(estimate).__name__}."
         )
     if mapping is not None and not isinstance(mapping, Mapping):
         raise TypeError(
@@ -337,7 +338,7 @@ def _check_arguments(
         )
     is_number = isinstance(spread, int | float | np.number) and not isinstance(spread, bool)
     if not is_number or not 0.0 <= float(spread) < np.inf:
-        raise ValueError(f"`spread` must be a finite number from 0 upwards; got {spread!r}.")
+        raise ValueError(f"`spread` must be a finite number >= 0; got {spread!r}.")
     if chains is not None and (
         isinstance(chains, bool) or not isinstance(chains, int | np.integer)
     ):
@@ -346,8 +347,8 @@ def _check_arguments(
         raise ValueError(f"`chains` must be at least 1; got {chains}.")
     if (target.model is None or target.backend != "pymc") and chains is None and spread > 0:
         raise ValueError(
-            f"`chains` must be given with spread={spread} and no PyMC model: there is nothing that "
-            "would draw a start for every chain. Pass chains=4, say, for a list of four dicts."
+            f"`chains` must be given with spread={spread} and no PyMC model: only a PyMC model can "
+            "draw initial values for each chain. Pass e.g. chains=4 for a list of four dicts."
         )
 
 
@@ -367,7 +368,7 @@ def _sources(
     variables: Mapping[str, ModelVariable],
     mapping: Mapping[str, Source],
 ) -> dict[str, str | Callable[[Any], Any]]:
-    """What each variable is, in the model's order: those that are mapped and those of our names."""
+    """Return the source of each variable that is mapped or has a parameter's name."""
     known = start.variables()
     unknown = [name for name in mapping if target.model is not None and name not in variables]
     if unknown:
@@ -375,13 +376,13 @@ def _sources(
             f"`mapping` must name free variables of the model; {unknown[0]!r} "
             f"{target.why_not_free(unknown[0])}. The free variables are {_listed(variables)}."
         )
-    own = {name: name for name in (known if target.model is None and not mapping else variables)}
-    merged: dict[str, Any] = {name: name for name in own if name in known} | dict(mapping)
+    names = {name: name for name in (known if target.model is None and not mapping else variables)}
+    merged: dict[str, Any] = {name: name for name in names if name in known} | dict(mapping)
     chosen = {name: merged[name] for name in (variables or merged) if merged.get(name) is not None}
     if not chosen:
         raise ValueError(
-            "`mapping` must say what the model's variables are, as none has the name of a "
-            f"parameter. Its free variables are {_listed(variables)}; the estimate has "
+            "`mapping` must be given if no variable of the model has the name of a "
+            f"parameter. The free variables are {_listed(variables)}; the estimate has "
             f"{_listed(known)}. Pass e.g. mapping={{{next(iter(variables), 'beta')!r}: 'bias'}}."
         )
     return chosen
@@ -394,7 +395,7 @@ def _reader(
     variable: ModelVariable | None,
     labels: Mapping[str, tuple[str, ...]],
 ) -> Reader:
-    """How the value of a variable is read from the parameters."""
+    """Make the function that reads the value of a variable from the parameters."""
     if variable is not None and variable.dtype.kind != "f":
         raise ValueError(
             f"`mapping` must name continuous variables; {name!r} is of type {variable.dtype}. "
@@ -402,8 +403,8 @@ def _reader(
         )
     if variable is not None and variable.is_labelled:
         raise ValueError(
-            f"`model`: {name!r} comes from pymc.dims, and PyMC takes no initial values for such "
-            "variables. Write it with a distribution of pymc itself, or map it to None."
+            f"`model`: {name!r} comes from pymc.dims, and PyMC accepts no initial values for such "
+            "variables. Use a distribution of pymc itself, or map the variable to None."
         )
     if callable(source):
         return lambda values: _call(name, source, values, variable)
@@ -420,13 +421,13 @@ def _call(
     variable: ModelVariable | None,
 ) -> FloatArray:
     result = np.array(as_float_array(source(values), "mapping"))
-    if variable is None and not np.all(np.isfinite(result)):  # a model has its own rules
+    if variable is None and not np.all(np.isfinite(result)):  # with a model, its support decides
         raise ValueError(
             f"`mapping`: the callable of {name!r} must return finite numbers; got {result}."
         )
     if variable is not None and result.shape != variable.shape:
         raise ValueError(
-            f"`mapping`: the callable of {name!r} must return the shape of that variable, "
+            f"`mapping`: the callable of {name!r} must return an array of the variable's shape, "
             f"{variable.shape}; got {result.shape}."
         )
     return result
@@ -435,7 +436,7 @@ def _call(
 def _read(
     values: StartValues, readers: Mapping[str, Reader], variables: Mapping[str, ModelVariable]
 ) -> dict[str, FloatArray]:
-    """Read all variables, with the components in the order that an ordered variable wants."""
+    """Read all variables, with the components in the order that an ordered variable requires."""
     for name, variable in variables.items():
         if variable.order != 0 and variable.shape[-1] == values.n_components:
             first = readers[name](values).reshape(-1, values.n_components)[0]
@@ -447,18 +448,19 @@ def _read(
 def _inside(
     draws: list[dict[str, FloatArray]], check: SupportCheck | None, spread: float
 ) -> list[dict[str, FloatArray]]:
-    """Draws inside of the model's support."""
+    """Select the draws inside the model's support."""
     inside = [draw for draw in draws if check is None or check.complaint(draw) is None]
     if len(inside) * _TRIES < len(draws):
         raise ValueError(
-            f"`spread` must leave one in {_TRIES} draws inside of the model's support; with "
-            f"spread={spread} {len(inside)} of {len(draws)} are. Use a smaller one or wider priors."
+            f"`spread` must leave one in {_TRIES} draws inside the model's support; with "
+            f"spread={spread}, {len(inside)} of {len(draws)} are inside. Use a smaller `spread` or "
+            "wider priors."
         )
     return inside
 
 
 def _labels(estimate: MomentEstimate | EMFit) -> dict[str, tuple[str, ...]]:
-    """Names of the columns, by dim."""
+    """Return the names of the columns of each dim."""
     labels = {"feature": estimate.feature_names}
     if isinstance(estimate, EMFit) and estimate.gate_names:
         labels["gate_feature"] = labels["gate_feature_2"] = estimate.gate_names

@@ -6,7 +6,7 @@ With parameters :math:`\theta` of one draw, the probability that a row belongs t
     = \frac{\pi_j f_j(y \mid x)}{\sum_k \pi_k f_k(y \mid x)},
 
 where :math:`\pi_j` is the weight or, with a gate, its probability given the gating covariates.
-Rows of a group share their component, so that their densities are multiplied.
+The rows of a group share their component, so their densities are multiplied.
 """
 
 from functools import partial
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 IndexArray = NDArray[np.intp]
 
 _BLOCK_ROWS = 4096
-"""Rows that are evaluated together: enough that NumPy's overhead per call, some microseconds, is
-below a tenth of the arithmetic for a single draw."""
+"""Rows that are evaluated together: NumPy's overhead per call, some microseconds, is then less than
+a tenth of the arithmetic for a single draw."""
 
 _DOUBLES = 24
-"""Doubles for a row, a draw and a component. Six arrays are alive, linear predictors, densities and
-what families derive from them; four times that keeps them in one cache, where `sum_over_blocks`
-would let draws of many rows fill four, which takes 1.2 to 1.9 times as long."""
+"""Doubles per row, draw and component. Six arrays are in memory at once (linear predictors,
+densities and the families' intermediate results). Four times that keeps them in one cache;
+`sum_over_blocks` would otherwise fill four, which takes 1.2 to 1.9 times as long."""
 
 _LOWEST_LOG_DENSITY = -1e290
-"""Log densities are held above this, so that a row that is impossible under all components of a
-draw leaves their probabilities defined, and sums over a group do not overflow."""
+"""Lower bound of log densities: probabilities stay defined for rows that are impossible under all
+components of a draw, and sums over a group do not overflow."""
 
 
 def predict_membership(
@@ -67,66 +67,68 @@ def predict_membership(
     draws: int | None = None,
     average: bool = False,
 ) -> "xarray.DataArray":
-    """Probability of every component for rows, or groups of rows, under each draw.
+    """Compute the probability of each component for rows, or groups of rows, under each draw.
 
     Parameters
     ----------
     tree : xarray.DataTree
-        Draws in the group ``posterior``: ``coefficient``, ``bias``, ``weight``, where the family
-        has one ``dispersion``, with a gate ``gate`` and ``gate_bias`` (or ``gate_mean`` and
-        ``gate_covariance``), in the user's units; as `sample` and `EMFit.to_datatree` give them.
+        Draws in the group ``posterior``: ``coefficient``, ``bias``, ``weight``, for families that
+        have one ``dispersion``, and with a gate ``gate`` and ``gate_bias`` (or ``gate_mean`` and
+        ``gate_covariance``), in the user's units, as returned by `sample` and `EMFit.to_datatree`.
         Draws of several responses have the dim ``response``.
     X : array-like or DataFrame, shape (n_obs, n_features), optional
-        Inputs; columns of a DataFrame are matched by name with the coordinate ``feature``. Without
-        `X` and `y` the rows are those of the tree: ``X``, ``offset``, ``n_trials``, ``gating``,
-        ``groups`` and ``sample_weight`` of its ``constant_data``, ``y`` of its ``observed_data``.
+        Inputs; the columns of a DataFrame are matched by name with the coordinate ``feature``.
+        Without `X` and `y` the rows of the tree are used: ``X``, ``offset``, ``n_trials``,
+        ``gating``, ``groups`` and ``sample_weight`` of ``constant_data``, ``y`` of
+        ``observed_data``.
     y : array-like, shape (n_obs,), optional
-        Response. If there is none but `gating`, the result is what the gate says before the
-        response is seen; without a gate that would be ``weight`` for all rows, and is refused.
-        Several responses have the shape (n_obs, n_responses); of classes the labels are given.
+        Response. With `gating` but no `y` the result is the gate's probability, before the response
+        is observed; without a gate this would be ``weight`` for all rows, and raises an error.
+        Several responses have the shape (n_obs, n_responses). Classes are given by their labels.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
         Gating covariates, for draws with a gate; matched with ``gate_feature``.
     offset, n_trials : array-like, shape (n_obs,), optional
-        Known part of the linear predictor and binomial trials.
+        Known part of the linear predictor, and number of binomial trials.
     sample_weight : array-like, shape (n_obs,), optional
-        Weight of each row within its group; without groups it changes nothing.
+        Weight of each row within its group; it has no effect without groups.
     groups : array-like, shape (n_obs,), optional
-        Rows with one value share their component.
+        Group labels; the rows of a group share their component.
     family : str or Family, optional
-        Family of the response, or one for each; by default that in the attributes of the group
+        Family of the response, or one per response; by default the attribute of the group
         ``moment_init``.
     link : str, optional
-        Link; by default that in the same attributes if the family is theirs, else the family's own.
+        Link; by default the attribute of that group if the family is the same, else the family's
+        default link.
     draws : int, optional
-        Take no more than so many draws of each chain, evenly spaced; all by default.
+        Use at most this many draws of each chain, evenly spaced; all by default.
     average : bool, default False
-        Return the mean over chains and draws, without ever holding more than a block of the rest.
+        Return the mean over chains and draws, computed block by block.
 
     Returns
     -------
     xarray.DataArray
-        Probabilities named ``membership`` with dims (chain, draw, obs, component), or
-        (obs, component) if averaged, which sum to one over components. With groups the dim
-        ``group`` takes the place of ``obs``, groups in the order of their first rows.
+        Probabilities, named ``membership``, that sum to one over the components. The dims are
+        (chain, draw, obs, component), or (obs, component) if averaged. With groups the dim
+        ``group`` replaces ``obs``, with the groups in the order of their first rows.
 
     Raises
     ------
     TypeError
         If `tree` is not a DataTree, or for data that are not real numbers.
     ValueError
-        If the tree lacks a group or variable that is needed or has draws that are not finite, if
-        the family is not known, if arguments that belong together are not given together, and for
+        If the tree lacks a required group or variable or has draws that are not finite, if the
+        family is unknown, if only some of the arguments that belong together are given, and for
         wrong shapes or columns, missing values, and impossible responses.
 
     Notes
     -----
-    Labels must have one meaning in all draws if these are averaged: see
-    `moment_init.align_components`. Draws and rows are evaluated by blocks, in the log
-    domain. The array of all draws has 8 bytes for each draw, row and component: 480 MB for 4000
-    draws, 5000 rows and three components.
+    To average draws, the labels must have the same meaning in all of them: see
+    `moment_init.align_components`. Draws and rows are evaluated in blocks, in the log domain. The
+    array of all draws takes 8 bytes per draw, row and component: 480 MB for 4000 draws, 5000 rows
+    and three components.
 
-    Draws of several responses, or of classes, have neither groups nor a gate: `groups` and `gating`
-    are then refused.
+    Draws of several responses, or of classes, have no groups and no gate; `groups` and `gating`
+    then raise an error.
 
     Examples
     --------
@@ -140,8 +142,8 @@ def predict_membership(
     ...     }
     ... )
     >>> tree = xarray.DataTree.from_dict({"posterior": posterior})
-    >>> found = predict_membership(tree, [[0.3], [0.7]], [0, 1], family="bernoulli", average=True)
-    >>> found.round(3).values.tolist()
+    >>> mean = predict_membership(tree, [[0.3], [0.7]], [0, 1], family="bernoulli", average=True)
+    >>> mean.round(3).values.tolist()
     [[0.731, 0.269], [0.269, 0.731]]
     """
     posterior = posterior_of(tree, draws)
@@ -179,8 +181,8 @@ def _require_nothing(data: dict[str, Any]) -> None:
     given = [name for name, value in data.items() if value is not None]
     if given:
         raise ValueError(
-            f"`X` and `y` must be given with what belongs to their rows; got {', '.join(given)} "
-            "alone. Pass them, or nothing for the rows of the tree."
+            "`X` and `y` must be given with other data of the rows; got only "
+            f"{', '.join(given)}. Pass `X` and `y`, or none of these for the rows of the tree."
         )
 
 
@@ -192,19 +194,19 @@ def _require_both(X: Any, y: Any, *, has_gate: bool) -> None:
             "`X` must be given with `y`; got None. Pass both, or neither for the rows of the tree."
         )
     remedy = (
-        "pass `gating` for the probabilities that the gate gives"
+        "Pass `gating` alone for the probabilities of the gate"
         if has_gate
-        else "without a gate the probabilities before it is seen are tree['posterior']['weight']"
+        else "Without a response the probabilities are tree['posterior']['weight']"
     )
-    raise ValueError(f"`y` must be given with `X`; got None. Pass the response; {remedy}.")
+    raise ValueError(f"`y` must be given with `X`; got None. Pass the response. {remedy}.")
 
 
 def _rows_before_response(
     layout: RowLayout, X: Any, data: dict[str, Any]
 ) -> tuple[LikelihoodRows, IndexArray | None]:
-    """Rows of which the gate alone is asked; `X` may be there and is checked."""
-    useless = ("offset", "n_trials", "sample_weight")
-    given = [name for name in useless if data[name] is not None]
+    """Make rows for the gate alone; `X` is optional, but checked."""
+    response_names = ("offset", "n_trials", "sample_weight")
+    given = [name for name in response_names if data[name] is not None]
     if given:
         raise ValueError(
             f"`{given[0]}` must be None without `y`, as it belongs to the response; got values. "
@@ -216,7 +218,7 @@ def _rows_before_response(
 
 
 def _require_finite(rows: LikelihoodRows, draws: MixtureDraws) -> None:
-    """Raise for rows whose predictors or logits would overflow under a draw."""
+    """Raise if predictors or logits of the rows would overflow under a draw."""
     require_finite_offset(rows.offset)
     if draws.experts is not None:
         slopes = np.moveaxis(draws.experts.coefficients, -1, 0)
@@ -229,17 +231,17 @@ def _require_finite(rows: LikelihoodRows, draws: MixtureDraws) -> None:
 
 
 def _evaluate(rows: LikelihoodRows, draws: MixtureDraws, *, is_averaged: bool) -> FloatArray:
-    """Probabilities, (n_draws, n_units, n_components), or their means over the draws."""
+    """Compute the probabilities, (n_draws, n_units, n_components), or their means over draws."""
     n_components, n_draws = draws.logits.shape
     shape = (rows.n_units, n_components)
     result = np.empty(shape if is_averaged else (n_draws, *shape))
     step = max(1, _BLOCK_ROWS * rows.n_units // rows.n_obs)
     for start in range(0, rows.n_units, step):
         block = slice(start, min(start + step, rows.n_units))
-        own = rows.take(block)
+        block_rows = rows.take(block)
         target = None if is_averaged else result[:, block]
-        function = partial(_sum_draws, own, draws, target)
-        sums = sum_over_blocks(function, n_draws, _DOUBLES * n_components * own.n_obs)
+        function = partial(_sum_draws, block_rows, draws, target)
+        sums = sum_over_blocks(function, n_draws, _DOUBLES * n_components * block_rows.n_obs)
         if is_averaged:
             result[block] = sums[0].T / n_draws
     return result
@@ -248,7 +250,7 @@ def _evaluate(rows: LikelihoodRows, draws: MixtureDraws, *, is_averaged: bool) -
 def _sum_draws(
     rows: LikelihoodRows, draws: MixtureDraws, target: FloatArray | None, part: slice
 ) -> tuple[FloatArray, ...]:
-    """Sum over some draws of the probabilities of all units; or write each to the target."""
+    """Sum the probabilities of all units over some draws, or write them to the target."""
     joint = draws.logits[:, part, None] + np.zeros(rows.n_units)
     if draws.slopes is not None and rows.gate is not None:
         covariates = rows.gate if rows.group_starts is None else rows.gate[rows.group_starts]
@@ -267,13 +269,13 @@ def _sum_draws(
 
 
 def _log_densities(rows: LikelihoodRows, experts: ExpertDraws, part: slice) -> FloatArray:
-    """Log densities of the responses, (n_components, n_draws, n_obs)."""
+    """Compute the log densities of the responses, (n_components, n_draws, n_obs)."""
     eta = experts.coefficients[:, part] @ read_block(rows.Z, slice(None)).T
     eta += experts.biases[:, part, None]
     if rows.offset is not None:
         eta += rows.offset
     dispersion = None if experts.dispersion is None else experts.dispersion[:, part, None]
-    with np.errstate(over="ignore"):  # a wild draw has a density of zero
+    with np.errstate(over="ignore"):  # an extreme draw has a density of zero
         density = experts.family.log_density_eta(
             rows.y, eta, dispersion=dispersion, n_trials=rows.n_trials
         )

@@ -1,21 +1,19 @@
-r"""Variables by which components are told apart, as one array of draws.
+r"""Permutations that bring the components of many draws into one order.
 
-Permutations that bring the components of many draws into one order.
-
-Draw i has components with vectors :math:`x_{ij}`, the reference :math:`c_j`. The permutation of a
-draw minimises
+First the compared variables are stacked into one array of draws, on scales where one spread fits
+all components. Draw i then has components with vectors :math:`x_{ij}`, the reference has
+:math:`c_j`. The permutation of a draw minimises
 
 .. math:: \sum_j \sum_e (x_{i \pi(j) e} - c_{je})^2 / s_e^2 ,
 
-twice the negative log-likelihood of independent normal errors with a variance for each element e,
-common to the components. Every :math:`s_e` is the median size of an error, so that units play no
-part and a wild draw has no say: first that of each draw's component to the nearest component of the
-reference (it does not depend on the labels), then, until nothing moves, that of matched components.
-All steps are functions of the draws as sets of components: relabelled draws give the same result.
+twice the negative log-likelihood of independent normal errors with one variance per element e,
+common to the components. Each :math:`s_e` is the median absolute error, so units and extreme draws
+do not matter: first the error to the nearest component of the reference, which does not depend on
+the labels, then, until nothing changes, the error to the matched component. Relabelling the draws
+beforehand does not change the result.
 
-Permutations carried through the groups of a DataTree: who follows whom, and the variables.
-
-What an alignment leaves in the group ``moment_init`` of a DataTree.
+Finally the permutations are applied to the variables of a DataTree, and recorded in its group
+``moment_init``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,22 +32,22 @@ if TYPE_CHECKING:
 SAMPLE_DIMS = ("chain", "draw")
 
 _MODEL_VARIABLES = ("coefficient", "bias", "dispersion", "weight")
-"""What determines a mixture of generalised linear models; `direction` and `scale` are functions of
-`coefficient` and would count twice."""
+"""Variables that determine a mixture of generalised linear models; `direction` and `scale` are
+functions of `coefficient` and would count twice."""
 
 _LARGEST_SIZE = 1000
-"""Elements of a component. A variable with more is taken for predictions of rows, which follow from
-the parameters and would only cost time."""
+"""Largest number of elements per component. Larger variables are assumed to be predictions of rows,
+which follow from the parameters and would only cost time."""
 
 _SUM_TOLERANCE = 1e-4
-"""Distance from one of a sum of probabilities; draws may be stored in single precision."""
+"""Tolerance of sums of probabilities, as draws may be stored in single precision."""
 
 _LOG_DENSITIES = ("lp", "logp")
-"""The names of the log density that PyMC and nutpie give."""
+"""Names of the log density in the statistics of PyMC and nutpie."""
 
 
 def draws_by_component(dataset: "xarray.Dataset", dim: str) -> dict[str, "xarray.DataArray"]:
-    """Numeric variables with a component, a chain and a draw."""
+    """Select the numeric variables that have a component, a chain and a draw."""
     needed = {dim, *SAMPLE_DIMS}
     return {
         str(name): array
@@ -59,7 +57,7 @@ def draws_by_component(dataset: "xarray.Dataset", dim: str) -> dict[str, "xarray
 
 
 def components_last(array: "xarray.DataArray", dim: str) -> "xarray.DataArray":
-    """Order the dims: chain and draw if there, others in their order, component."""
+    """Order the dims: chain and draw if present, then the others, then the component."""
     leading = [name for name in SAMPLE_DIMS if name in array.dims]
     others = [name for name in array.dims if name not in (*SAMPLE_DIMS, dim)]
     return array.transpose(*leading, *others, dim)
@@ -70,7 +68,7 @@ def default_names(
     common: Iterable[str],
     dim: str,
 ) -> list[str]:
-    """Variables by which to match if the caller names none."""
+    """Return the variables to compare if the caller names none."""
     names = [name for name in arrays if name in set(common)]
     if "coefficient" in names:
         return [name for name in _MODEL_VARIABLES if name in names]
@@ -79,7 +77,7 @@ def default_names(
 
 
 def stack_draws(arrays: Mapping[str, "xarray.DataArray"]) -> FloatArray:
-    """Put variables into one array of draws."""
+    """Stack variables into one array of draws."""
     # -> (n_draws, n_components, n_elements)
     pieces = []
     for name, array in arrays.items():
@@ -93,7 +91,7 @@ def stack_with_reference(
     arrays: Mapping[str, "xarray.DataArray"],
     reference: Mapping[str, FloatArray],
 ) -> tuple[FloatArray, FloatArray]:
-    """Put variables and their reference into arrays with the same elements."""
+    """Stack variables and their reference into arrays with the same elements."""
     # -> (n_draws, n_components, n_elements), (n_components, n_elements)
     draw_pieces, reference_pieces = [], []
     for name, array in arrays.items():
@@ -106,7 +104,7 @@ def stack_with_reference(
 
 
 def best_draw(tree: "xarray.DataTree", group: str) -> int:
-    """Index of the draw with the highest log density, the first where it is not known."""
+    """Return the index of the draw with the highest log density; 0 if it is not known."""
     sizes = [tree[group].sizes[name] for name in SAMPLE_DIMS]
     stats = "warmup_sample_stats" if group.startswith("warmup_") else "sample_stats"
     for name in _LOG_DENSITIES:
@@ -125,18 +123,18 @@ def _elements(array: "xarray.DataArray", dim: str) -> int:
 
 
 def _flat(values: NDArray[Any], n_leading: int) -> FloatArray:
-    """Values as (n_draws, n_elements, n_components); without leading dims a single draw."""
+    """Reshape to (n_draws, n_elements, n_components); a single draw if `n_leading` is 0."""
     n_draws = int(np.prod(values.shape[:n_leading], dtype=np.int64))
     return np.asarray(values, dtype=np.float64).reshape(n_draws, -1, values.shape[-1])
 
 
 def _elements_last(pieces: list[FloatArray]) -> FloatArray:
-    """One array (n_draws, n_components, n_elements)."""
+    """Join the pieces to one array, (n_draws, n_components, n_elements)."""
     return np.ascontiguousarray(np.concatenate(pieces, axis=1).swapaxes(1, 2))
 
 
 def _are_shares(values: FloatArray) -> bool:
-    """Whether the components share a total of one."""
+    """Whether the values are non-negative and sum to one over the components."""
     if values.shape[-1] == 1 or values.min() < 0.0:
         return False
     return bool(np.abs(values.sum(axis=-1) - 1.0).max() <= _SUM_TOLERANCE)
@@ -147,11 +145,11 @@ def _are_log(name: str, values: FloatArray) -> bool:
 
 
 def _comparable(values: FloatArray, is_shares: bool, is_log: bool) -> FloatArray:
-    r"""Values on a scale where one spread fits all components.
+    r"""Transform values to a scale where one spread fits all components.
 
-    The error of a share w of n rows has variance w (1 - w) / n, that of :math:`\arcsin\sqrt w` has
-    1 / 4n for every w; the error of a dispersion is proportional to it, that of its logarithm is
-    not.
+    The error of a share w of n rows has variance w (1 - w) / n, but that of :math:`\arcsin\sqrt w`
+    has 1 / 4n for every w. The error of a dispersion is proportional to it, but that of its
+    logarithm is constant.
     """
     if is_shares:
         return np.asarray(np.arcsin(np.sqrt(np.minimum(values, 1.0))))
@@ -161,22 +159,22 @@ def _comparable(values: FloatArray, is_shares: bool, is_log: bool) -> FloatArray
 IndexArray = NDArray[np.intp]
 
 _SMALLEST_SPREAD = 0.05
-"""Least spread of an element as a share of its range over the components of a draw: components that
-are twenty spreads apart cannot be confused, and an element that agrees with the reference by chance
-must not outvote all others."""
+"""Smallest spread of an element relative to its range over the components of a draw. Components
+twenty spreads apart cannot be confused, and an element that agrees with the reference by chance
+must not dominate all others."""
 
 _FARTHEST = 1e140
-"""Distances in spreads are held below this, so that sums of their squares do not overflow."""
+"""Upper bound of distances in spreads, so that sums of their squares do not overflow."""
 
 _MAX_ROUNDS = 20
-"""Rounds of matching and measuring. Each changes fewer draws than the one before, and two or three
-suffice; a handful of draws half-way between two labels could go to and fro."""
+"""Largest number of rounds of matching and measuring. Two or three usually suffice, but a few draws
+half-way between two labels could alternate."""
 
 
 def permutations_to(draws: FloatArray, reference: FloatArray) -> IndexArray:
     """Match the components of every draw to those of a reference."""
-    # draws: (n_draws, n_components, n_elements), reference: (n_components, n_elements) -> (n_draws,
-    # n_components)
+    # draws: (n_draws, n_components, n_elements), reference: (n_components, n_elements)
+    # -> (n_draws, n_components)
     floor = _smallest_spreads(draws)
     spreads = _nearest_spreads(draws, reference, floor)
     result = _best_permutations(_costs(draws, reference, spreads))
@@ -193,9 +191,9 @@ def permutations_to(draws: FloatArray, reference: FloatArray) -> IndexArray:
 def permutations_among(draws: FloatArray, first: int) -> IndexArray:
     """Match the components of all draws to each other.
 
-    Draws are matched to the medians of the draws matched before, as in the algorithm of Stephens
-    (2000) [1]_ with squared errors for the loss. No order is better than another, so the labels
-    that most draws had are kept.
+    The draws are matched to the medians of the matched draws of the round before, as in the
+    algorithm of Stephens (2000) [1]_ with squared errors as loss. No order is better than another,
+    so the most frequent labels are kept.
 
     References
     ----------
@@ -218,7 +216,7 @@ def permutations_among(draws: FloatArray, first: int) -> IndexArray:
 
 
 def most_frequent(permutations: IndexArray) -> IndexArray:
-    """The permutation that occurs most often."""
+    """Return the most frequent permutation."""
     # permutations: (n_draws, n_components) -> (n_components,)
     distinct, counts = np.unique(permutations, axis=0, return_counts=True)
     return np.asarray(distinct[counts.argmax()])
@@ -233,12 +231,12 @@ def _is_identity(permutations: IndexArray) -> bool:
 
 
 def _smallest_spreads(draws: FloatArray) -> FloatArray:
-    """Floors of the spreads, (n_elements,); zero where the components of a draw are all equal."""
+    """Compute the lower bounds of the spreads, (n_elements,); zero if components are equal."""
     return np.asarray(_SMALLEST_SPREAD * np.median(np.ptp(draws, axis=1), axis=0))
 
 
 def _nearest_spreads(draws: FloatArray, reference: FloatArray, floor: FloatArray) -> FloatArray:
-    """Spreads about the nearest component of the reference, element by element."""
+    """Compute the spread of each element about the reference's nearest component."""
     nearest = np.full(draws.shape, np.inf)
     for component in reference:
         np.minimum(nearest, np.abs(draws - component), out=nearest)
@@ -246,17 +244,17 @@ def _nearest_spreads(draws: FloatArray, reference: FloatArray, floor: FloatArray
 
 
 def _matched_spreads(aligned: FloatArray, reference: FloatArray, floor: FloatArray) -> FloatArray:
-    """Spreads about the component of the reference with the same place."""
+    """Compute the spread of each element about the reference's matched component."""
     return np.asarray(np.maximum(np.median(np.abs(aligned - reference), axis=(0, 1)), floor))
 
 
 def _costs(draws: FloatArray, reference: FloatArray, spreads: FloatArray) -> FloatArray:
-    """Squared distances, (n_draws, component of the reference, component of the draw).
+    """Compute squared distances, (n_draws, component of the reference, component of the draw).
 
-    Differences are taken before they are squared, not expanded into products: equal components
-    then have equal costs to the last bit, whatever their place.
+    The squares are not expanded into products, so that equal components have equal costs to the
+    last bit at any position.
     """
-    # An element in which a draw's components do not differ cannot tell them apart.
+    # An element that is equal for all components of a draw carries no information.
     used = spreads > 0.0
     draws, reference = draws[..., used] / spreads[used], reference[..., used] / spreads[used]
     result = np.empty((draws.shape[0], reference.shape[0], draws.shape[1]))
@@ -267,9 +265,9 @@ def _costs(draws: FloatArray, reference: FloatArray, spreads: FloatArray) -> Flo
 
 
 def _best_permutations(costs: FloatArray) -> IndexArray:
-    """Optimal permutation of every draw; the identity where it is as good."""
+    """Find the optimal permutation of every draw; the identity if it is equally good."""
     n_components = costs.shape[1]
-    # If the nearest components are all different, no matching can be better than that.
+    # If the nearest components are all different, they are the best matching.
     result = np.asarray(costs.argmin(axis=2))
     is_matching = (np.sort(result, axis=1) == np.arange(n_components)).all(axis=1)
     for index in np.flatnonzero(~is_matching):
@@ -287,13 +285,12 @@ _ORDERED = "_ordered__"
 
 @dataclass(frozen=True, slots=True)
 class ComponentDims:
-    """How variables show that they run over components."""
+    """The dims by which variables run over components."""
 
-    # names of dims, that of the components first, then second dims of matrices over them
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the component dim, then the second dims of matrices over components
     size: int  # number of components
-    # variables whose last dim is the component: PyMC stores the transform of one that sums to one
-    # with an entry less, under a name of its own
+    # variables whose last dim is the component; PyMC stores the transform of a simplex under
+    # another name, with one entry less
     simplexes: frozenset[str]
 
     def include(self, name: Any, variable: "xarray.Variable") -> bool:
@@ -303,14 +300,14 @@ class ComponentDims:
         return bool(set(self.names) & set(variable.dims)) or self.is_simplex(name, variable)
 
     def is_simplex(self, name: Any, variable: "xarray.Variable") -> bool:
-        """Whether a variable is the transform of one that sums to one over components."""
+        """Whether a variable is the transform of a simplex over the components."""
         base = str(name).removesuffix(_SIMPLEX)
         is_shorter = variable.ndim > len(SAMPLE_DIMS) and variable.shape[-1] == self.size - 1
         return base != name and base in self.simplexes and is_shorter
 
 
 def draws_family(path: str) -> str:
-    """Which draws a group holds, by the names that ArviZ gives; labels of draws do not tell."""
+    """Return whether a group holds warm-up, prior or posterior draws, by ArviZ's group names."""
     name = path.rsplit("/", 1)[-1]
     if name.startswith("warmup_"):
         return "warmup"
@@ -319,7 +316,7 @@ def draws_family(path: str) -> str:
 
 
 def has_same_draws(dataset: "xarray.Dataset", permutation: "xarray.DataArray") -> bool:
-    """Whether a group has the draws of a permutation, by number and, if present, by labels."""
+    """Whether a group has the same draws as a permutation, by number and by labels if any."""
     return all(
         dataset.sizes.get(name) == permutation.sizes[name]
         and (
@@ -332,7 +329,7 @@ def has_same_draws(dataset: "xarray.Dataset", permutation: "xarray.DataArray") -
 
 
 def has_fewer_draws(dataset: "xarray.Dataset", permutation: "xarray.DataArray") -> bool:
-    """Whether a group has some of the draws of a permutation, by their labels."""
+    """Whether all draws of a group occur in a permutation, by their labels."""
     return all(
         name in dataset.indexes
         and name in permutation.indexes
@@ -345,7 +342,7 @@ def has_fewer_draws(dataset: "xarray.Dataset", permutation: "xarray.DataArray") 
 def permute_dataset(
     dataset: "xarray.Dataset", permutation: "xarray.DataArray", dims: ComponentDims
 ) -> tuple["xarray.Dataset", list[str]]:
-    """Permute the components of each draw in all variables that have them."""
+    """Permute the components of each draw in all variables; also return skipped variables."""
     order = permutation.transpose(*SAMPLE_DIMS, ...).values
     if (order == np.arange(dims.size)).all():
         return dataset, []
@@ -357,7 +354,7 @@ def permute_dataset(
             skipped.append(str(name))
             continue
         values = _permuted_variable(str(name), variable, order, dims)
-        # Not through a DataArray, which would lose the encoding.
+        # A DataArray would lose the encoding.
         result[name] = variable.copy(deep=False, data=values)
     return result, skipped
 
@@ -368,7 +365,7 @@ def _permuted_variable(
     sample_axes = [variable.dims.index(dim) for dim in SAMPLE_DIMS]
     values = variable.values
     if dims.is_simplex(name, variable):
-        # PyMC subtracts the mean logarithm and drops the last entry: the entries sum to zero.
+        # PyMC subtracts the mean logarithm and drops the last entry; all entries sum to zero.
         last = -values.sum(axis=-1, keepdims=True)
         full = np.concatenate([values, last], axis=-1)
         return _permuted_dataset(full, order, sample_axes, full.ndim - 1)[..., :-1]
@@ -381,15 +378,15 @@ def _permuted_variable(
 def _permuted_dataset(
     values: NDArray[Any], order: NDArray[np.intp], sample_axes: Sequence[int], axis: int
 ) -> NDArray[Any]:
-    """A copy with the components along one axis permuted, in all draws that move alike at once."""
+    """Copy values with the components along one axis permuted, one pair of positions at once."""
     result = values.copy()
-    # Views: what is written to them is written to the result.
+    # Writing to the view `target` writes to the result.
     target = np.moveaxis(result, [*sample_axes, axis], [0, 1, -1])
     source = np.moveaxis(values, [*sample_axes, axis], [0, 1, -1])
-    for here, there in np.ndindex(order.shape[-1], order.shape[-1]):
-        if here != there:
-            moved = np.nonzero(order[..., here] == there)
-            target[..., here][moved] = source[..., there][moved]
+    for new, old in np.ndindex(order.shape[-1], order.shape[-1]):
+        if new != old:
+            moved = np.nonzero(order[..., new] == old)
+            target[..., new][moved] = source[..., old][moved]
     return result
 
 
@@ -399,45 +396,49 @@ _RECORDED = ("permutation", "switched_share", "moved_share")
 
 
 def check_size(path: str, name: str, size: int, expected: int) -> None:
-    """Refuse a dim that has another size elsewhere in the tree."""
+    """Raise if a dim has another size than in the aligned group."""
     if size != expected:
         raise ValueError(
             f"`tree` must have the same {name!r} in all groups; got {size} in {path!r} and "
-            f"{expected} in the group that is aligned. Rename the dim or drop the group."
+            f"{expected} in the aligned group. Rename the dim or drop the group."
         )
 
 
 def record_permutation(
     tree: "xarray.DataTree", permutation: "xarray.DataArray", attrs: dict[str, str]
 ) -> "xarray.Dataset":
-    """The group of this package, with the permutations since the original tree and their shares."""
+    """Return the package's group with the permutations since the original tree."""
     import xarray
 
     node = tree.children.get(OWN_GROUP)
-    own = xarray.Dataset() if node is None else node.to_dataset(inherit=False)
+    record = xarray.Dataset() if node is None else node.to_dataset(inherit=False)
     values = permutation.values.astype(np.int64)
-    earlier = own.get("permutation")
-    is_same = own.attrs.get("alignment_group") == attrs["alignment_group"]
+    earlier = record.get("permutation")
+    is_same = record.attrs.get("alignment_group") == attrs["alignment_group"]
     if earlier is not None and is_same and earlier.dims == permutation.dims:
-        if has_same_draws(own, permutation) and earlier.shape == permutation.shape:
+        if has_same_draws(record, permutation) and earlier.shape == permutation.shape:
             values = np.take_along_axis(earlier.values, values, axis=-1)
-    own = without_record(own)
+    record = without_record(record)
     for name, size in permutation.sizes.items():
-        check_size(OWN_GROUP, str(name), own.sizes.get(name, size), size)
-    coords = {name: array for name, array in permutation.coords.items() if name not in own.coords}
+        check_size(OWN_GROUP, str(name), record.sizes.get(name, size), size)
+    coords = {
+        name: array for name, array in permutation.coords.items() if name not in record.coords
+    }
     usual = np.stack([most_frequent(chain) for chain in values])
     n_moved = (values != np.arange(values.shape[-1])).any(axis=-1).mean()
-    own = own.assign_coords(coords).assign(
+    record = record.assign_coords(coords).assign(
         permutation=(permutation.dims, values),
         switched_share=("chain", (values != usual[:, None]).any(axis=-1).mean(axis=1)),
         moved_share=float(n_moved),
     )
-    own.attrs = {**own.attrs, **attrs}
-    return own
+    record.attrs = {**record.attrs, **attrs}
+    return record
 
 
-def without_record(own: "xarray.Dataset") -> "xarray.Dataset":
-    """Remove what an earlier call recorded, and the labels of draws that nothing else uses."""
-    own = own.drop_vars(_RECORDED, errors="ignore")
-    used = {dim for array in own.data_vars.values() for dim in array.dims}
-    return own.drop_vars([name for name in SAMPLE_DIMS if name in own.coords and name not in used])
+def without_record(dataset: "xarray.Dataset") -> "xarray.Dataset":
+    """Remove the record of an earlier alignment, and labels of draws that nothing else uses."""
+    dataset = dataset.drop_vars(_RECORDED, errors="ignore")
+    used = {dim for array in dataset.data_vars.values() for dim in array.dims}
+    return dataset.drop_vars(
+        [name for name in SAMPLE_DIMS if name in dataset.coords and name not in used]
+    )

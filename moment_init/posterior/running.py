@@ -1,6 +1,7 @@
-"""Sampling from the start: `sample`'s engine, which needs PyMC.
+"""Runs of PyMC for `sample`: NUTS, or a fast approximation (Laplace, Pathfinder, ADVI).
 
-Fast approximations of the posterior from the same start: Laplace, Pathfinder, ADVI.
+Both build the model of a specification, start it at the specification's starting values without
+PyMC's jitter, and complete the resulting DataTree with `moment_init.posterior.tree`.
 """
 
 import inspect
@@ -32,7 +33,7 @@ _JAX_SAMPLERS = ("numpyro", "blackjax")
 _OF_CHAINS = frozenset(
     {"cores", "discard_tuned_samples", "init", "nuts", "nuts_sampler", "step", "target_accept"}
 )
-"""Arguments of `pymc.sample` that mean something for chains only."""
+"""Arguments of `pymc.sample` that apply to chains only."""
 
 _OF_PYMC = frozenset(step.name for step in pm.step_methods.STEP_METHODS).union(
     *(
@@ -40,39 +41,39 @@ _OF_PYMC = frozenset(step.name for step in pm.step_methods.STEP_METHODS).union(
         for function in (mcmc.sample, pm.NUTS.__init__, BaseHMC.__init__)
     )
 )
-"""Further arguments that `pymc.sample` reads: its own, those of NUTS, and a dict for each step."""
+"""Arguments that `pymc.sample` reads: its own, those of NUTS, and one dict per step method."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingOptions:
-    """How to sample."""
+    """Options of a run."""
 
-    draws: int  # draws of each chain that are kept
-    tune: int | None  # draws of each chain that tune the sampler; PyMC's default if None
-    chains: int  # number of chains
-    store: Any  # folder to which draws are written as they are made
-    log_likelihood: bool | None  # whether to add these groups; None for if they are not too large
-    # whether to add these groups; None for if they are not too large
-    posterior_predictive: bool | None
-    seeds: tuple[int, int, int]  # seeds of the starts, the sampler and the replicated responses
+    draws: int  # number of draws per chain, without the warm-up
+    tune: int | None  # number of warm-up draws per chain; PyMC's default if None
+    chains: int
+    store: Any  # folder to which draws are written during sampling
+    log_likelihood: bool | None  # whether to add this group; None: unless it is too large
+    posterior_predictive: bool | None  # whether to add this group; None: unless it is too large
+    # seeds of the initial values, the sampler and the replicated responses
+    seeds: tuple[int, int, int]
     pm_sample: Mapping[str, Any]  # further arguments of `pymc.sample`
 
 
 def require_known_arguments(names: Iterable[str], method: str) -> None:
-    """Refuse further arguments that nothing would read: PyMC passes over those it does not know."""
+    """Raise for arguments that nothing would read: PyMC silently ignores unknown ones."""
     if method != "nuts":
         foreign = sorted(set(names) & _OF_CHAINS)
         if foreign:
             raise TypeError(
-                f"`sample` must not have {', '.join(foreign)} with method={method!r}, which runs "
+                f"`sample` does not take {', '.join(foreign)} with method={method!r}, which runs "
                 "no chains. Leave it out."
             )
         return
     unknown = sorted(set(names) - _OF_PYMC)
     if unknown:
         raise TypeError(
-            f"`sample` must have arguments of its own or of pymc.sample; got {', '.join(unknown)}. "
-            "Check the spelling; arguments of a sampler of its own go into `nuts`, a dict."
+            f"`sample` takes its own arguments and those of pymc.sample; got {', '.join(unknown)}. "
+            "Check the spelling; arguments of another sampler go into the dict `nuts`."
         )
 
 
@@ -108,7 +109,7 @@ def sample_specification(
 
 
 def compiling_of(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """A context in which nutpie compiles the model so that the next process need not."""
+    """Return a context in which nutpie compiles the model with a cache on disk."""
     if arguments["nuts_sampler"] != "nutpie" or find_spec("nutpie") is None:
         return nullcontext()
     from moment_init.posterior.nutpie_callbacks import compiling_once
@@ -119,29 +120,30 @@ def compiling_of(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractConte
 def sampler_arguments(
     model: pm.Model, options: SamplingOptions, draw_start: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Put the arguments of `pymc.sample` together: ours where the user gave none."""
-    given = dict(options.pm_sample)
-    refused = sorted({"model", "trace", "return_inferencedata"} & set(given))
+    """Collect the arguments of `pymc.sample`: the user's, and our defaults for the others."""
+    user_arguments = dict(options.pm_sample)
+    refused = sorted({"model", "trace", "return_inferencedata"} & set(user_arguments))
     if refused:
         raise TypeError(
-            f"`sample` takes all arguments of pymc.sample but `model`, `trace` and "
-            f"`return_inferencedata`; got {', '.join(refused)}. Build the model with "
-            "moment_init.models.mixture_glm and call pymc.sample for these."
+            f"`sample` takes all arguments of pymc.sample except `model`, `trace` and "
+            f"`return_inferencedata`; got {', '.join(refused)}. To use these, build the model with "
+            "moment_init.models.mixture_glm and call pymc.sample."
         )
-    own = given.pop("initvals", None) or {}
-    if not isinstance(own, Mapping):
+    user_values = user_arguments.pop("initvals", None) or {}
+    if not isinstance(user_values, Mapping):
         raise TypeError(
-            "`initvals` must be a dict of values by variable, which replace those of the start; "
-            f"got {type(own).__name__}. Random variables as values differ between chains."
+            "`initvals` must be a dict of values by variable, which replace the starting values; "
+            f"got {type(user_values).__name__}. Use random variables for values that differ "
+            "between chains."
         )
     free = [variable.name for variable in model.free_RVs]
-    strangers = sorted(map(str, set(own) - set(free)))
-    if strangers:
+    unknown = sorted(map(str, set(user_values) - set(free)))
+    if unknown:
         raise ValueError(
             f"`initvals` must name free variables of the model, {', '.join(free)}; got "
-            f"{', '.join(strangers)}. Give standardised values, or start elsewhere by `init`."
+            f"{', '.join(unknown)}. Pass standardised values, or change `init`."
         )
-    start = draw_start() | dict(own)
+    start = draw_start() | dict(user_values)
     arguments: dict[str, Any] = {
         "draws": options.draws,
         "tune": options.tune,
@@ -152,11 +154,11 @@ def sampler_arguments(
     }
     if options.tune is None:
         del arguments["tune"]
-    return _without_jitter(arguments | given, model, start)
+    return _without_jitter(arguments | user_arguments, model, start)
 
 
 def start_of(specification: Specification, model: pm.Model, seed: int) -> dict[str, Any]:
-    """Where the chains start: draws about the fit, one for each chain."""
+    """Return the initial values of the chains: one draw around the fit per chain."""
     free = {variable.name for variable in model.free_RVs}
     values = specification.standardised_values(specification.start)
     names = [name for name in values if name in free]
@@ -164,17 +166,19 @@ def start_of(specification: Specification, model: pm.Model, seed: int) -> dict[s
         return {name: values[name] for name in names}
     mapping: dict[str, Any] = {variable.name: None for variable in model.free_RVs}
     for name in names:
-        mapping[name] = lambda there, name=name: specification.standardised_values(there)[name]
+        mapping[name] = lambda parameters, name=name: specification.standardised_values(parameters)[
+            name
+        ]
     return initial_values(
         specification.origin, model, mapping=mapping, spread=1.0, random_seed=seed
     )
 
 
 def _sampled_names(model: pm.Model, *, has_store: bool) -> list[str]:
-    """Variables that are stored, in the order in which they are shown.
+    """Return the names of the variables to sample, in the order in which they are shown.
 
-    Scales and directions follow from coefficients and are computed afterwards, at once, but in a
-    store that must be complete at any moment.
+    Scales and directions follow from the coefficients and are computed after sampling, except with
+    a store, which must be complete at any time.
     """
     names = {variable.name for variable in [*model.free_RVs, *model.deterministics]}
     shown = [name for name in ORDER if name in names]
@@ -186,7 +190,7 @@ def _sampled_names(model: pm.Model, *, has_store: bool) -> list[str]:
 def _without_jitter(
     arguments: dict[str, Any], model: pm.Model, start: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Switch off the jitter that PyMC adds to a start, in the way that each sampler knows."""
+    """Switch off PyMC's jitter of initial values, with the argument of the chosen sampler."""
     sampler = arguments.get("nuts_sampler")
     if sampler is None:
         sampler = "nutpie" if _takes_nutpie(arguments) else "pymc"
@@ -201,19 +205,19 @@ def _without_jitter(
 
 
 def _takes_nutpie(arguments: Mapping[str, Any]) -> bool:
-    """Whether nutpie can do what is asked: it has no steps or callbacks of one's own."""
-    own_only = ("step", "callback")
+    """Whether nutpie can be used: it is installed, and no user's step or callback is given."""
+    unsupported = ("step", "callback")
     mode = get_mode((arguments.get("compile_kwargs") or {}).get("mode"))
     return (
         find_spec("nutpie") is not None
-        and all(arguments.get(name) is None for name in own_only)
+        and all(arguments.get(name) is None for name in unsupported)
         and isinstance(mode.linker, NumbaLinker | JAXLinker)
     )
 
 
 _ADVI_STEPS = 20_000
-"""Steps of ADVI unless `n` is given. From a start in the mode the means hardly move; the standard
-deviations, which start too wide, settle within some ten thousand steps of the default optimiser."""
+"""Default number of ADVI steps. Started at the mode, the means hardly move; standard deviations,
+which start too wide, converge within about ten thousand steps of the default optimiser."""
 
 
 def approximate_specification(
@@ -241,7 +245,7 @@ def approximate_specification(
 
 
 def _take_start(model: pm.Model, specification: Specification) -> dict[str, Any]:
-    """Values at which to start, taken out of the model: PyMC copies no model that has its own."""
+    """Remove the initial values from the model, which PyMC cannot copy with them; return them."""
     values = specification.standardised_values(specification.start)
     start = {}
     for variable in model.free_RVs:
@@ -259,8 +263,8 @@ def _laplace(
         "model": model,
         "initvals": dict(start),
         "jitter_rvs": [],
-        # The start is all but the mode: the default optimiser would stop before its running
-        # estimate of the curvature is one.
+        # Started so close to the mode, the default optimiser would stop before its estimate of
+        # the curvature is accurate.
         "optimize_method": "trust-ncg",
         "use_hessp": True,
         "include_transformed": False,
@@ -277,9 +281,9 @@ def _pathfinder(
     arguments: dict[str, Any] = {
         "model": model,
         "initvals": dict(start),
-        # Paths start apart on the unconstrained scale, by little: the default of 2 leaves the mode.
+        # A small distance between the paths' starts: the default of 2 leaves the mode.
         "jitter": 0.1,
-        # Paths in processes of their own would be forked from one that has threads.
+        # Parallel paths would fork a process that has threads.
         "parallel": False,
         "num_draws": options.draws * options.chains,
         "random_seed": options.seeds[1],
@@ -307,7 +311,7 @@ _METHODS: Mapping[
 
 
 def _in_chains(tree: xarray.DataTree, options: SamplingOptions) -> xarray.DataTree:
-    """Cut independent draws into the chains that were asked for."""
+    """Divide independent draws into the requested number of chains."""
     posterior = tree["posterior"].to_dataset()
     total = posterior.sizes["chain"] * posterior.sizes["draw"]
     if posterior.sizes["chain"] == options.chains or total != options.chains * options.draws:

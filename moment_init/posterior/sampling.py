@@ -54,64 +54,64 @@ def sample(
     posterior_predictive: bool | None = None,
     **pm_sample_kwargs: Any,
 ) -> "xarray.DataTree":
-    r"""Sample the posterior of a mixture of generalised linear models, from a start in its mode.
+    r"""Sample the posterior of a mixture of generalised linear models, starting at its mode.
 
     Parameters
     ----------
     X : array-like or DataFrame, shape (n_obs, n_features), or str
-        Inputs; names of a DataFrame's columns become the `feature` coordinate. Or a formula, such
+        Inputs. The column names of a DataFrame become the `feature` coordinate. Or a formula, such
         as ``"y ~ a + b | g"``.
     y : array-like, shape (n_obs,), or DataFrame
-        Response; or the formula's data, whose columns `offset`, `groups`, ... may then name.
-        Several responses that share their component, shape (n_obs, n_responses): variables then
-        have the dim `response`.
+        Response. With a formula, its data; `offset`, `groups`, ... may then name columns. Several
+        responses that share their component have the shape (n_obs, n_responses); the variables
+        then have the dim `response`.
     n_components : int
         Number of components.
     family : str or Family, default "bernoulli"
-        Family of the response, or one for each; "categorical" for labels of classes. With a
-        formula, by default the one that suits its values.
+        Family of the response, or one per response; "categorical" for class labels. With a formula
+        the default is chosen from the values of the response.
     link : str, optional
-        Its link; the family's own by default.
+        Link; the family's default link if left out.
     offset : array-like, shape (n_obs,), optional
         Known part of the linear predictor.
     n_trials : int or array-like, shape (n_obs,), optional
-        Trials behind binomial responses.
+        Number of trials of binomial responses.
     sample_weight : array-like, shape (n_obs,), optional
-        How often each row counts.
+        Weight of each row: how many times it counts.
     groups : array-like, shape (n_obs,), optional
-        Labels of groups whose rows share their component.
+        Group labels; the rows of a group share their component.
     random_seed : int, sequence of int, numpy.random.Generator, optional
-        Seed of the start, the sampler and the replicated responses.
+        Seed of the starting values, the sampler and the replicated responses.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
         Covariates on which the weights depend: a mixture of experts.
     init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
-        Where to start: the fit of `fit_em` from that start, an `EMFit` as it is, or
-        (coefficients, biases, weights[, dispersion]) as they are. With several responses a
-        `JointEstimate` or `JointFit`.
+        Starting values. "tensor", "random" and a `MomentEstimate` are first improved by `fit_em`;
+        an `EMFit` and the arrays (coefficients, biases, weights[, dispersion]) are used as they
+        are. With several responses a `JointEstimate` or `JointFit`.
     directions : {"anchored", "fixed", "free"}, default "anchored"
-        Whether directions tilt about those of the start, are held there, or are free. Draws of free
-        ones are relabelled against the start.
+        Whether the directions tilt about those of the starting values, are fixed there, or are
+        free. Draws of free directions are relabelled to match the starting values.
     anchor_angle : float, default 45
         Prior angle between a direction and its anchor, in degrees.
     priors : mapping of str to prior, optional
         Priors, see `moment_init.models.mixture_glm`.
     draws : int, default 1000
-        Draws of each chain that are kept.
+        Number of draws per chain, without the warm-up.
     tune : int, optional
-        Draws of each chain that tune the sampler; the sampler's default if left out.
+        Number of warm-up draws per chain; the sampler's default if left out.
     chains : int, default 4
         Number of chains.
     store : str or path-like, optional
-        New folder to which draws are written as they are made, for `open_store`. Needs nutpie.
+        New folder to which draws are written during sampling, for `open_store`. Needs nutpie.
     method : {"nuts", "laplace", "pathfinder", "advi"}, default "nuts"
-        Sampling, or a faster approximation from the same start in the same form; the first two of
-        these need pymc-extras.
+        Sampling, or a faster approximation with the same starting values and the same form of
+        result. Laplace and Pathfinder need pymc-extras.
     log_likelihood, posterior_predictive : bool, optional
         Whether to add these groups; by default if they hold at most 1e8 values.
     **pm_sample_kwargs
         Passed to ``pymc.sample``, or to the approximation: `target_accept`, `cores`,
-        `nuts_sampler`, `progressbar`, ... All but `init` (ours is the start), `model`, `trace` and
-        `return_inferencedata`.
+        `nuts_sampler`, `progressbar`, ... All except PyMC's `init` (here it sets the starting
+        values), `model`, `trace` and `return_inferencedata`.
 
     Returns
     -------
@@ -124,40 +124,41 @@ def sample(
           `tilt`;
         - ``sample_stats``, ``log_likelihood`` (by row, or by group), ``posterior_predictive``,
           ``observed_data``, ``constant_data``;
-        - ``moment_init``: the start (`initial_...`), the estimate it came from (`estimate_...`),
-          diagnostics, status and warnings, the share of draws with switched labels, versions.
+        - ``moment_init``: the starting values (`initial_...`), the estimate from which they were
+          fitted (`estimate_...`), diagnostics, status and warnings, the share of draws with
+          switched labels, versions.
 
     Raises
     ------
     TypeError
         For arguments of a wrong type.
     ValueError
-        For wrong values, as `fit_em` and `moment_init.models.mixture_glm`.
+        For wrong values, as in `fit_em` and `moment_init.models.mixture_glm`.
     FileExistsError
-        If there is something at `store`.
+        If `store` exists and is not an empty folder.
     ImportError
-        If a package that was asked for is not installed.
+        If a required package is not installed.
 
     Notes
     -----
-    Every chain starts at a draw of the start's normal approximation, so that chains are apart by
-    its standard errors; PyMC's jitter, which can undo a start, is off. All chains start near one
-    mode: R-hat cannot show another one. `fit_em`'s record of starts, or fits from random starts,
-    can.
+    Each chain starts at a draw from the normal approximation around the starting values, so the
+    chains differ by about the standard errors. PyMC's jitter, which can undo starting values, is
+    off. All chains start near one mode, so R-hat cannot reveal another; the starts recorded by
+    `fit_em`, or fits from random starts, can.
 
-    Of a Dask input at most 50,000 rows, drawn at random, are sampled with the weights that they
-    have, and a warning says so: the posterior is that of these rows. An `EMFit` of all rows is a
-    better start than one of theirs.
+    For Dask collections, at most 50,000 rows are drawn at random and used with their own weights,
+    and a warning says so: the posterior is that of these rows. An `EMFit` of all rows then gives
+    better starting values than a fit of the drawn rows.
 
     With several responses, or classes, `coefficient` and `direction` have the dims (feature,
-    component, response), `bias`, `scale` and `dispersion` (component, response); where only some
-    responses have a dispersion, its last dim is `dispersed_response`. The log-likelihood is that of
-    all responses of a row. `groups`, `gating`, `store`, Dask inputs and a `method` other than
-    "nuts" are then refused.
+    component, response), `bias`, `scale` and `dispersion` (component, response); if only some
+    responses have a dispersion, its last dim is `dispersed_response`. The log-likelihood of a row
+    is that of all its responses. `groups`, `gating`, `store`, Dask collections and a `method` other
+    than "nuts" then raise an error.
 
-    Labels of anchored components can switch where anchors are close; a warning then says so, and
-    `align_components` matches them. nutpie is used where it is installed. Directions that are fixed
-    are taken for exact: intervals are then too short.
+    Label switching is possible if anchors are close; a warning then says so, and `align_components`
+    undoes it. nutpie is used if it is installed. Fixed directions are treated as exact, so the
+    intervals are too short.
 
     Examples
     --------
@@ -180,7 +181,7 @@ def sample(
     validate_run(draws, tune, chains)
     require_known_arguments(pm_sample_kwargs, method)
     if store is not None and method != "nuts":
-        raise ValueError(f"`store` must be None with method={method!r}, which is not a long run.")
+        raise ValueError(f"`store` must be None with method={method!r}. Use it with 'nuts' only.")
     if store is not None:
         require_new_folder(store)
     rng = make_generator(random_seed)

@@ -1,24 +1,17 @@
-"""What nutpie writes to a Zarr hierarchy, read back as PyMC would have given it.
-
-Arrays have the length that was asked for. A block of draws that was not written, or that holds
-nothing but the fill value (NaN, or 0 for counts and flags), is a file that is not there.
-
-Chains of unequal length, cut to draws that are complete.
-
-A killed run leaves chains of unequal length, and variables of unequal length within a chain. What
-was not written reads as NaN.
-
-Draws on disk while they are made, and what a run that was killed has left.
+"""Stores: draws that are written to disk during sampling, so that a killed run is not lost.
 
 A store is a folder with two Zarr hierarchies:
 
 | folder | written | contents |
 | --- | --- | --- |
-| `header` | by `write_header`, before sampling | what the sampler does not know |
-| `draws` | by nutpie, while sampling | posterior, sample_stats and both of the warm-up |
+| `header` | by `write_header`, before sampling | data, starting values and versions |
+| `draws` | by nutpie, during sampling | posterior and sample_stats, also of the warm-up |
 
-nutpie creates its arrays at full length and fills them by blocks of 16 draws a chain, each variable
-in a file of its own. `open_store` cuts what a killed run leaves to draws that are complete.
+nutpie creates its arrays at full length and fills them in blocks of 16 draws per chain, with one
+file per block and variable. There is no file for a block that was not written, or that only holds
+the fill value (NaN, or 0 for counts and flags); it reads as the fill value. A killed run leaves
+chains of unequal length, and variables of unequal length within a chain. `open_store` reads the
+draws as PyMC would have returned them, and cuts the chains to draws that are complete.
 """
 
 import json
@@ -40,16 +33,16 @@ if TYPE_CHECKING:
     import xarray
 
 SETTINGS = "inference_library_settings"
-"""Attribute of the statistics that PyMC 6.3 reads from nutpie's result; a store does not have it,
-but has the same settings elsewhere."""
+"""Attribute of the statistics that PyMC 6.3 expects in nutpie's result. With a store it is missing;
+the same settings are in the attributes of the hierarchy."""
 
 
 def open_hierarchy(folder: Path) -> "xarray.DataTree":
-    """Open a Zarr hierarchy, without reading its values."""
+    """Open a Zarr hierarchy without reading its values."""
     import xarray
     from zarr.storage import LocalStore
 
-    # Not the path itself: Zarr takes a path with `#` or `:` in it for an address.
+    # Not the path itself: Zarr treats a path that contains `#` or `:` as a URL.
     store = LocalStore(folder, read_only=True)
     return xarray.open_datatree(store, engine="zarr", consolidated=False)  # type: ignore[arg-type]
 
@@ -57,23 +50,23 @@ def open_hierarchy(folder: Path) -> "xarray.DataTree":
 def load_pair(
     raw: "xarray.DataTree", folder: Path, prefix: str, variables: list[str] | None
 ) -> dict[str, "xarray.Dataset"]:
-    """Load posterior and sample_stats, of the draws or of the warm-up."""
+    """Load posterior and sample_stats of the draws or, with a prefix, of the warm-up."""
     import xarray
 
     groups = {name: node.to_dataset() for name, node in raw.children.items()}
     posterior = groups.get(f"{prefix}posterior", xarray.Dataset())
     stats = groups.get(f"{prefix}sample_stats", xarray.Dataset())
-    if variables is None:  # PyMC's names of unconstrained values end in two underscores
+    if variables is None:  # names of unconstrained values end in two underscores
         variables = sorted(str(name) for name in posterior if not str(name).endswith("__"))
     posterior = _selected(posterior, variables, folder)
     by_draw = [
         str(name)
         for name, value in stats.items()
         if value.dims[:2] == ("chain", "draw")
-        # Not what the sampler was not told to store, such as gradients.
+        # Without statistics that the sampler did not store, such as gradients.
         and (value.dtype.kind != "f" or _n_written(folder / f"{prefix}sample_stats", name, value))
     ]
-    # Zarr asks the disk for every block, also for those that are not there: stop in time.
+    # Zarr looks for a file for every block, also for blocks that do not exist: stop at the last.
     ends = [
         _n_written(folder / f"{prefix}posterior", name, value) for name, value in posterior.items()
     ]
@@ -86,29 +79,30 @@ def load_pair(
 
 
 def _selected(posterior: "xarray.Dataset", variables: list[str], folder: Path) -> "xarray.Dataset":
-    """Some variables; none of a posterior that has none yet."""
+    """Select variables; a posterior that is still empty stays empty."""
     missing = [name for name in variables if name not in posterior]
     if missing and posterior:
         raise ValueError(
             f"`variables` must be in the posterior; {str(folder)!r} has no {', '.join(missing)}. "
-            "Its run was killed while it made the store, or the model has no such variables."
+            "Either the run was killed while it created the store, or the model has no such "
+            "variables."
         )
     return posterior[variables] if posterior else posterior
 
 
 def _n_written(group: Path, name: Any, value: "xarray.DataArray") -> int:
-    """Number of draws up to the last block of any chain that is on disk.
+    """Count the draws up to the last block of any chain on disk.
 
-    Blocks are files or folders c/chain/block, as in the specification of Zarr 3; others are
-    what a killed run left unfinished.
+    Blocks are files or folders c/chain/block, as specified by Zarr 3; files with other names are
+    unfinished blocks of a killed run.
     """
-    found = (entry.name for entry in (group / str(name)).glob("c/*/*"))
-    blocks = max((int(block) + 1 for block in found if block.isdecimal()), default=0)
+    names = (entry.name for entry in (group / str(name)).glob("c/*/*"))
+    blocks = max((int(block) + 1 for block in names if block.isdecimal()), default=0)
     return blocks * int(value.encoding["chunks"][1])
 
 
 def sampler_attrs(root: Mapping[Any, Any], nutpie_version: str | None) -> dict[str, dict[str, Any]]:
-    """Attrs of posterior and sample_stats, as PyMC and nutpie write them."""
+    """Return the attrs of posterior and sample_stats as PyMC and nutpie write them."""
     settings = root.get("sampler_settings", {})
     library = {"inference_library": "nutpie"}
     if nutpie_version is not None:
@@ -126,7 +120,7 @@ def sampler_attrs(root: Mapping[Any, Any], nutpie_version: str | None) -> dict[s
 
 
 def with_plain_strings(dataset: "xarray.Dataset") -> "xarray.Dataset":
-    """Strings as Python objects, as PyMC has them: not every format takes NumPy's own type."""
+    """Convert strings to Python objects, as in PyMC: not all formats accept NumPy's type."""
     strings = [name for name, value in dataset.variables.items() if value.dtype.kind == "T"]
     return dataset.assign({name: dataset[name].astype(object) for name in strings})
 
@@ -135,9 +129,9 @@ IntArray = NDArray[np.int64]
 
 
 def draws_made(pair: Mapping[str, "xarray.Dataset"]) -> IntArray:
-    """Number of draws of each chain that are complete in all variables.
+    """Count the draws of each chain that are complete in all variables.
 
-    Only floating-point variables tell what was not written.
+    Only floating-point variables show which draws were not written.
     """
     # -> (n_chains,)
     lengths = [
@@ -152,10 +146,10 @@ def draws_made(pair: Mapping[str, "xarray.Dataset"]) -> IntArray:
 
 
 def _length(values: NDArray[Any], block: int) -> IntArray:
-    """Length of each chain, (n_chains,), up to its last draw before a block without values.
+    """Return the length of each chain, (n_chains,), up to the last draw before an empty block.
 
-    NaN before that draw count as values, those of a quantity that is not always defined. Blocks
-    are written side by side, so that one can be missing before one that is there.
+    NaN before that draw counts as a value, as some quantities are not always defined. Blocks are
+    written in parallel, so that a block can be missing although a later one exists.
     """
     n_chains, n_draws = values.shape[:2]
     if n_draws == 0:
@@ -170,7 +164,7 @@ def _length(values: NDArray[Any], block: int) -> IntArray:
 
 
 def largest_block(made: IntArray) -> tuple[IntArray, int]:
-    """Chains and their common length that keep most draws; with equal numbers, the most chains."""
+    """Find the chains and common length that keep most draws; if equal, the most chains."""
     # made: (n_chains,) -> (n_kept,), ...
     lengths = np.unique(made[made > 0])
     kept = lengths * np.array([(made >= length).sum() for length in lengths])
@@ -179,7 +173,7 @@ def largest_block(made: IntArray) -> tuple[IntArray, int]:
 
 
 def describe_trimming(made: IntArray, chains: IntArray, length: int) -> str:
-    """What is cut, in words."""
+    """Say which draws and chains are cut."""
     # made: (n_chains,), chains: (n_kept,)
     left_out = np.setdiff1d(np.arange(made.size), chains)
     parts = [f"{length} draws kept of each chain"] if (made[chains] > length).any() else []
@@ -192,7 +186,7 @@ def describe_trimming(made: IntArray, chains: IntArray, length: int) -> str:
 def cut_chains(
     dataset: "xarray.Dataset", made: IntArray, chains: IntArray, length: int
 ) -> "xarray.Dataset":
-    """Some chains up to a length, with a coordinate for every dim."""
+    """Select chains, cut them to a length, and give every dim a coordinate."""
     # made: (n_chains,), chains: (n_kept,)
     import xarray
 
@@ -211,36 +205,36 @@ StorePath = str | PathLike[str]
 _DRAWS = "draws"
 _HEADER = "header"
 _BEGUN = "draws/zarr.json"
-"""File that the sampler writes first."""
+"""The first file that the sampler writes."""
 
 _CONTENTS = "contents.json"
-"""Names of the posterior's variables, in order, and versions; in the store's folder."""
+"""File with the names of the posterior's variables, in order, and versions."""
 
 
 def store_arguments(
     path: StorePath, arguments: Mapping[str, Any] | None = None, /
 ) -> dict[str, Any]:
-    """Arguments with which `pymc.sample` writes its draws to a new store.
+    """Return the arguments with which `pymc.sample` writes its draws to a new store.
 
-    All chains run at once, on threads that share the processors: chains that wait for others to end
-    would have no draws when the run is killed.
+    All chains run at once, on threads that share the processors: chains that wait for others would
+    have no draws if the run is killed.
     """
-    given = dict(arguments or {})
-    nuts = dict(given.get("nuts") or {})
-    _check_sampler(given.get("nuts_sampler"), nuts)
+    options = dict(arguments or {})
+    nuts = dict(options.get("nuts") or {})
+    _check_sampler(options.get("nuts_sampler"), nuts)
     folder = _new_folder(path)
     import nutpie
 
     nuts["zarr_store"] = nutpie.zarr_store.LocalStore(str(folder / _DRAWS), mkdir=True)
-    if given.get("chains") is not None and given.get("cores") is None:
-        given["cores"] = given["chains"]
-    return {**given, "nuts_sampler": "nutpie", "nuts": nuts}
+    if options.get("chains") is not None and options.get("cores") is None:
+        options["cores"] = options["chains"]
+    return {**options, "nuts_sampler": "nutpie", "nuts": nuts}
 
 
 def write_header(
     path: StorePath, tree: "xarray.DataTree", *, variables: Sequence[str] | None = None
 ) -> None:
-    """Write what the sampler does not know beside its draws."""
+    """Write the groups of the tree that the sampler does not write."""
     _require_zarr()
     from zarr.storage import LocalStore
 
@@ -265,60 +259,60 @@ def sample_into_store(
     header: "xarray.DataTree | None" = None,
     variables: Sequence[str] | None = None,
 ) -> "xarray.DataTree":
-    """Sample with a store, and give what `open_store` gives.
+    """Sample with a store, and return the result of `open_store`.
 
     A run that fails before sampling starts leaves no store behind.
     """
     import xarray
 
-    given = store_arguments(path, arguments)
+    sampler_arguments = store_arguments(path, arguments)
     folder = Path(path).absolute()
     try:
         write_header(folder, xarray.DataTree() if header is None else header, variables=variables)
-        _run(sample, given)
+        _run(sample, sampler_arguments)
     except BaseException:
         if not (folder / _BEGUN).exists():
             _remove_parts(folder)
         raise
-    return open_store(folder, warmup=not given.get("discard_tuned_samples", True))
+    return open_store(folder, warmup=not sampler_arguments.get("discard_tuned_samples", True))
 
 
 def open_store(
     path: StorePath, *, warmup: bool = True, trim: bool = True, log_likelihood: bool = False
 ) -> "xarray.DataTree":
-    """Open the draws of a run that has finished, still goes on, or was killed.
+    """Open the draws of a run that has finished, is still running, or was killed.
 
     Parameters
     ----------
     path : str or path-like
-        Folder of the store: what was `store` in `sample`.
+        Folder of the store: the argument `store` of `sample`.
     warmup : bool, default True
-        Whether to add the draws of the warm-up, in groups of their own.
+        Whether to add the draws of the warm-up, in separate groups.
     trim : bool, default True
-        Whether to cut chains of unequal length to one length. If false, every draw is kept, and
+        Whether to cut chains of unequal length to one length. If False, all draws are kept and
         shorter chains end in NaN.
     log_likelihood : bool, default False
         Whether to add the log-likelihood of every row under every draw, for `arviz.loo`. It is
-        computed from the rows that `sample` wrote beside the draws.
+        computed from the rows that `sample` wrote to the store.
 
     Returns
     -------
     xarray.DataTree
-        Groups posterior, sample_stats and those of the header, in memory. The posterior's attrs say
-        how many draws were asked for (`draws_asked`), how many each chain had made
+        Groups posterior, sample_stats and those of the header, in memory. The attrs of the
+        posterior say how many draws were requested (`draws_asked`), how many each chain has made
         (`draws_made`), and what was cut (`trimming`, empty if nothing was).
 
     Raises
     ------
     FileNotFoundError
-        If there is nothing at `path`.
+        If `path` does not exist.
     ImportError
         If Zarr is not installed.
     TypeError
-        If `path` is no path.
+        If `path` is not a string or path-like.
     ValueError
-        If there is no store at `path`, or no draws after the warm-up in it; if log-likelihoods
-        are asked for and the store has no rows, which those of `sample` have.
+        If there is no store at `path`, or it has no draws after the warm-up; if `log_likelihood` is
+        True and the store has no rows (those of `sample` have them).
 
     Warns
     -----
@@ -327,15 +321,15 @@ def open_store(
 
     Notes
     -----
-    Chains are cut to the length that keeps most draws: shorter ones are left out, which happens
-    where a chain had hardly begun. Of each chain some 15 draws have not reached the disk, those of
-    a block that is not full; up to about 47 if draws are made as fast as they are written, so that
-    two blocks wait. Statistics of single divergences and of single updates of the mass matrix,
-    which have no draw dim, are not read. Of a run that was killed, a statistic that is a count or
-    a flag can read 0 in the last 32 draws, where its own file was not written.
+    Chains are cut to the length that keeps most draws. Shorter chains are left out, which happens
+    if a chain has hardly begun. About 15 draws of each chain, those of an incomplete block, are not
+    on disk yet; up to about 47 if draws are made as fast as they are written, so that two more
+    blocks wait. Statistics of single divergences and of single updates of the mass matrix, which
+    have no draw dim, are not read. If a run was killed, a statistic that is a count or a flag can
+    read 0 in the last 32 draws, because its file was not written.
 
-    Draws have the labels with which they were made: those of free directions, which `sample`
-    relabels at its end, are relabelled by ``align_components(tree, fit)``.
+    The draws are not relabelled. `sample` relabels draws of free directions when it ends; use
+    ``align_components(tree, fit)`` for those of a store.
     """
     import xarray
 
@@ -357,14 +351,14 @@ def open_store(
                 )
             continue
         chains, length = largest_block(made) if trim else (np.flatnonzero(made), int(made.max()))
-        told = {"draws_made": made.tolist(), "trimming": describe_trimming(made, chains, length)}
+        record = {"draws_made": made.tolist(), "trimming": describe_trimming(made, chains, length)}
         if not prefix and chains.size < made.size:
-            notify(f"{folder}: {told['trimming']}", UserWarning)
+            notify(f"{folder}: {record['trimming']}", UserWarning)
         for name, dataset in pair.items():
             cut = cut_chains(dataset, made, chains, length)
-            given = header.pop(f"/{prefix}{name}", None)
-            cut.attrs = {**attrs[name], **({} if given is None else given.attrs)}
-            cut.attrs |= told if name == "posterior" else {}
+            group = header.pop(f"/{prefix}{name}", None)
+            cut.attrs = {**attrs[name], **({} if group is None else group.attrs)}
+            cut.attrs |= record if name == "posterior" else {}
             groups[f"/{prefix}{name}"] = cut
     tree = xarray.DataTree.from_dict({**groups, **header})
     if log_likelihood:
@@ -376,35 +370,35 @@ def open_store(
 
 
 def _check_sampler(sampler: str | None, nuts: dict[str, Any]) -> None:
-    """Only nutpie writes stores, and only one."""
+    """Raise if the draws cannot go to a store: only nutpie writes one, and only one."""
     if sampler not in (None, "nutpie"):
         raise ValueError(
-            f"`nuts_sampler` must be 'nutpie' where draws go to a store; got {sampler!r}. Leave "
-            "it out, or sample without `store`."
+            f"`nuts_sampler` must be 'nutpie' with `store`; got {sampler!r}. Leave it out, or "
+            "sample without `store`."
         )
     if "zarr_store" in nuts:
-        raise ValueError("`nuts` must not have a `zarr_store` beside `store`; got both. Pass one.")
+        raise ValueError("`nuts` must not have a `zarr_store` with `store`; got both. Pass one.")
     if find_spec("nutpie") is None:
         raise ImportError(
-            "`store` needs nutpie, which writes the draws, and it is not installed. Run "
+            "`store` needs nutpie, which is not installed. Run "
             "`pip install 'moment-init[nutpie]'`, or sample without `store`."
         )
 
 
 def require_new_folder(path: StorePath) -> Path:
-    """Refuse a path at which there is something already."""
+    """Raise if a path exists and is not an empty folder."""
     folder = Path(path).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         kind = "a folder that is not empty" if folder.is_dir() else "a file"
         raise FileExistsError(
             f"`store` must be a new or empty folder; {str(folder)!r} is {kind}. Choose another "
-            "path, or read what is there with `open_store`."
+            "path, or open an existing store with `open_store`."
         )
     return folder
 
 
 def _new_folder(path: StorePath) -> Path:
-    """The folder of a new store, created."""
+    """Create the folder of a new store."""
     folder = require_new_folder(path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -416,17 +410,17 @@ def _require_zarr() -> None:
 
 
 def _run(sample: Callable[..., Any], arguments: dict[str, Any]) -> None:
-    """Sample; the draws are on disk when PyMC misses an attribute that a store does not have."""
+    """Sample, and ignore PyMC's error about an attribute that is missing with a store."""
     try:
         sample(**arguments)
     except KeyError as error:
-        # Raised after the last draw, while PyMC annotates a result that is read back anyway.
+        # PyMC raises it after the last draw; the draws are on disk and are read from there.
         if error.args != (SETTINGS,):
             raise
 
 
 def _remove_parts(folder: Path) -> None:
-    """Remove what was written to a folder that had been empty."""
+    """Remove the parts of a store from its folder."""
     (folder / _CONTENTS).unlink(missing_ok=True)
     for part in (_HEADER, _DRAWS):
         shutil.rmtree(folder / part, ignore_errors=True)
@@ -441,13 +435,13 @@ def _existing_store(path: Any) -> Path:
     folder = Path(path).absolute()
     if not folder.exists():
         raise FileNotFoundError(
-            f"`path` must be the folder of a store; there is nothing at {str(folder)!r}. Pass what "
-            "was `store` when sampling."
+            f"`path` must be the folder of a store; {str(folder)!r} does not exist. Pass the "
+            "`store` that was used for sampling."
         )
     if not (folder / _DRAWS).is_dir():
         raise ValueError(
             f"`path` must be the folder of a store; {str(folder)!r} has no subfolder {_DRAWS!r}. "
-            "Pass what was `store` when sampling."
+            "Pass the `store` that was used for sampling."
         )
     return folder
 
@@ -458,7 +452,7 @@ def _read_contents(folder: Path) -> dict[str, Any]:
 
 
 def _header_groups(folder: Path) -> dict[str, "xarray.Dataset"]:
-    """Groups of the header by path, in memory."""
+    """Read the groups of the header into memory, by path."""
     if not (folder / _CONTENTS).exists():  # written last
         return {}
     tree = open_hierarchy(folder / _HEADER).load()

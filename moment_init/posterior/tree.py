@@ -1,4 +1,9 @@
-"""The DataTree that `sample` returns, from what PyMC's samplers return."""
+"""The DataTree that `sample` returns, made from the result of a PyMC sampler.
+
+`header_tree` makes the groups that are known before sampling: data, starting values and versions.
+`finish_tree` orders the posterior, adds log-likelihoods and replicated responses, and aligns the
+components with the starting values.
+"""
 
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -34,17 +39,17 @@ ORDER = (
 """Variables of the posterior, in the order in which they are shown."""
 
 NOTABLE_SHARE = 0.01
-"""Share of a chain's draws with other labels than most from which a warning is due."""
+"""Share of a chain's draws with switched labels above which a warning is given."""
 
 _PACKAGES = ("pymc", "arviz", "nutpie", "pytensor")
 
 LARGEST_GROUP = 100_000_000
-"""Values beyond which log-likelihoods and replicated responses are made only if asked for: each
-group then takes 0.8 GB."""
+"""Number of values above which log-likelihoods and replicated responses are made only on request:
+each group then takes 0.8 GB."""
 
 
 def header_tree(specification: Specification) -> xarray.DataTree:
-    """What is known before the first draw: data, start and versions."""
+    """Make the groups that are known before sampling: data, starting values and versions."""
     data = specification.data
     obs = {"obs": np.arange(data.n_obs)}
     feature = {"feature": list(data.feature_names)}
@@ -70,7 +75,7 @@ def header_tree(specification: Specification) -> xarray.DataTree:
 
 
 def _as_responses(data: RegressionData) -> NDArray[Any]:
-    """The responses, in the type of replicated ones where it holds them."""
+    """Convert the responses to the dtype of replicated ones, if they fit into it."""
     dtype = response_dtype(data)
     if dtype is np.float64 or np.any(data.y > np.iinfo(dtype).max // 2):
         return data.y
@@ -78,24 +83,24 @@ def _as_responses(data: RegressionData) -> NDArray[Any]:
 
 
 def _own_group(specification: Specification) -> xarray.Dataset:
-    """The start with its diagnostics, the estimate it came from, and what the model is."""
+    """Make the group of starting values, their estimate and diagnostics, and model settings."""
     origin, given = specification.origin, specification.given
-    own = xarray.Dataset()
+    group = xarray.Dataset()
     if origin is not None:
-        own = origin.to_datatree()["moment_init"].to_dataset()
+        group = origin.to_datatree()["moment_init"].to_dataset()
     if given is not None:
-        own = _with_estimate(own, given)
+        group = _with_estimate(group, given)
     start = specification.start.variables()
-    own = own.assign({f"initial_{name}": (DIMS[name], start[name]) for name in start})
-    own = own.assign(anchor=(("feature", "component"), specification.anchors))
-    own = own.assign_coords(
+    group = group.assign({f"initial_{name}": (DIMS[name], start[name]) for name in start})
+    group = group.assign(anchor=(("feature", "component"), specification.anchors))
+    group = group.assign_coords(
         component=np.arange(specification.n_components),
         feature=list(specification.data.feature_names),
     )
     if specification.gate_coordinates is not None:
-        own = own.assign_coords(gate_feature=list(specification.gate_coordinates.names))
+        group = group.assign_coords(gate_feature=list(specification.gate_coordinates.names))
     family = specification.data.family
-    own.attrs |= {
+    group.attrs |= {
         "family": family.name,
         "link": family.link.name,
         "directions": specification.directions,
@@ -103,23 +108,23 @@ def _own_group(specification: Specification) -> xarray.Dataset:
         "init": "arrays" if origin is None else type(given or origin).__name__,
         **versions(),
     }
-    return own
+    return group
 
 
 def versions() -> dict[str, str]:
-    """Versions of what samples, where it is installed."""
+    """Return the versions of the installed packages that take part in sampling."""
     return {f"{name}_version": version(name) for name in _PACKAGES if find_spec(name)}
 
 
-def _with_estimate(own: xarray.Dataset, given: MomentEstimate) -> xarray.Dataset:
-    """Add an estimate and its diagnostics, under names that begin with `estimate_`."""
+def _with_estimate(group: xarray.Dataset, given: MomentEstimate) -> xarray.Dataset:
+    """Add an estimate and its diagnostics under names that begin with `estimate_`."""
     tree = given.to_datatree()
     values = tree["posterior"].to_dataset().isel(chain=0, draw=0, drop=True)
-    found = xarray.merge([values, tree["moment_init"].to_dataset()], compat="override")
-    renamed = found.rename({name: f"estimate_{name}" for name in found.data_vars})
+    combined = xarray.merge([values, tree["moment_init"].to_dataset()], compat="override")
+    renamed = combined.rename({name: f"estimate_{name}" for name in combined.data_vars})
     attrs = {f"estimate_{name}": value for name, value in tree["moment_init"].attrs.items()}
-    merged = xarray.merge([own, renamed], compat="override")
-    return merged.assign_attrs(own.attrs | attrs)
+    merged = xarray.merge([group, renamed], compat="override")
+    return merged.assign_attrs(group.attrs | attrs)
 
 
 def finish_tree(
@@ -132,7 +137,7 @@ def finish_tree(
     seed: int,
     raw_names: list[str],
 ) -> xarray.DataTree:
-    """Complete what a sampler returned."""
+    """Complete the result of a sampler."""
     groups = {
         name: node.to_dataset()
         for name, node in tree.children.items()
@@ -153,40 +158,40 @@ def finish_tree(
 def require_no_rows(
     posterior: xarray.Dataset, log_likelihood: bool | None, posterior_predictive: bool | None
 ) -> None:
-    """Raise if groups of rows were asked for that a posterior cannot give."""
+    """Raise if groups were requested that need parameters which the posterior lacks."""
     if log_likelihood or posterior_predictive:
         raise ValueError(
-            "`var_names` must hold the parameters of the rows for `log_likelihood` and "
+            "`var_names` must contain all parameters for `log_likelihood` and "
             f"`posterior_predictive`; got {sorted(map(str, posterior.data_vars))}. Leave it out."
         )
 
 
 def match_labels(groups: dict[str, xarray.Dataset], directions: Directions) -> xarray.DataTree:
-    """Match labels to the start's: where nothing else tells components apart, or for the record."""
+    """Relabel free components to match the starting values; else report label switching."""
     finished = xarray.DataTree.from_dict(groups)
     if directions == "fixed" or "coefficient" not in groups["posterior"]:
         return finished
     reference = _start_reference(groups["moment_init"])
     if directions == "free":
         return align_components(finished, reference)
-    # Anchors and priors give components their names: those of the draws are the model's own.
-    seen = {name: groups[name] for name in ("posterior", "moment_init")}
-    record = align_components(xarray.DataTree.from_dict(seen), reference)["moment_init"]
+    # Anchors and priors identify the components, so the draws keep their labels.
+    needed = {name: groups[name] for name in ("posterior", "moment_init")}
+    record = align_components(xarray.DataTree.from_dict(needed), reference)["moment_init"]
     shares = {name: record[name] for name in ("switched_share", "moved_share")}
     finished["moment_init"] = finished["moment_init"].to_dataset().assign(shares)
     switched = float(shares["switched_share"].max())
     if switched > NOTABLE_SHARE:
         notify(
             f"Labels of components switch in {switched:.0%} of a chain's draws: anchors are close. "
-            "`align_components(tree, ...)` matches them to a fit or estimate; a smaller "
-            "`anchor_angle` holds them apart.",
+            "Summaries by component then mix components. Use `align_components(tree, ...)` with a "
+            "fit or estimate, or a smaller `anchor_angle`.",
             WeakSignalWarning,
         )
     return finished
 
 
 def _has_parameters(posterior: xarray.Dataset, specification: Specification) -> bool:
-    """Whether the posterior has what log-likelihoods need: `var_names` may leave it out."""
+    """Whether the posterior has all parameters: `var_names` may leave some out."""
     needed = {"coefficient", "bias", "weight"}
     if specification.data.family.has_dispersion:
         needed.add("dispersion")
@@ -195,14 +200,14 @@ def _has_parameters(posterior: xarray.Dataset, specification: Specification) -> 
     return needed <= set(posterior.data_vars)
 
 
-def _start_reference(own: xarray.Dataset) -> xarray.Dataset:
-    """The start's parameters under the names of the posterior."""
-    names = {f"initial_{name}": name for name in ORDER if f"initial_{name}" in own}
-    return own[list(names)].rename(names)
+def _start_reference(group: xarray.Dataset) -> xarray.Dataset:
+    """Return the starting values under the names of the posterior."""
+    names = {f"initial_{name}": name for name in ORDER if f"initial_{name}" in group}
+    return group[list(names)].rename(names)
 
 
 def ordered_posterior(posterior: xarray.Dataset, raw_names: list[str]) -> xarray.Dataset:
-    """Order parameters: those in the user's units first, then the standardised ones."""
+    """Order the parameters: first those in the user's units, then the standardised ones."""
     if "coefficient" in posterior:
         coefficient = posterior["coefficient"]
         scale = (coefficient**2).sum("feature") ** 0.5
@@ -214,7 +219,7 @@ def ordered_posterior(posterior: xarray.Dataset, raw_names: list[str]) -> xarray
 
 
 def _used_coords(dataset: xarray.Dataset) -> xarray.Dataset:
-    """Leave out coordinates of dims that no variable has."""
+    """Drop coordinates of dims that no variable has."""
     used = {dim for variable in dataset.data_vars.values() for dim in variable.dims}
     return dataset.drop_vars([name for name in dataset.coords if name not in used])
 
@@ -226,7 +231,7 @@ def _row_groups(
     posterior_predictive: bool | None,
     seed: int,
 ) -> dict[str, xarray.Dataset]:
-    """Log-likelihoods and replicated responses, where wanted."""
+    """Make the groups of log-likelihoods and replicated responses, if wanted."""
     data, gating = specification.data, specification.gating
     shape = (posterior.sizes["chain"], posterior.sizes["draw"])
     n_values = shape[0] * shape[1] * data.n_obs
@@ -247,11 +252,11 @@ def _row_groups(
 
 
 def is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
-    """Say whether to make a group of the tree."""
+    """Whether to make a group of the tree."""
     if asked is None and n_values > LARGEST_GROUP:
         notify(
             f"group {name!r} was left out: it would hold {n_values:.1e} values. Pass {name}=True "
-            f"for it, or {name}=False to silence this.",
+            f"to add it, or {name}=False to silence this warning.",
             UserWarning,
         )
         return False

@@ -263,7 +263,7 @@ def test_groups_of_one_row_are_rows(rng: np.random.Generator) -> None:
 def test_negative_group_is_refused(rng: np.random.Generator) -> None:
     problem = Problem(get_family("gaussian"), rng, (False, False, True))
     problem.inputs[-1] = GROUPS - 1
-    with pytest.raises(ValueError, match="`group` must hold 0 or more; got a negative index"):
+    with pytest.raises(ValueError, match="`group` must be >= 0; got a negative index"):
         problem.run_loop()
 
 

@@ -166,7 +166,7 @@ def test_unknown_name_is_refused() -> None:
 def test_prior_of_a_parameter_that_the_model_lacks_is_refused(
     name: str, more: dict[str, Any]
 ) -> None:
-    with pytest.raises(ValueError, match=rf"`priors` must be of parameters.*got \['{name}'\]"):
+    with pytest.raises(ValueError, match=rf"`priors` must name parameters.*got \['{name}'\]"):
         model_with({name: pm.HalfNormal.dist(1.0)}, **more)
 
 
@@ -215,15 +215,15 @@ def test_prior_responses_are_neither_degenerate_nor_absurd(
 
 def test_prior_without_dims_is_refused() -> None:
     start = fitted("poisson", "log", "plain")
-    with pytest.raises(ValueError, match=r"`priors`: 'scale' must make a variable with the dims"):
+    with pytest.raises(ValueError, match=r"`priors`: 'scale' must create a variable with the dims"):
         model_of(start, priors={"scale": lambda name, dims: pm.HalfNormal(name, 3.0)})
 
 
 def test_prior_of_another_shape_is_refused() -> None:
     start = fitted("poisson", "log", "plain")
-    with pytest.raises(ValueError, match=r"'bias' must make .* of shape \(2,\); got .*\(5,\)"):
+    with pytest.raises(ValueError, match=r"'bias' must create .* of shape \(2,\); got .*\(5,\)"):
         model_of(start, priors={"bias": lambda name, dims: pm.Normal(name, 0.0, 3.0, shape=5)})
-    with pytest.raises(TypeError, match="'bias' must return the variable that it makes; got None"):
+    with pytest.raises(TypeError, match="must return the variable that it creates; got None"):
         model_of(start, priors={"bias": lambda name, dims: None})
 
 

@@ -147,7 +147,7 @@ def test_draws_of_a_gate_have_logits_of_sum_zero() -> None:
 
 def test_component_without_slopes_is_warned_about(data: Any) -> None:
     flat = (np.array([[1.0, 0.0], [0.4, 0.0]]), *ARRAYS[1:])
-    with pytest.warns(ConvergenceWarning, match=r"components \[1\] of the start have no slopes"):
+    with pytest.warns(ConvergenceWarning, match=r"components \[1\] of the starting values"):
         specification = specified(data, init=flat)
     assert_allclose(np.linalg.norm(specification.anchors, axis=0), 1.0)
     values = specification.standardised_values(specification.start)

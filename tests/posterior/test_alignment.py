@@ -622,7 +622,7 @@ def test_errors_of_references(tree: xarray.DataTree, truth: dict[str, FloatArray
     strange = xarray.DataArray(
         truth["coefficient"], {"feature": labels}, dims=("feature", "component")
     )
-    with pytest.raises(ValueError, match=r"3 agree and height, x3 are on one side only"):
+    with pytest.raises(ValueError, match=r"3 agree, but height, x3 are on one side only"):
         align_components(tree, {"coefficient": strange})
     posterior = tree["posterior"].to_dataset().copy(deep=True)
     posterior["bias"][0, 0] = np.nan

@@ -400,7 +400,7 @@ def test_variables_of_pymc_dims_are_refused() -> None:
         ({"chains": 2.0}, TypeError, r"`chains` must be an integer or None; got 2\.0"),
         ({"chains": 0}, ValueError, "`chains` must be at least 1; got 0"),
         ({"spread": 1.0}, ValueError, "`chains` must be given .* no PyMC model"),
-        ({"mapping": {"b": None}}, ValueError, "`mapping` must say"),
+        ({"mapping": {"b": None}}, ValueError, "`mapping` must be given if no variable"),
         (
             {"spread": 1.0, "chains": 2},
             ValueError,

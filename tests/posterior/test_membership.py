@@ -375,10 +375,10 @@ def test_family_and_link(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "`X` and `y` must be given for a tree without 'X' in constant_data"),
+        ({}, "`X` and `y` must be given if the tree has no 'X' in constant_data"),
         ({"X": np.zeros((2, 3))}, r"`y` must be given with `X`.*tree\['posterior'\]\['weight'\]"),
         ({"y": np.zeros(2)}, "`X` must be given with `y`"),
-        ({"groups": [1, 1]}, "`X` and `y` must be given with what belongs.*got groups alone"),
+        ({"groups": [1, 1]}, "`X` and `y` must be given with other data.*got only groups"),
         ({"gating": np.zeros((2, 1))}, "`gating` must be None for a fit without a gate"),
         ({"X": np.zeros((2, 3)), "y": [0, -1]}, "`y` must hold whole numbers"),
         ({"X": np.zeros((2, 2)), "y": [0, 1]}, "`X` must have the 3 columns"),
@@ -403,7 +403,7 @@ def test_gates_ask_for_their_covariates(gated: tuple[Problem, xr.DataTree, Float
     X, y = np.zeros((2, 3)), np.zeros(2)
     with pytest.raises(ValueError, match="`gating` must be given for a fit with a gate"):
         predict_membership(tree, X, y)
-    with pytest.raises(ValueError, match=r"`y` must be given with `X`.*pass `gating`"):
+    with pytest.raises(ValueError, match=r"`y` must be given with `X`.*Pass `gating`"):
         predict_membership(tree, X)
     with pytest.raises(ValueError, match="`offset` must be None without `y`"):
         predict_membership(tree, X, gating=np.zeros((2, 2)), offset=y)
@@ -430,7 +430,7 @@ def test_trees_that_lack_something(case: tuple[Problem, xr.DataTree, FloatArray]
         predict_membership(tree.filter(lambda node: node.name != "posterior"), *rows)
     with pytest.raises(ValueError, match="dims chain, draw and component; got the dims"):
         predict_membership(with_posterior(posterior[["bias"]].isel(chain=0)), *rows, **options)
-    with pytest.raises(ValueError, match="`family` must be given for a tree"):
+    with pytest.raises(ValueError, match="`family` must be given if the tree"):
         predict_membership(with_posterior(posterior), *rows)
     renamed = posterior.rename(feature="column")
     with pytest.raises(ValueError, match=r"`tree` must have 'coefficient' with the dims.*got \("):

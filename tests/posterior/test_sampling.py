@@ -49,11 +49,11 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"group": [0, 0, 1, 1]}, "arguments of its own or of pymc.sample; got group. Check"),
+        ({"group": [0, 0, 1, 1]}, "and those of pymc.sample; got group. Check"),
         ({"prior": {}, "direction": "free"}, "got direction, prior"),
-        ({"maxdepth": 8}, "of a sampler of its own go into `nuts`"),
-        ({"method": "laplace", "cores": 1}, "must not have cores with method='laplace'"),
-        ({"method": "advi", "nuts": {}}, "must not have nuts with method='advi'"),
+        ({"maxdepth": 8}, "of another sampler go into the dict `nuts`"),
+        ({"method": "laplace", "cores": 1}, "does not take cores with method='laplace'"),
+        ({"method": "advi", "nuts": {}}, "does not take nuts with method='advi'"),
     ],
 )
 def test_arguments_that_nothing_would_read_are_refused(

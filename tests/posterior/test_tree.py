@@ -258,7 +258,7 @@ def test_large_groups_of_rows_are_made_only_if_asked_for(monkeypatch: pytest.Mon
 
 def test_asking_for_rows_without_their_parameters_is_refused() -> None:
     start = fitted("gaussian", "identity", "plain")
-    with pytest.raises(ValueError, match="`var_names` must hold the parameters of the rows"):
+    with pytest.raises(ValueError, match="`var_names` must contain all parameters"):
         sampled(start, var_names=["bias"], log_likelihood=True)
 
 

@@ -131,7 +131,7 @@ def test_rows_of_the_tree(make: Any) -> None:
     found = predict_membership(tree)
     assert_array_equal(found, predict_membership(tree, X, y))
     assert_array_equal(found["obs"], np.arange(len(X)))
-    with pytest.raises(ValueError, match="got offset alone"):
+    with pytest.raises(ValueError, match="got only offset"):
         predict_membership(tree, offset=np.zeros(len(X)))
 
 
