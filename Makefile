@@ -31,7 +31,7 @@ lint: $(STAMP) ## Check style, types and docstrings
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "lint: run '$(BIN)/ruff format .'"; exit 1; }
 	@$(BIN)/mypy
-	@$(BIN)/python scripts/check_docstrings.py
+	@$(BIN)/python -m scripts.check_docstrings
 	@echo "lint: all checks passed"
 
 house: $(STAMP) ## Print the size of the library against its budgets

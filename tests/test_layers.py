@@ -62,3 +62,20 @@ def test_imports_inside_functions_count_and_type_checking_does_not() -> None:
         "def f():\n    from moment_init.posterior.draws import read_draws\n"
     )
     assert set(imported_names(ast.parse(code))) == {"data.blocks", "posterior.draws.read_draws"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import moment_init",
+        "import moment_init as package",
+        "from moment_init import fit_em",
+        "from . import search",
+        "from ..em import search",
+        "import_module('moment_init.em.search')",
+        "def f():\n    return importlib.import_module('moment_init.em')",
+    ],
+)
+def test_an_import_that_hides_its_room_is_not_allowed(code: str) -> None:
+    (name,) = imported_names(ast.parse(code))
+    assert not is_allowed("estimators.base", name)

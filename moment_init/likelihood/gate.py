@@ -54,11 +54,17 @@ relative rounding error of about 1e-16 over the floor."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianGate:
-    """Gaussian densities of the gating covariates, one for each component."""
+    """Gaussian densities of the gating covariates, one for each component.
 
-    means: FloatArray  # one column per component; (n_gate, n_components)
-    # lower triangular roots of the covariances, with a positive diagonal;
-    # (n_components, n_gate, n_gate)
+    Parameters
+    ----------
+    means : numpy.ndarray, shape (n_gate, n_components)
+        Means, one column per component.
+    roots : numpy.ndarray, shape (n_components, n_gate, n_gate)
+        Lower triangular roots of the covariances, with a positive diagonal.
+    """
+
+    means: FloatArray
     roots: FloatArray
 
     @property

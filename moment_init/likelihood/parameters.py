@@ -37,17 +37,29 @@ far from quadratic in the logarithm of a dispersion, and a longer step leaves th
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureParameters:
-    """Parameters of a mixture of generalised linear models, in standardised coordinates."""
+    """Parameters of a mixture of generalised linear models.
 
-    coefficients: FloatArray  # beta_j, one column per component; (n_features, n_components)
-    biases: FloatArray  # b_j; (n_components,)
-    weights: FloatArray  # probabilities w_j > 0 that sum to one; (n_components,)
-    # dispersion on its natural scale (standard deviation, alpha or shape); None for families
-    # without one; (n_components,)
+    The library works with them in standardised coordinates; results hold them in the user's units.
+
+    Parameters
+    ----------
+    coefficients : numpy.ndarray, shape (n_features, n_components)
+        Coefficients beta_j, one column per component.
+    biases : numpy.ndarray, shape (n_components,)
+        Biases b_j.
+    weights : numpy.ndarray, shape (n_components,)
+        Probabilities w_j > 0 of the components, which sum to one.
+    dispersion : numpy.ndarray, shape (n_components,), optional
+        Standard deviation, alpha or shape; None for families without a dispersion.
+    gate : numpy.ndarray, shape (n_gate, n_components), optional
+        Slopes of the gate's logits, zero for the last component: the probability of component j
+        given gating covariates g is proportional to ``w_j exp(<gate_j, g>)``. None without a gate.
+    """
+
+    coefficients: FloatArray
+    biases: FloatArray
+    weights: FloatArray
     dispersion: FloatArray | None = None
-    # slopes of the gate's logits, zero for the last component: the probability of component j
-    # given gating covariates g is proportional to ``w_j exp(<gate_j, g>)``; None without a gate;
-    # (n_gate, n_components)
     gate: FloatArray | None = None
 
     @property

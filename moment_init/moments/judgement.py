@@ -98,10 +98,11 @@ LARGEST_ERROR = 20.0
 # the differences due to noise.
 SAME_COMPONENT = 0.99
 
-# What reaching a bound means and what to do, by the first word of the bound's label.
+# What reaching a bound may mean and what to do, by the kind of bound.
 REMEDIES = {
     "weight": "A component is empty. Use fewer components",
-    "dispersion": "The response has no noise, or no overdispersion. Use another family",
+    "dispersion": "The response may have no noise, or no overdispersion. Use another family",
+    "dispersion ratio": "A component may fit a few rows exactly. Use fewer components",
     "length": "The classes are separated. Use more rows, or a prior that bounds the coefficients",
 }
 
@@ -182,7 +183,7 @@ def _likelihood_findings(polished: PolishedFit) -> list[tuple[Status, str]]:
     for bound in polished.bounds:
         message = (
             f"The likelihood rises towards the boundary of the parameter space ({bound}). "
-            f"{REMEDIES[bound.split()[0]]}."
+            f"{REMEDIES[bound.split(' of ')[0]]}."
         )
         findings.append((Status.WEAK_SIGNAL, message))
     if not polished.has_converged:

@@ -49,11 +49,21 @@ normal variable has a relative deviation of ten, and its mean over 5,000 rows on
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputJudgement:
-    """A candidate for the density of the input, and its Stein check."""
+    """A candidate for the density of the input, and its Stein check.
+
+    Parameters
+    ----------
+    name : str
+        Name of the candidate.
+    model : InputModel
+        The fitted density.
+    check : SteinCheck
+        Stein's identities on held-out rows.
+    """
 
     name: str
-    model: InputModel  # the fitted density
-    check: SteinCheck  # Stein's identities on held-out rows
+    model: InputModel
+    check: SteinCheck
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,13 +31,24 @@ FALSE_ALARMS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An end of a column at which the density stops too abruptly for a score of some order."""
+    """An end of a column at which the density stops too abruptly for a score of some order.
 
-    column: int  # index of the column
-    side: str  # "lower" or "upper"
-    # estimate of a, if the density is proportional to distance from the edge to the power a - 1
+    Parameters
+    ----------
+    column : int
+        Index of the column.
+    side : str
+        "lower" or "upper".
+    power : float
+        Estimate of a, if the density near the edge is proportional to the distance to the power
+        a - 1.
+    lowest_invalid_order : int
+        Lowest order whose score is clearly not valid: order m needs a > m.
+    """
+
+    column: int
+    side: str
     power: float
-    # lowest order whose score is clearly not valid: order m needs a > m
     lowest_invalid_order: int
 
 
