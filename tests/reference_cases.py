@@ -121,7 +121,11 @@ GATE_NAMES = ("gate", "gate_biases", "gate_means", "gate_covariances")
 
 def record_estimate(result: Any) -> Record:
     """Parameters of a moment estimate; components come by weight, or are ordered by direction."""
-    record: Record = {"status": str(result.status), "log_likelihood": result.log_likelihood}
+    record: Record = {
+        "status": str(result.status),
+        "n_warnings": len(result.warnings),
+        "log_likelihood": result.log_likelihood,
+    }
     if result.weights is None:
         order = np.argsort(result.directions[0])
         record["directions"] = result.directions[:, order]
@@ -135,6 +139,8 @@ def record_fit(fit: Any) -> Record:
     """Likelihood, parameters and standard errors of a fit; components come by weight."""
     record: Record = {
         "status": str(fit.status),
+        "n_warnings": len(fit.warnings),
+        "n_bounds": len(fit.bounds),
         "converged": fit.converged,
         "log_likelihood": fit.log_likelihood,
         "n_parameters": fit.n_parameters,
@@ -146,6 +152,17 @@ def record_fit(fit: Any) -> Record:
     errors = fit.standard_errors
     record |= {f"error_of_{name}": getattr(errors, name, None) for name in FIT_NAMES + GATE_NAMES}
     return {name: value for name, value in record.items() if value is not None}
+
+
+def record_search(fit: Any) -> Record:
+    """A fit, the bounds it lies on, and the kinds of starts in the order in which they ran."""
+    kinds = [start.origin.split()[0] for start in fit.starts]
+    return record_fit(fit) | {
+        "bounds": ", ".join(fit.bounds),
+        "kinds_of_starts": kinds,
+        "is_sampled": [start.is_sampled for start in fit.starts],
+        "reached_best": fit.reached_best,
+    }
 
 
 def fit_to_maximum(X: Any, y: Any, n_components: int = 2, **options: Any) -> Any:
@@ -236,6 +253,65 @@ def fit_categorical() -> Record:
     y = np.array(["bus", "car", "train"])[utility.argmax(axis=1)]
     fit = fit_to_maximum(X, y, family="categorical")
     return record_fit(fit) | {"outcomes": fit.outcome_names, "probabilities": fit.predict(X[:3])}
+
+
+# --- Maximum likelihood: many rows, bounds, rare components
+
+
+@case
+def fit_many_rows() -> Record:
+    """So many that a sample of them is searched before the climb on all."""
+    return record_search(fit_to_maximum(*draw_rows("poisson", 50_000), family="poisson"))
+
+
+@case
+def fit_many_binary_rows() -> Record:
+    return record_search(fit_to_maximum(*draw_rows("bernoulli", 50_000), family="bernoulli"))
+
+
+@case
+def fit_collapsing_dispersion() -> Record:
+    """The rows of one component lie on a plane, and each row comes twice."""
+    X, y = draw_rows("gaussian", 200)
+    plane = X @ COEFFICIENTS[:, 1] + BIASES[1]
+    y = np.where(draw_labels(200) == 1, plane, y)
+    return record_search(fit_to_maximum(X.repeat(2, axis=0), y.repeat(2), family="gaussian"))
+
+
+@case
+def fit_smallest_dispersion_ratio() -> Record:
+    X, y = draw_rows("gaussian")
+    return record_search(fit_to_maximum(X, y, family="gaussian", min_dispersion_ratio=0.95))
+
+
+@case
+def fit_separated_rows() -> Record:
+    """The sign of one column decides the responses of one component."""
+    X, y = draw_rows("bernoulli", 600)
+    y = np.where(draw_labels(600) == 0, X[:, 0] > 0, y)
+    return record_search(fit_to_maximum(X, y, family="bernoulli"))
+
+
+def draw_rare(family: str, scale: float) -> tuple[FloatArray, FloatArray]:
+    """Inputs and responses of 1000 rows; two of three components have 6 and 4 % of them."""
+    X = draw_inputs(1000)
+    rng = np.random.default_rng(37)
+    labels = rng.choice(3, len(X), p=[0.9, 0.06, 0.04])
+    coefficients = scale * np.array([[1.2, -0.5, 0.5], [0.2, 1.0, -1.2], [-0.4, 0.8, 0.5]])
+    predictors = (X * coefficients.T[labels]).sum(axis=1) + np.array([0.5, -0.5, 1.0])[labels]
+    return X, np.asarray(RESPONSES[family](rng, predictors), dtype=float)
+
+
+@case
+def fit_rare_poisson() -> Record:
+    """Two of the four starts that converge miss the best maximum."""
+    return record_search(fit_to_maximum(*draw_rare("poisson", 1.0), 3, family="poisson"))
+
+
+@case
+def fit_rare_gaussian() -> Record:
+    """Only moves from another maximum reach the best one."""
+    return record_search(fit_to_maximum(*draw_rare("gaussian", 0.5), 3, family="gaussian"))
 
 
 # --- Maximum likelihood: gates, groups, restrictions, weights
@@ -469,6 +545,19 @@ def estimate_one_component() -> Record:
 def estimate_number_of_components() -> Record:
     result = estimate_quietly(*draw_rows("gaussian", 600), "auto", family="gaussian")
     return record_estimate(result) | {"n_visible": result.selection.n_visible}
+
+
+@case
+def estimate_many_rows() -> Record:
+    """So many that the moments are those of a sample."""
+    return record_estimate(estimate_quietly(*draw_rows("gaussian", 150_000), family="gaussian"))
+
+
+@case
+def estimate_dask() -> Record:
+    X, y = draw_rows("gaussian", 60_000)
+    blocks = dask.array.from_array(X, chunks=(20_000, 3)), dask.array.from_array(y, chunks=20_000)
+    return record_estimate(estimate_quietly(*blocks, family="gaussian"))
 
 
 # A third moment of binary responses takes some thousand rows; these calls take 20 milliseconds.
@@ -744,6 +833,49 @@ def start_values() -> Record:
     mapping = {"w": "weight", "alpha": "bias", "slopes": "coefficient", "u": "direction"}
     spread = initial_values(fit, mapping=mapping, spread=1.0, chains=2, random_seed=1)
     record = dict(initial_values(fit, mapping=mapping))
+    return record | {f"second_{name}": value for name, value in spread[1].items()}
+
+
+@case
+def start_values_of_stan_program() -> Record:
+    """An ordered parameter sets the order of the components."""
+    program = """
+    parameters {
+      simplex[K] theta;
+      ordered[K] alpha;
+      array[K] vector[D] beta;
+    }
+    """
+    fit, _, _ = fit_with_rows()
+    options: dict[str, Any] = {
+        "mapping": {"theta": "weight", "alpha": "bias", "beta": "coefficient"},
+        "backend": "stan",
+    }
+    spread = initial_values(fit, program, spread=1.0, chains=2, random_seed=1, **options)
+    record = dict(initial_values(fit, program, **options))
+    return record | {f"second_{name}": value for name, value in spread[1].items()}
+
+
+@case
+def start_values_of_pymc_model() -> Record:
+    """The axes of the slopes are exchanged, and a callable computes the lengths."""
+    fit, X, y = fit_with_rows()
+    with pm.Model() as model:
+        w = pm.Dirichlet("w", np.ones(2))
+        alpha = pm.Normal("alpha", 0.0, 2.0, shape=2)
+        slopes = pm.Normal("slopes", 0.0, 2.0, shape=(2, 3))
+        pm.HalfNormal("length", 2.0, shape=2)
+        means = pm.math.exp(alpha + X @ slopes.T)
+        components = [pm.Poisson.dist(means[:, component]) for component in range(2)]
+        pm.Mixture("y", w=w, comp_dists=components, observed=y)
+    mapping: dict[str, Any] = {
+        "w": "weight",
+        "alpha": "bias",
+        "slopes": "coefficient",
+        "length": lambda start: np.linalg.norm(start.coefficients, axis=0),
+    }
+    spread = initial_values(fit, model, mapping=mapping, spread=1.0, chains=2, random_seed=1)
+    record = dict(initial_values(fit, model, mapping=mapping))
     return record | {f"second_{name}": value for name, value in spread[1].items()}
 
 

@@ -35,7 +35,8 @@ def test_result_is_that_of_the_reference(name: str) -> None:
 
 
 def assert_same(actual: Any, expected: Any, tolerance: float, key: str) -> None:
-    """Compare numbers up to rounding, and words and counts exactly."""
+    """Compare shapes, words and counts exactly, and numbers up to rounding."""
+    assert actual.shape == expected.shape, key  # assert_allclose would broadcast
     if expected.dtype.kind != "f":
         np.testing.assert_array_equal(actual, expected, err_msg=key)
         return
