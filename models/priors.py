@@ -188,8 +188,9 @@ class ModelPriors:
 
 def _stacked(links: Sequence[str]) -> LinkPriors:
     """Stack the priors of several responses, one entry per response."""
-    stack = [_BY_LINK[link] for link in links]
-    return LinkPriors(np.array([one.scale for one in stack]), np.array([one.bias for one in stack]))
+    scales = np.array([_BY_LINK[link].scale for link in links])
+    biases = np.array([_BY_LINK[link].bias for link in links])
+    return LinkPriors(scales, biases)
 
 
 def _validated(priors: Mapping[str, Prior] | None) -> dict[str, Prior]:

@@ -145,11 +145,11 @@ def estimate_cells(values: Iterable[float], errors: Iterable[float]) -> list[str
 
 
 def _cell(value: float, error: float) -> str:
-    """Format an estimate and its error to two digits of the error; "held" if the error is 0."""
+    """Format an estimate and its error to two digits of the error; "fixed" if it is 0."""
     if np.isnan(error):
         return f"{value:.4g} (nan)"
     if error == 0.0:
-        return "0" if value == 0.0 else f"{value:.4g} (held)"
+        return "0" if value == 0.0 else f"{value:.4g} (fixed)"
     decimals = int(np.clip(1 - np.floor(np.log10(error)), 0, 12))  # two digits of the error
     return f"{value:.{decimals}f} ({error:.{decimals}f})"
 

@@ -114,7 +114,8 @@ class MethodFigures:
     # RMSE of the coefficients and largest angle to the true ones; NaN without a truth
     errors: tuple[float, float] = (np.nan, np.nan)
     convergence: Convergence = field(default_factory=Convergence)  # agreement and mixing of chains
-    # whether its run was selected as the best of several: a share at the best is then undefined
+    # whether the run was selected as the best of several; its share at the best optimum is then
+    # undefined
     is_chosen: bool = False
 
     def row(self, best: float) -> dict[str, float]:

@@ -57,7 +57,7 @@ class ComparedRows:
 
     @property
     def unit_weights(self) -> FloatArray:
-        """Sample weights of the rows, or one for each group, whose rows are weighted inside."""
+        """Weights of the rows, or 1 for each group, whose density contains those of its rows."""
         codes = group_codes(self.checked.groups)
         if codes is None:
             return self.checked.sample_weight

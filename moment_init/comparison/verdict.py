@@ -209,10 +209,11 @@ def _on_share(evidence: StartEvidence) -> str:
     span = f"at least {fewest:.0f}" if most == inf else f"{fewest:.0f} to {most:.0f}"
     if fewest == most:
         span = f"{fewest:.0f}"
+    needed = "start is needed" if span == "1" else "starts are needed"
     return (
         f"{_of(reached, total)} ({reached / total:.0%}) came within {SAME_OPTIMUM} of the best "
         f"log-likelihood found, {evidence.best:,.2f}. The 95 % interval of this share is "
-        f"{lower:.0%} to {upper:.0%}, so {span} random starts are needed to reach that optimum "
+        f"{lower:.0%} to {upper:.0%}, so {span} random {needed} to reach that optimum "
         "with 99 % probability."
     )
 
@@ -331,7 +332,7 @@ def collect_caveats(
             caveats += _on_chains(method, trees[method], figures[method])
     caveats += _on_starts(figures)
     for method, scored in figures.items():
-        caveats += _on_loo(method, scored)
+        caveats += _on_loo(method, scored, "rows" if rows.checked.groups is None else "groups")
     if rows.has_unequal_weights:
         caveats.append(_on_weights(has_groups=rows.checked.groups is not None))
     if dropped_priors:
@@ -404,7 +405,7 @@ def _on_starts(figures: Mapping[str, MethodFigures]) -> list[str]:
     return caveats
 
 
-def _on_loo(method: str, figures: MethodFigures) -> list[str]:
+def _on_loo(method: str, figures: MethodFigures, units: str) -> list[str]:
     score = figures.loo
     caveats = []
     if score.message:
@@ -417,13 +418,13 @@ def _on_loo(method: str, figures: MethodFigures) -> list[str]:
     if score.elpd is not None and score.columns["pareto_k_bad"] > 0:
         n_bad = int(np.sum(np.asarray(score.elpd.pareto_k) > score.elpd.good_k))
         meaning = (
-            "Their parts of its LOO score are not reliable, but they are few"
+            f"The LOO contributions of these {units} are not reliable, but there are few of them"
             if score.is_reliable
             else "Its LOO score is not reliable. The held-out score does not have this problem"
         )
         caveats.append(
-            f"{method}: Pareto k is above {score.elpd.good_k:.2f} for {n_bad} of "
-            f"{score.elpd.n_data_points} left out, at most {score.columns['pareto_k_max']:.2f}. "
+            f"{method}: Pareto k exceeds {score.elpd.good_k:.2f} for {n_bad} of "
+            f"{score.elpd.n_data_points} {units} (largest {score.columns['pareto_k_max']:.2f}). "
             f"{meaning}."
         )
     return caveats

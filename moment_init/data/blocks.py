@@ -39,9 +39,9 @@ CACHE_DOUBLES = 2**18
 MIN_BLOCK_ROWS = 512
 MOST_CACHES = 4
 
-# Between array operations, threads wait for each other in Python's interpreter. Where these are
-# short, as in functions that map rows and form no large products, two threads are no faster than
-# one. Blocks of such light functions are longer by this factor, and fit into a third-level cache.
+# Between array operations, threads wait for Python's interpreter lock. If the operations are short,
+# as in functions that map rows without large matrix products, two threads are no faster than one.
+# Blocks of such functions are longer by this factor; they still fit into a third-level cache.
 LIGHT_CACHES = 8
 
 # Rows are divided into this many parts. Each part is summed by one thread and consists of several

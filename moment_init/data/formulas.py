@@ -303,7 +303,7 @@ def read_formula(
     caller_names = {} if scope is None else scope
     fitted, used = {}, Scope()
     parts = {"response": response, "features": features, "gate": gate}
-    parts |= {name: parse_expression(it, name, columns) for name, it in row_arguments.items()}
+    parts |= {name: parse_expression(value, name, columns) for name, value in row_arguments.items()}
     for name, part in parts.items():
         if part is not None:
             fitted[name], encoded, part_scope = fit_part(part, data, caller_names)

@@ -38,15 +38,15 @@ _CLOSE = 1e-6
 _MEANINGS = {
     "weight": "is empty: its weight is at the lower bound, a tenth of a row or less. Its other "
     "parameters are meaningless. Use fewer components.",
-    "dispersion ratio": "has collapsed onto a few rows: its standard deviation is the smallest "
-    "share of the largest one that `min_dispersion_ratio` allows. Below it the likelihood is "
+    "dispersion ratio": "has collapsed onto a few rows: the ratio of its standard deviation to "
+    "the largest one is at the lower bound, `min_dispersion_ratio`. Below it the likelihood is "
     "unbounded. Use fewer components, shared='dispersion', or check for duplicated rows.",
     "dispersion": "has a dispersion at the end of its range: it fits its rows without error, or "
     "they vary without limit. Check for duplicated rows, or use fewer components.",
-    "gate covariance": "has gating covariates that hardly vary: in some direction their standard "
-    "deviation is the smallest share of that of all rows that `min_dispersion_ratio` allows. Below "
-    "it the likelihood may be unbounded. Use fewer components, gate='softmax', or a smaller ratio "
-    "if such a cluster is real.",
+    "gate covariance": "has gating covariates that hardly vary: in some direction the ratio of "
+    "their standard deviation to that of all rows is at the lower bound, `min_dispersion_ratio`. "
+    "Below it the likelihood may be unbounded. Use fewer components, gate='softmax', or a smaller "
+    "ratio if such a cluster is real.",
     "gate slope": "is separated from the others by the gating covariates: its gate slope is at the "
     "upper bound and would grow without limit. Use fewer gating covariates or components.",
     "length": "has separated rows: its linear predictor is at the upper bound, beyond which the "

@@ -1,9 +1,9 @@
 """Search for the best fit of a mixture of experts with a Gaussian gate.
 
-The likelihood has two kinds of high maxima. In one the responses tell the components apart:
-searches with a logit gate and without a gate find these. In the other clusters of the gating
-covariates do: starts from such clusters find these. Random starts cover cases in between. All
-starts are raced by short runs, and the best ones are run to their maxima.
+There are two kinds of high maxima. In the first, the components differ in their responses; searches
+with a logit gate or without a gate find these. In the second, they are clusters of the gating
+covariates; starts from clusters find these. Random starts cover cases in between. All starts are
+raced by short runs, and the best ones are run to their maxima.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,8 +37,8 @@ N_CLUSTERINGS = 6
 good if the clusters are well separated."""
 
 N_FINISHERS = 6
-"""Number of distinct starts that are run to their maxima: a race does not yet settle the order of
-close maxima, and there are rarely more of them."""
+"""Number of distinct starts that are run to their maxima: short runs do not determine the order
+of maxima of similar height, and there are rarely more of them."""
 
 
 @dataclass(slots=True)

@@ -40,7 +40,8 @@ ten thousand times the standard error that known components would give."""
 
 _SMALLEST_LOADING = 1e-10
 """A parameter is undetermined if more than this share of its squared loadings lies in directions
-without information. Eigenvectors are exact to about 1e-16 over the gap of 1e-8, squared."""
+without information. Eigenvectors have errors of about 1e-16 / 1e-8 = 1e-8, so squared loadings
+below 1e-16 are rounding."""
 
 _SMALLEST_DIAGONAL = 1e-12
 """Lower limit of the diagonal of the complete-data information, by which entries are scaled."""
@@ -139,10 +140,10 @@ def invert_information(
 
 def active_bounds_of(problem: EMProblem, parameters: MixtureParameters) -> list[ActiveBound]:
     """Return the bounds of a problem that are active at given parameters."""
-    has_held_weights = problem.restrictions.weights is not None
+    has_fixed_weights = problem.restrictions.weights is not None
     bounds = bounds_of(
         problem.family,
-        min_weight=0.0 if has_held_weights else problem.min_weight,
+        min_weight=0.0 if has_fixed_weights else problem.min_weight,
         min_dispersion_ratio=problem.min_dispersion_ratio,
     )
     return active_bounds(parameters, bounds)
@@ -307,8 +308,8 @@ def gated_standard_errors(
     changes = np.einsum("jabs,jsk->jabk", gate_derivatives(gate).of_covariances, blocks)
     of_covariances = np.linalg.norm(changes, axis=3)
     spreads = np.sqrt(np.einsum("jaa->ja", gate.covariances))
-    is_held = of_covariances < _ROUNDING * spreads[:, :, None] * spreads[:, None, :]
-    of_covariances[is_held] = 0.0
+    is_fixed = of_covariances < _ROUNDING * spreads[:, :, None] * spreads[:, None, :]
+    of_covariances[is_fixed] = 0.0
     of_covariances[is_flat[:, n_gate:].any(axis=1)] = np.nan
     of_means = np.linalg.norm(blocks[:, :n_gate], axis=2)
     of_means[is_flat[:, :n_gate]] = np.nan

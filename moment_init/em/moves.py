@@ -1,7 +1,7 @@
 """Moves out of a local optimum: new starts proposed from the current best parameters.
 
-Moves drop, split, replant or sharpen components, let them trade places where predictors cross, turn
-one into a component of zeros, soften the likelihood, or keep deviations nearly equal for a while.
+Moves drop, split, replant or sharpen components, exchange their rows where predictors cross, turn
+one into a component of zeros, soften the likelihood, or impose a common dispersion for a while.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ TEMPERED_STEPS = 15
 """Number of EM steps on a softened likelihood."""
 
 COMMON_DISPERSION_RATIO = 0.9
-"""Smallest ratio of standard deviations while those of all components are kept nearly equal."""
+"""Smallest ratio of two standard deviations with a "common" dispersion: they are nearly equal."""
 
 STRETCH = 3.0
 """Factor that stretches a component's predictor: it crosses the flat part of the likelihood between
@@ -110,7 +110,7 @@ def tempered(
 def climb_with_common_dispersion(
     problem: EMProblem, parameters: MixtureParameters, **options: Any
 ) -> MixtureParameters:
-    """Climb with nearly equal deviations, so that narrow components release their few rows.
+    """Climb with a common dispersion, so that narrow components release their few rows.
 
     Hathaway's constraint keeps a narrow component from collapsing, not from being narrow. With few
     rows per parameter there are maxima on or near it whose components fit a few rows closely.
@@ -119,7 +119,7 @@ def climb_with_common_dispersion(
 
 
 def with_common_dispersion(problem: EMProblem) -> EMProblem:
-    """Return the same problem with nearly equal deviations of all components."""
+    """Return the same problem with a common dispersion of all components."""
     ratio = max(COMMON_DISPERSION_RATIO, problem.min_dispersion_ratio)
     return replace(problem, min_dispersion_ratio=ratio)
 
@@ -151,10 +151,10 @@ def _stretched(parameters: MixtureParameters) -> list[MixtureParameters]:
 
 
 def _uncrossed(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
-    """Let every pair of components trade places where one predictor is the larger.
+    """Exchange the responsibilities of two components on the rows where one predictor is larger.
 
-    Predictors may cross rightly in one place and wrongly in another. So the pair also trades places
-    on one side only of the median of each standardised column.
+    This is done for every pair. Predictors may cross correctly in one place and wrongly in another,
+    so rows are also exchanged on only one side of the median of each standardised column.
     """
     shares = responsibilities(problem.family, problem.rows, parameters)
     columns = np.asarray(problem.rows.Z)
@@ -167,12 +167,12 @@ def _uncrossed(problem: EMProblem, parameters: MixtureParameters) -> list[Mixtur
     for j in range(parameters.n_components):
         for k in range(j):
             above = predictors[:, j] > predictors[:, k]
-            trades = [above, *(above & side for side in sides), *(~above & side for side in sides)]
-            for trade in trades:
-                if not trade.any() or trade.all():  # the predictors do not cross there
+            parts = [above, *(above & side for side in sides), *(~above & side for side in sides)]
+            for part in parts:  # rows that are exchanged
+                if not part.any() or part.all():  # the predictors do not cross there
                     continue
-                first = np.where(trade, shares[:, k], shares[:, j])
-                second = np.where(trade, shares[:, j], shares[:, k])
+                first = np.where(part, shares[:, k], shares[:, j])
+                second = np.where(part, shares[:, j], shares[:, k])
                 result.append(_replace_components(problem, parameters, {j: first, k: second}))
     return result
 

@@ -29,12 +29,15 @@ from moment_init.likelihood.parameters import (
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
 
 SEARCH_UNITS = 20_000
+"""Smallest number of units in the sample for a search. In a sample of this size, the log-likelihood
+of a wrong maximum is lower by hundreds. The last climb uses all rows."""
+
 SEARCH_UNITS_PER_PARAMETER = 200
+"""Smallest number of units per parameter in that sample."""
+
 BINARY_UNITS_PER_PARAMETER = 600
-"""Size of the sample for a search: there wrong maxima have a log-likelihood lower by hundreds, and
-the last climb uses all rows. A binary response says less about lengths: of three logistic
-components in twenty dimensions, one diverges to infinite length with 300 units per parameter, even
-from the truth, and none with 600."""
+"""The same for binary responses, which say less about lengths: of three logistic components in
+twenty dimensions, one diverges with 300 units per parameter, even from the truth; none with 600."""
 
 ENLARGEMENT = 4
 """Factor by which a sample is enlarged if its maximum lies on a bound."""

@@ -31,9 +31,10 @@ RACE = {"max_steps": 10, "em_steps": 3, "max_em_steps": 10}
 """Options of a short run, after which starts of one origin are compared."""
 
 FINISH_TOLERANCE = 1e-4
+"""A run ends when its predicted gain is below this, far below the difference between maxima."""
+
 MIN_GAIN = 2 * SAME_OPTIMUM
-"""Predicted gain below which a run ends, far below the difference between maxima; and the gain that
-a move needs to be accepted."""
+"""A move is accepted if it gains at least this."""
 
 FINISH: dict[str, Any] = {
     "max_steps": 300,
@@ -127,7 +128,8 @@ class Portfolio:
             for temperature in temperatures
         }
         if has_common_dispersion and self.problem.family.deviation_power is not None:
-            ways["equal deviations"] = partial(climb_with_common_dispersion, self.problem, **FINISH)
+            with_common = partial(climb_with_common_dispersion, self.problem, **FINISH)
+            ways["common dispersion"] = with_common
         for _ in range(MAX_TEMPERINGS):
             before = self.best
             if before is None:

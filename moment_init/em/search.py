@@ -44,21 +44,22 @@ LARGE_WEIGHT = 0.5
 """Robust regression finds a component only if it has at least this share of the rows."""
 
 TEMPERATURES = (2.0, 3.5)
-"""Temperatures T of tempering: the likelihood is softened to the power 1/T."""
+"""Temperatures T of tempering: the density of each unit is raised to the power 1/T."""
 
 FEW_UNITS_PER_PARAMETER = 10
-"""With fewer units per parameter, close maxima differ only in the components of single units."""
+"""With fewer units per parameter, maxima of similar height differ only in the assignment of a few
+units."""
 
 MANY_UNITS_PER_PARAMETER = 500
-"""Units per parameter from which tempering is skipped if two kinds of starts agree. Tempering
-leaves maxima that rest on a few units, but starts do not agree on those with so much data, and a
-climb from a softened likelihood costs as much as a start."""
+"""With so many units per parameter, tempering is skipped if two kinds of starts agree on a maximum
+inside all bounds. Tempering helps to leave maxima in which a component fits only a few units. Two
+kinds of starts rarely agree on such a maximum, and tempering costs as much as a start."""
 
 ORIGINS_TO_AGREE = 2
 """Number of kinds of starts that must reach a maximum before it is taken as the highest."""
 
-LEAN_GROWTH = GrowthOptions(beam=1, n_splits=4, n_directions=2, race_steps=8, settle_steps=8)
-WIDE_GROWTH = GrowthOptions(beam=3, n_splits=4, n_directions=2, race_steps=8, settle_steps=12)
+LEAN_GROWTH = GrowthOptions(beam=1, n_splits=4, n_directions=2, race_steps=8, finish_steps=8)
+WIDE_GROWTH = GrowthOptions(beam=3, n_splits=4, n_directions=2, race_steps=8, finish_steps=12)
 """Growth that comes first, and wider growth for data on which starts disagree."""
 
 
@@ -67,11 +68,11 @@ class PortfolioOptions:
     """Which parts of the search run; all of them, except in benchmarks of single parts."""
 
     use_tensor: bool = True  # starts from moments
-    use_splits: bool = True  # growth by splits, also with nearly equal deviations
+    use_splits: bool = True  # growth by splits, also with a common dispersion
     use_subsets: bool = True  # starts from small subsets of rows
     use_peeling: bool = True  # starts by peeling off components
     use_moves: bool = True  # drops, splits, replanting, components of zeros
-    use_tempering: bool = True  # softened likelihoods, nearly equal deviations
+    use_tempering: bool = True  # softened likelihoods, climbs with a common dispersion
     # number of random starts in each round, while kinds of starts disagree
     n_random: int = 2
 
@@ -95,8 +96,8 @@ def search(
                 return portfolio
         reached = portfolio.best
         _move(portfolio, options)
-        is_held = reached is None or bool(reached.bounds)
-        if portfolio.best is reached and reached is before and not is_held:
+        is_interior = reached is not None and not reached.bounds
+        if portfolio.best is reached and reached is before and is_interior:
             break  # neither new starts nor moves improved on this maximum
     return portfolio
 
@@ -107,9 +108,9 @@ def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
         return False
     agreed = portfolio.best
     n_units = _units_per_parameter(portfolio.problem)
-    is_held = agreed is not None and bool(agreed.bounds)
-    if options.use_tempering and (is_held or n_units < MANY_UNITS_PER_PARAMETER):
-        _temper(portfolio, has_common_dispersion=is_held)
+    is_on_bound = agreed is not None and bool(agreed.bounds)
+    if options.use_tempering and (is_on_bound or n_units < MANY_UNITS_PER_PARAMETER):
+        _temper(portfolio, has_common_dispersion=is_on_bound)
     if options.use_moves and portfolio.best is agreed:
         _try_moves(portfolio, "zeros", propose_zeros)
     # with binary responses all starts may end slightly below the best log-likelihood
@@ -186,11 +187,11 @@ def _rounds(
         ]
 
     early, late = (tensor, subsets) if is_large else ([], [*subsets, *tensor])
-    asked, later = [], late
+    first_round, second_round = [], late
     if _units_per_parameter(problem) >= MOMENT_UNITS_PER_PARAMETER:
-        asked, later = late, []
-    yield [*lean, *ungated, *early, *peeling, *random(1), *asked]
-    yield [*later, *random(1 + options.n_random)]
+        first_round, second_round = late, []
+    yield [*lean, *ungated, *early, *peeling, *random(1), *first_round]
+    yield [*second_round, *random(1 + options.n_random)]
     yield [*wide, *random(1 + 2 * options.n_random)]
 
 
@@ -208,7 +209,7 @@ def _by_ungated_splits(portfolio: Portfolio) -> None:
 
 
 def _by_splits_with_common_dispersion(portfolio: Portfolio) -> None:
-    """Grow with nearly equal deviations, for data on which narrow components mislead."""
+    """Grow with a common dispersion, for data on which narrow components mislead."""
     (grown,) = grow(with_common_dispersion(portfolio.problem), LEAN_GROWTH)
     portfolio.finish(
         "splits", climb_with_common_dispersion(portfolio.problem, grown.parameters, **FINISH)

@@ -90,7 +90,7 @@ def _flat_start(problem: EMProblem) -> MixtureParameters:
 
 
 MIN_ROWS_PER_FEATURE = 20
-"""With fewer rows per column the second moments of the input use up the information in the data."""
+"""With fewer rows per column, the covariance of the input is too noisy for third moments."""
 
 
 def has_moments(data: RegressionData, n_components: int) -> bool:
@@ -122,9 +122,9 @@ class GrowthOptions:
     beam: int = 2  # number of mixtures of each size that are kept
     n_splits: int = 3  # number of splits of each mixture that are tried
     n_directions: int = 2  # number of directions per component along which it may be split
-    heat_steps: int = 3  # EM steps after which the worse half of the splits is dropped
+    short_steps: int = 3  # EM steps after which the worse half of the splits is dropped
     race_steps: int = 8  # EM steps before the beam is chosen
-    settle_steps: int = 12  # EM steps of the beam after it is chosen
+    finish_steps: int = 12  # EM steps of the beam after it is chosen
 
 
 def grow(problem: EMProblem, options: GrowthOptions | None = None) -> list[MaximiseResult]:
@@ -135,10 +135,10 @@ def grow(problem: EMProblem, options: GrowthOptions | None = None) -> list[Maxim
         children = [
             child for parent in beam for child in _children(problem, parent.parameters, options)
         ]
-        heats = _ranked(problem, children, options.heat_steps)
-        n_raced = max(options.beam, len(heats) // 2)
-        raced = _continued(problem, heats[:n_raced], options.race_steps - options.heat_steps)
-        beam = _continued(problem, raced[: options.beam], options.settle_steps)
+        short_runs = _ranked(problem, children, options.short_steps)
+        n_raced = max(options.beam, len(short_runs) // 2)
+        raced = _continued(problem, short_runs[:n_raced], options.race_steps - options.short_steps)
+        beam = _continued(problem, raced[: options.beam], options.finish_steps)
     return beam
 
 
@@ -179,13 +179,11 @@ def _by_log_likelihood(result: MaximiseResult) -> float:
     return result.log_likelihood
 
 
-N_SUBSETS = 20
-SUBSET_ROWS = 600
-HEAT_STEPS = 6
-SUBSET_STEPS = 20
-N_KEPT = 6
-"""Number of starts, number of units of the race, EM steps after which the worse half is dropped, EM
-steps of the race, and number of starts that are kept."""
+N_SUBSETS = 20  # number of starts in the race
+SUBSET_ROWS = 600  # number of units in the sample on which they are raced
+SHORT_STEPS = 6  # EM steps after which the worse half of the starts is dropped
+SUBSET_STEPS = 20  # EM steps of the whole race
+N_KEPT = 6  # number of starts that are kept
 
 FIT_STEPS = 3
 """Newton steps of a component towards its few rows: one step fits a real response exactly, and with
@@ -201,9 +199,9 @@ def race_subsets(
         units = np.sort(rng.choice(len(units), SUBSET_ROWS, replace=False))
     sample = problem.with_rows(problem.rows.take(units)).prepared()
     starts = [_subset_start(sample, single, rng) for _ in range(N_SUBSETS)]
-    heats = _ranked(sample, starts, HEAT_STEPS)[: N_SUBSETS // 2]
-    left = SUBSET_STEPS - HEAT_STEPS
-    return _ranked(sample, [run.parameters for run in heats], left)[:N_KEPT]
+    short_runs = _ranked(sample, starts, SHORT_STEPS)[: N_SUBSETS // 2]
+    left = SUBSET_STEPS - SHORT_STEPS
+    return _ranked(sample, [run.parameters for run in short_runs], left)[:N_KEPT]
 
 
 def _subset_start(
@@ -230,7 +228,7 @@ def _subset_start(
 
 
 ROBUST_STEPS = 12
-"""Number of rounds of reweighting; the weights settle within a few."""
+"""Number of rounds of reweighting; the weights hardly change after a few."""
 
 _EXPLAINED = 13.2
 """A row is explained if its deviance is below this multiple of the median deviance. For a normal
@@ -444,7 +442,7 @@ def _from_responsibilities(
     free = fit_responsibilities(replace(problem, restrictions=Restrictions()), ordered)
     if problem.restrictions.directions is not None:
         free = replace(free, coefficients=np.diag(np.diag(free.coefficients)))
-    return problem.admit(_with_held_weights(problem, free))
+    return problem.admit(_with_fixed_weights(problem, free))
 
 
 def _checked_shares(
@@ -468,7 +466,7 @@ def _checked_shares(
     return np.asarray(values / totals)
 
 
-def _with_held_weights(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
+def _with_fixed_weights(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
     """Set the fixed weights, if any, without reordering the components."""
     fixed_weights = problem.restrictions.weights
     return parameters if fixed_weights is None else replace(parameters, weights=fixed_weights)
@@ -488,7 +486,7 @@ def _standardised(
         single = fit_single(problem).parameters.dispersion
         dispersion = np.repeat(np.asarray(single), problem.n_components)
         standardised = replace(standardised, dispersion=dispersion)
-    return problem.admit(_with_held_weights(problem, standardised) if has_labels else standardised)
+    return problem.admit(_with_fixed_weights(problem, standardised) if has_labels else standardised)
 
 
 def _projected(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:

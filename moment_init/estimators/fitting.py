@@ -121,7 +121,7 @@ def affordable_size(
     n_gate: int,
     n_predictors: int = 1,
 ) -> tuple[int, int]:
-    """Find how many components and columns have no more free parameters than there are rows.
+    """Reduce the components and columns until there are no more free parameters than rows.
 
     Columns are dropped before components: a fit along one axis can still separate components.
     """
@@ -263,10 +263,10 @@ def _reduction(
     n_kept = n_features if axes is None else axes.basis.shape[1]
     if number < n_components or n_kept == n_axes < n_features:
         notify(
-            f"`X` should have more distinct rows with positive weight than {n_components} "
-            f"components of {n_features} columns have parameters; got {rows.n_obs}. Fitted: "
-            f"{number} component(s) along {n_kept} principal axes of the columns. Use fewer "
-            "components or columns.",
+            f"`X` has {rows.n_obs} distinct rows with positive weight, fewer than the parameters "
+            f"of {n_components} components with {n_features} columns. Fitted: {number} "
+            f"component(s) along {n_kept} principal axes of the columns. Use fewer components or "
+            "columns.",
             WeakSignalWarning,
         )
     return number, axes

@@ -122,7 +122,7 @@ def _rows(
     n_trials: Any,
     gating: Any,
 ) -> tuple[RegressionData, FloatArray | None]:
-    """Check rows and gating covariates; without a response, zeros take its place unread."""
+    """Check rows and gating covariates; without a response, zeros are passed and not used."""
     family = family_of(tree, None, None)
     # The layout without a family accepts any response.
     _, layout = read_draws(posterior_of(tree, 1), None)

@@ -195,8 +195,9 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     `fit_em` refuses constant and collinear columns, whose coefficients are not identified. Their
     predictions are, so the estimator accepts such columns and reports the shortest of all
     coefficients with the same predictions. With fewer rows than parameters it fits only the leading
-    principal axes of the columns, if necessary fewer components, and warns. None of this applies to
-    draws, nor with `shared`, `fixed_weights`, `fixed_directions`, a gaussian gate or a given start.
+    principal axes of the columns, if necessary fewer components, and warns. With draws,
+    `shared`, `fixed_weights`, `fixed_directions`, a Gaussian gate or a given start, it keeps all
+    columns and components and refuses constant and collinear columns, as `fit_em` does.
 
     Several responses support inference "em" or "nuts", but no groups, gate or restrictions.
 

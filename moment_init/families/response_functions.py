@@ -13,13 +13,13 @@ import numpy as np
 from moment_init.checks import FloatArray
 
 _SMALLEST_INDEPENDENT_SHARE = 1e-2
-"""A function is left out if its residual after regression on the constant and the functions before
-it has less than this share of its standard deviation (R^2 above 0.9999): whitening would scale the
-residual, the values of a few rare rows, up to the size of the other functions."""
+"""A function is regressed on the constant and the functions before it, and left out if the standard
+deviation of the residual is below this share of its own (R^2 above 0.9999). Such a residual comes
+from a few rare rows, and whitening would enlarge it to the size of the other functions."""
 
 _ROWS_FOR_CHOICE = 20_000
-"""Functions are chosen on about this many evenly spaced rows, which give a share of 0.01 to a few
-per cent."""
+"""Functions are chosen on about this many evenly spaced rows. They determine a share of 0.01 with
+a relative error of a few per cent."""
 
 _ROUNDING_SHARE = 1e-12
 """A standard deviation below this share of the largest value is the rounding of a constant."""

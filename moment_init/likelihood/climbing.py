@@ -62,21 +62,21 @@ def bounded_step(
     constraint: LinearConstraint | None,
     damping: float,
 ) -> tuple[FloatArray, float]:
-    """Solve for a step inside the bounds; parameters that would leave a bound are held on it."""
+    """Solve for a step inside the bounds; parameters that would leave a bound stay on it."""
     # -> (n_parameters,), ...
     basis = None if constraint is None else constraint.basis
     step, damping = free_step(sums, basis, damping)
-    held: list[int] = []
+    binding: list[int] = []  # indices of the bounds that would be left
     while True:
         leaving = [
             index
             for index, bound in enumerate(active)
-            if index not in held and bound.inward @ step < 0
+            if index not in binding and bound.inward @ step < 0
         ]
         if not leaving:
             return step, damping
-        held += leaving
-        normals = np.array([active[index].inward for index in held])
+        binding += leaving
+        normals = np.array([active[index].inward for index in binding])
         free = null_space(normals) if basis is None else basis @ null_space(normals @ basis)
         step, damping = free_step(sums, free, damping)
 
@@ -111,13 +111,13 @@ _SMALLEST_SHARE = 1e-3
 """A search ends when its step is cut below this share without a gain: the gradient is rounding."""
 
 _NEWTON_DAMPING = 0.5
-"""Only a step with less damping tells how much is left to gain: an EM step predicts only the share
-of it for which the information is not missing."""
+"""Only steps with less damping predict the remaining gain. An EM step underestimates it by the
+fraction of missing information."""
 
 _PURE_NEWTON = 1e-3
 """Damping below this is set to zero, so that the last steps converge quadratically."""
 
-_SETTLED = 1e-2
+_NEGLIGIBLE_GAIN = 1e-2
 """A Newton step with a predicted gain below this share of the tolerance is not tried: it would move
 no estimate by more than sqrt(2 * .01 * tolerance) standard errors."""
 
@@ -307,7 +307,7 @@ def _climb_by_newton[P](
         sums = search.sums
         step, damping = bounded_step(sums, active, likelihood.constraint, search.damping)
         gain = 0.5 * float(sums.score @ step)
-        if damping < _NEWTON_DAMPING and gain < _SETTLED * tolerance:
+        if damping < _NEWTON_DAMPING and gain < _NEGLIGIBLE_GAIN * tolerance:
             search.ending = Ending.CONVERGED
             break
         candidate = likelihood.moved(search.parameters, search.share * step)
@@ -345,9 +345,8 @@ SMALLEST_GAP = 0.01
 """Runs end within this of their maximum, so a point this much above it may still lead to it."""
 
 CONTRACTION = 0.3
-"""Largest share of the distance to a maximum, in the metric of its curvature, that a Newton step
-with this curvature may leave. From another stationary point the step is zero and leaves all of it.
-If it leaves less than a third, later steps leave ever less, and no other maximum lies between."""
+"""A point belongs to a known maximum if one Newton step with its curvature removes at least 70 % of
+the distance, in the metric of this curvature. At another stationary point the step is zero."""
 
 CLOSE = 1e-2
 """A step that ends within this squared distance ends within .005 of the maximum's height."""
@@ -463,10 +462,10 @@ class _Likelihood:
         self, parameters: MixtureParameters, sums: LikelihoodSums, share: float
     ) -> MixtureParameters:
         """Take a share of an EM step; with a constraint, solve with the complete information."""
-        held = self.constraint
-        step = em_step(self.family, sums, parameters) if held is None else None
+        constraint = self.constraint
+        step = em_step(self.family, sums, parameters) if constraint is None else None
         if step is None:
-            step = free_step(sums, None if held is None else held.basis, 1.0)[0]
+            step = free_step(sums, None if constraint is None else constraint.basis, 1.0)[0]
         return self.moved(parameters, share * step)
 
     def active(self, parameters: MixtureParameters) -> list[ActiveBound]:

@@ -333,11 +333,12 @@ class GatedLikelihood:
         self, parameters: GatedMixture, sums: LikelihoodSums, share: float
     ) -> GatedMixture:
         """Take a share of an EM step of the mixture, and a whole M-step of the gate."""
-        mixture, held = parameters.mixture, self.mixture_constraint
+        mixture, constraint = parameters.mixture, self.mixture_constraint
         mixture_sums = _mixture_sums(sums, mixture)
-        step = em_step(self.family, mixture_sums, mixture) if held is None else None
+        step = em_step(self.family, mixture_sums, mixture) if constraint is None else None
         if step is None:
-            step = free_step(mixture_sums, None if held is None else held.basis, 1.0)[0]
+            basis = None if constraint is None else constraint.basis
+            step = free_step(mixture_sums, basis, 1.0)[0]
         return GatedMixture(
             self._moved_mixture(mixture, share * step), self._fitted_gate(parameters, sums)
         )
@@ -373,8 +374,8 @@ class GatedLikelihood:
 
     def _moved_mixture(self, mixture: MixtureParameters, step: FloatArray) -> MixtureParameters:
         inside = enforce(move(mixture, step), self.bounds)
-        held = self.mixture_constraint
-        return inside if held is None else held.project(inside, mixture)
+        constraint = self.mixture_constraint
+        return inside if constraint is None else constraint.project(inside, mixture)
 
     def _fitted_gate(self, parameters: GatedMixture, sums: LikelihoodSums) -> GaussianGate:
         """M-step of the gate from its score, J'(sum of R T - count * mean of T)."""
@@ -388,7 +389,7 @@ class GatedLikelihood:
         return self.gate_of(np.ones(gate.n_components), averages)
 
     def _active_covariances(self, parameters: GatedMixture) -> list[ActiveBound]:
-        """Bounds v'Sv of the shrunken directions v; v'Sw of two of them is held both ways."""
+        """Bounds for directions v, w at the floor: v'Sv has a lower bound, and v'Sw is fixed."""
         gate, slopes = parameters.gate, gate_derivatives(parameters.gate)
         size, first = gate_size(gate.n_gate), parameter_count(parameters.mixture)
         bounds = []
@@ -400,7 +401,7 @@ class GatedLikelihood:
                 inward = np.zeros(first + size * gate.n_components)
                 inward[first + j * size : first + (j + 1) * size] = changes[v, w]
                 bounds.append(ActiveBound(label, inward))
-                if v != w:
+                if v != w:  # fixed: two opposite bounds
                     bounds.append(ActiveBound(label, -inward))
         return bounds
 

@@ -91,8 +91,9 @@ CURVATURE_ROWS_PER_PARAMETER = 200
 
 # The first steps use every 16th row, the next ones every fourth, if that leaves enough rows per
 # parameter. Steps on every 16th row are taken only if they predict a gain of a multiple of the
-# sampling error, which is half a unit per parameter. Both end when a step leaves a small share of
-# that to gain. On all rows, 3/2 of a unit per parameter are then left.
+# sampling error, which is half a unit per parameter. Both stages end when the predicted remaining
+# gain is a small share of the sampling error. About 1.5 units per parameter then remain to be
+# gained on all rows.
 APPROACHES = ((16, 2.0), (4, 0.0))
 APPROACH_ROWS_PER_PARAMETER = 100
 APPROACH_GAIN_PER_PARAMETER = 1.0 / 32.0
@@ -100,8 +101,8 @@ APPROACH_GAIN_PER_PARAMETER = 1.0 / 32.0
 # Steps that gain more than this per parameter end where the curvature is different.
 LONG_STEP_PER_PARAMETER = 4.0
 
-# A sample of rows decides between starts if one leads by this many standard errors of the summed
-# differences of the rows, plus one unit per parameter, which may come from fitting the sample.
+# A sample decides between two starts if their log-likelihoods differ by more than this many
+# standard errors plus one unit per parameter, which overfitting the sample may account for.
 # Undecided starts are compared on every `COMPARISON_STRIDE`-th row.
 DECISIVE_ERRORS = 5.0
 COMPARISON_STRIDE = 4
@@ -182,12 +183,12 @@ def best_start(
 ) -> MixtureParameters:
     """Choose the start with the highest likelihood."""
     bounds = bounds_of(likelihood.family)
-    held = [enforce(start, bounds) for start in starts]
-    rivals = _undecided(likelihood.family, held, sample) if len(held) > 1 else [0]
+    admissible = [enforce(start, bounds) for start in starts]
+    rivals = _undecided(likelihood.family, admissible, sample) if len(admissible) > 1 else [0]
     if len(rivals) == 1:
         return starts[rivals[0]]
     thinned = likelihood.thin(COMPARISON_STRIDE)
-    values = [thinned.evaluate(held[rival])[0] for rival in rivals]
+    values = [thinned.evaluate(admissible[rival])[0] for rival in rivals]
     return starts[rivals[int(np.argmax(values))]]
 
 

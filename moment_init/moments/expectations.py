@@ -156,8 +156,8 @@ def thinned_counts(largest: int) -> tuple[FloatArray, FloatArray]:
     counts = np.concatenate([first, FULL_COUNTS + rest + CURVATURE * rest**2])
     steps = np.concatenate([np.ones(len(first)), 1.0 + 2.0 * CURVATURE * rest])
     if n_beyond:
-        # Euler-Maclaurin: where the slope of the integrand jumps, by 2 CURVATURE times its value,
-        # the sum falls short of the integral by a twelfth of the jump.
+        # The slope of the integrand jumps here by 2 CURVATURE times its value. By Euler-Maclaurin,
+        # the sum is less than the integral by a twelfth of this jump.
         steps[FULL_COUNTS] += CURVATURE / 6.0
     return counts, steps
 

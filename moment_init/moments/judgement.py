@@ -176,8 +176,8 @@ def _likelihood_findings(polished: PolishedFit) -> list[tuple[Status, str]]:
     if polished.misfit > LARGEST_MISFIT:
         message = (
             f"The information-matrix test rejects the fit (statistic {polished.misfit:.1f}, above "
-            f"{LARGEST_MISFIT}). There may be more components than {n_components}, another family "
-            "or a better optimum. Try more components or another family."
+            f"{LARGEST_MISFIT}). The data may have more than {n_components} components or need "
+            "another family, or this may be a local optimum. Try more components or another family."
         )
         findings.append((Status.MISFIT, message))
     for bound in polished.bounds:

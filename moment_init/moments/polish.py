@@ -56,15 +56,15 @@ RACE_STEPS = 8
 RACE_EM_STEPS = 2
 FINISH_STEPS = 60
 
-# Damping at the start of the last climb, which begins near the optimum: close to Newton's method.
+# Initial damping of the last climb, which begins near the optimum: steps are almost Newton steps.
 FINISH_DAMPING = 0.1
 
-# A candidate is near an optimum of the sample if one step promises a gain of at most this per
-# parameter: sampling alone leaves one half, and moments may leave several times as much.
+# A candidate is near an optimum of the sample if one step predicts a gain of at most this per
+# parameter. It is one half for the true parameters, and may be several times as much for moments.
 NEAR_GAIN_PER_PARAMETER = 8.0
 
-# Rows per parameter of a second climb, where Le Cam's steps did not converge: the maximum of the
-# sample may exist there only, such as a component that separates a few rows.
+# Rows per parameter of a second climb if Le Cam's steps did not converge. The maximum may exist in
+# the smaller sample only, for example because a component separates a few of its rows.
 RESCUE_ROWS_PER_PARAMETER = 600
 
 # Information-matrix statistic, in units of the edge of its noise: correct fits stay below some 1.3.

@@ -30,8 +30,8 @@ from moment_init.scores.choosing import EstimationProblem
 START_QUANTILES = (0.35, 0.7)
 """Quantiles of the family's grid of scales that serve as starts: a weak and a strong signal."""
 
-SETTLING_STEPS = 25
-SETTLING_EM_STEPS = 3
+ALONG_DIRECTIONS_STEPS = 25
+ALONG_DIRECTIONS_EM_STEPS = 3
 
 
 def fit_along_directions(
@@ -61,15 +61,15 @@ def fit_along_directions(
                 family,
                 rows,
                 start,
-                max_steps=SETTLING_STEPS,
-                em_steps=SETTLING_EM_STEPS,
-                constraint=_held_directions(start),
+                max_steps=ALONG_DIRECTIONS_STEPS,
+                em_steps=ALONG_DIRECTIONS_EM_STEPS,
+                constraint=_fixed_directions(start),
             )
         )
     return max(ends, key=lambda end: end.log_likelihood)
 
 
-def _held_directions(parameters: MixtureParameters) -> LinearConstraint:
+def _fixed_directions(parameters: MixtureParameters) -> LinearConstraint:
     """Constrain coefficients to their directions; all other parameters are free."""
     n_features, n_components = parameters.coefficients.shape
     size = component_size(parameters)
@@ -85,7 +85,7 @@ def _held_directions(parameters: MixtureParameters) -> LinearConstraint:
     return LinearConstraint.spanned_by(np.column_stack(columns))
 
 
-SETTLING_ROWS = 5_000
+ALONG_DIRECTIONS_ROWS = 5_000
 """Rows whose likelihood determines scales, biases and weights: some hundreds per parameter, so that
 the errors of the directions remain larger."""
 
@@ -169,7 +169,7 @@ def _fitted_candidates(
 ) -> tuple[MixtureParameters, ...]:
     """Fit complete mixtures along the directions, largest likelihood first."""
     family, data = problem.data.family, problem.data
-    rows = all_rows(problem).sample(SETTLING_ROWS, rng)
+    rows = all_rows(problem).sample(ALONG_DIRECTIONS_ROWS, rng)
     projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ view.subspace))
     mean = float(data.sample_weight @ problem.response / data.sample_weight.sum())
     ends = [fit_along_directions(family, projected, view.turn(each), mean) for each in directions]

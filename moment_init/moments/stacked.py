@@ -47,8 +47,8 @@ def lift_parameters(
 ) -> MixtureParameters:
     """Lift a mixture from the subspace to all dimensions, with the part outside the subspace.
 
-    The part outside has a prior of unit variance, for unit directions. It carries the information
-    of one row and matters only where the moments carry none.
+    The part outside has a prior with variance one; directions have length one. The prior counts as
+    much as one row and matters only where the moments carry no information.
     """
     if projected.contraction_sums is None:
         return parameters.lift(projected.subspace)

@@ -34,8 +34,8 @@ from moment_init.results import Status
 from moment_init.scores.base import InputModel
 from moment_init.scores.choosing import BlockProblem, EstimationProblem
 
-# Rows of the moments (up to twice as many) if a polish on all rows follows: the moments then only
-# have to come close enough for Newton's steps. If the directions do not stand out clearly, twice or
+# Moments use this number of rows, or up to twice as many, if a polish on all rows follows: they
+# need only be close enough for Newton's method. If directions do not stand out clearly, twice or
 # four times as many rows are used, whichever promises to be enough, and then all. A search for the
 # number of components begins with the largest sample, since it counts directions that stand out.
 MOMENT_ROWS = 60_000

@@ -368,14 +368,14 @@ def _permuted_variable(
         # PyMC subtracts the mean logarithm and drops the last entry; all entries sum to zero.
         last = -values.sum(axis=-1, keepdims=True)
         full = np.concatenate([values, last], axis=-1)
-        return _permuted_dataset(full, order, sample_axes, full.ndim - 1)[..., :-1]
+        return _permuted_along(full, order, sample_axes, full.ndim - 1)[..., :-1]
     axes = [variable.dims.index(dim) for dim in dims.names if dim in variable.dims]
     for axis in axes:
-        values = _permuted_dataset(values, order, sample_axes, axis)
+        values = _permuted_along(values, order, sample_axes, axis)
     return values
 
 
-def _permuted_dataset(
+def _permuted_along(
     values: NDArray[Any], order: NDArray[np.intp], sample_axes: Sequence[int], axis: int
 ) -> NDArray[Any]:
     """Copy values with the components along one axis permuted, one pair of positions at once."""

@@ -114,11 +114,11 @@ def moment_responses(data: ResponsesData) -> FloatArray:
     return np.column_stack(columns)
 
 
-SETTLING_ROWS = 5_000
+ALONG_DIRECTIONS_ROWS = 5_000
 """Rows by which starts along the directions are compared."""
 
-SETTLING_STEPS = 15
-"""Steps of EM of every start along the directions."""
+ALONG_DIRECTIONS_STEPS = 15
+"""Number of EM steps of each start along the directions."""
 
 KEPT_STARTS = 2
 """Starts that are climbed from to the end."""
@@ -217,13 +217,13 @@ def fit_along_directions(
 ) -> list[Climb[TiedPoint]]:
     """Complete mixtures along candidates for the directions, by likelihood."""
     # candidates: (n_features, n_components)
-    few = problem.sample(SETTLING_ROWS, rng)
+    few = problem.sample(ALONG_DIRECTIONS_ROWS, rng)
     pooled = fit_pooled(few)
     runs = []
     for directions in candidates:
         for start in _tied_starts(few, directions, pooled.coefficients[:, 0], pooled.biases[0]):
             point = TiedPoint.inside(few, start, holds_directions=holds_directions)
-            runs.append(short_climb(point, SETTLING_STEPS))
+            runs.append(short_climb(point, ALONG_DIRECTIONS_STEPS))
     runs.sort(key=lambda run: -run.value)
     ends = []
     for run in runs[:KEPT_STARTS]:

@@ -40,11 +40,11 @@ SAMPLED_ROWS = 5_000
 standard errors in that many rows biases a moment by about a twentieth of its terms at most."""
 
 FEWEST_ROWS_PER_FEATURE = 50
-"""With fewer rows, third moments are noise under any density, and least so under the Gaussian."""
+"""With fewer rows, third moments are noise under any density, so the Gaussian is kept."""
 
 LARGEST_GAUSSIAN_SCORE = 1.5
-"""Largest mean square of S_3 of Gaussian rows, relative to its expectation 3!: the sixth power of a
-normal variable has a relative deviation of ten, and its mean over 5,000 rows one of a seventh."""
+"""Largest mean square of S_3 of Gaussian rows, relative to its expectation 3!. S_3^2 has a standard
+deviation of ten times its mean, so its mean over 5,000 rows has a relative error of about 1/7."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

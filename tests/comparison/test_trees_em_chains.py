@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init import EMFit, fit_em, simulate_mixture
-from moment_init.comparison import runs as em_runs
+from moment_init.comparison import runs
 from moment_init.comparison.runs import (
     BY_ROW,
     ComparedRows,
@@ -64,19 +64,19 @@ def test_start_that_breaks_down_is_recorded(monkeypatch: pytest.MonkeyPatch) -> 
             raise np.linalg.LinAlgError("no factor")
         return fit_em(*args, **options)
 
-    monkeypatch.setattr(em_runs, "fit_em", break_the_third)
-    runs = random_runs()
-    assert [run.status for run in runs] == [*["converged"] * 2, "failed", *["converged"] * 3]
-    assert runs[2].message == "no factor"
-    assert np.isnan(runs[2].log_likelihood)
-    assert [run.start for run in converged_runs(runs)] == [0, 1, 3, 4, 5]
+    monkeypatch.setattr(runs, "fit_em", break_the_third)
+    em_runs = random_runs()
+    assert [run.status for run in em_runs] == [*["converged"] * 2, "failed", *["converged"] * 3]
+    assert em_runs[2].message == "no factor"
+    assert np.isnan(em_runs[2].log_likelihood)
+    assert [run.start for run in converged_runs(em_runs)] == [0, 1, 3, 4, 5]
     with pytest.raises(ValueError, match="got one that broke down: no factor"):
-        laplace_tree(runs[2], make_rows(), 10)
+        laplace_tree(em_runs[2], make_rows(), 10)
 
 
 def test_start_that_does_not_converge_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        em_runs, "fit_em", lambda *args, **options: fit_em(*args, max_iter=1, **options)
+        runs, "fit_em", lambda *args, **options: fit_em(*args, max_iter=1, **options)
     )
     (run,) = random_runs(1)
     assert run.status == str(Ending.OUT_OF_STEPS)
@@ -114,13 +114,15 @@ def test_permuted_starts_agree_after_alignment() -> None:
     assert tensor.fit is not None
     seeds = np.random.default_rng(2).integers(2**31, size=6).tolist()
     fits = [permuted(tensor.fit) if k % 2 else tensor.fit for k in range(6)]
-    runs = [EMRun(k, fit, 0.1, seed) for k, (fit, seed) in enumerate(zip(fits, seeds, strict=True))]
+    em_runs = [
+        EMRun(k, fit, 0.1, seed) for k, (fit, seed) in enumerate(zip(fits, seeds, strict=True))
+    ]
     orders = start_orders(fits, tensor.fit)
     assert_array_equal(orders, [[0, 1], [1, 0]] * 3)
-    aligned = random_tree(runs, orders, rows, 600)
+    aligned = random_tree(em_runs, orders, rows, 600)
     # independent draws: with 100 in each of 6 chains R-hat is 1.00 with a spread of about .006
     assert largest_rhat(aligned) < 1.03
-    alone = random_tree(runs, np.tile([0, 1], (6, 1)), rows, 600)
+    alone = random_tree(em_runs, np.tile([0, 1], (6, 1)), rows, 600)
     assert largest_rhat(alone) > 1.5
 
 
@@ -137,8 +139,8 @@ def test_relabelled_draws_have_the_same_likelihood() -> None:
 
 
 def test_chains_have_the_numbers_of_their_starts() -> None:
-    rows, runs = make_rows(), random_runs(4)
-    kept = [runs[0], runs[3]]
+    rows, em_runs = make_rows(), random_runs(4)
+    kept = [em_runs[0], em_runs[3]]
     tree: Any = random_tree(kept, np.tile([0, 1], (2, 1)), rows, 200)
     for name in ("posterior", "sample_stats", "log_likelihood", "moment_init"):
         assert_array_equal(tree[name]["chain"], [0, 3])
@@ -147,7 +149,7 @@ def test_chains_have_the_numbers_of_their_starts() -> None:
     assert_allclose(own["log_likelihood"], [run.log_likelihood for run in kept])
     assert own.attrs["typical_chain"] in (0, 3)
     assert own.attrs["family"] == "gaussian"
-    first: Any = laplace_tree(runs[3], rows, 30)["posterior"]["coefficient"]
+    first: Any = laplace_tree(em_runs[3], rows, 30)["posterior"]["coefficient"]
     assert_array_equal(tree["posterior"]["coefficient"].sel(chain=3)[:30], first.values[0])
 
 

@@ -87,6 +87,12 @@ def test_random_starts_that_always_reach_it_are_enough() -> None:
     assert not any("below" in reason for reason in verdict.reasons)
 
 
+def test_a_single_start_that_is_needed_is_singular() -> None:
+    """If 250 of 250 starts reach the optimum, the interval of their share begins at .99."""
+    (reason, *_) = judge(evidence_of(BEST, [BEST] * 250)).reasons
+    assert "so 1 random start is needed to reach that optimum" in reason
+
+
 def test_share_that_is_not_sure_is_called_probable() -> None:
     """Of 20 starts 14: four would do, but the share may be a half, and then seven."""
     verdict = judge(evidence_of(BEST, [BEST] * 14 + [BEST - 5.0] * 6))

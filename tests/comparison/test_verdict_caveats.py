@@ -109,11 +109,11 @@ def test_leave_one_out_that_is_not_reliable() -> None:
     scored = MethodFigures(runs_at(-1.0), 1.0, LooScore(elpd, "", 4))
     texts = caveats_of({"tensor EM": scored})
     assert "4 Laplace draws were left out of leave-one-out" in texts[0]
-    assert "Pareto k is above 0.70 for 2 of 3 left out, at most 0.90" in texts[1]
+    assert "Pareto k exceeds 0.70 for 2 of 3 rows (largest 0.90)" in texts[1]
     assert "Its LOO score is not reliable" in texts[1]
     elpd.pareto_k = np.r_[0.9, np.full(199, 0.1)]
     few = caveats_of({"tensor EM": MethodFigures(runs_at(-1.0), 1.0, LooScore(elpd))})
-    assert "Their parts of its LOO score are not reliable, but they are few" in few[0]
+    assert "contributions of these rows are not reliable, but there are few of them" in few[0]
     missing = MethodFigures(runs_at(-1.0), 1.0, LooScore(None, "too few draws"))
     (text,) = caveats_of({"tensor EM": missing})
     assert "leave-one-out could not be computed: too few draws." in text

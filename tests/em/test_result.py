@@ -197,7 +197,7 @@ def test_printed_table(rng: np.random.Generator) -> None:
 
 def test_printed_table_of_what_is_held(rng: np.random.Generator) -> None:
     fit = make_fit("poisson", "log", rng, fixed_weights=WEIGHTS).fit
-    assert "0.65 (held)" in repr(fit)
+    assert "0.65 (fixed)" in repr(fit)
 
 
 def test_printed_table_of_what_is_not_determined(gaussian: Fitted) -> None:

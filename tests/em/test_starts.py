@@ -11,8 +11,7 @@ from rich.progress import Progress
 
 from moment_init import EMFit, fit_em
 from moment_init.data.checking import validate_data, validate_gating
-from moment_init.em import fitting
-from moment_init.em import runs as independent_runs
+from moment_init.em import fitting, runs
 from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
 from moment_init.em.runs import Portfolio, track
 from moment_init.em.search import PortfolioOptions, search
@@ -141,7 +140,7 @@ def test_a_start_that_breaks_down_is_counted(
             raise np.linalg.LinAlgError("no factor")
         return random_parameters(*arguments)
 
-    monkeypatch.setattr(independent_runs, "random_parameters", sometimes)
+    monkeypatch.setattr(runs, "random_parameters", sometimes)
     fit = fit_random(problem, n_starts=3)
     assert [str(start.status) for start in fit.starts] == ["converged", "failed", "converged"]
     assert fit.starts[1].message == "no factor"
@@ -156,7 +155,7 @@ def test_only_all_starts_failing_raises(
     def never(*_: Any) -> Any:
         raise FloatingPointError("overflow")
 
-    monkeypatch.setattr(independent_runs, "random_parameters", never)
+    monkeypatch.setattr(runs, "random_parameters", never)
     problem = make_problem("poisson", "log", rng, n_obs=100, with_extras=False)
     with pytest.raises(ValueError, match=r"got 2 starts that all .*\(random 1\) is: overflow"):
         fit_random(problem, n_starts=2)

@@ -92,7 +92,7 @@ def test_options_set_the_amount_of_work(
         return maximise(family, rows, start, **options)
 
     monkeypatch.setattr("moment_init.em.problem.maximise", counted)
-    options = GrowthOptions(beam=2, n_splits=2, heat_steps=1, race_steps=4, settle_steps=5)
+    options = GrowthOptions(beam=2, n_splits=2, short_steps=1, race_steps=4, finish_steps=5)
     beam = grow(problem, options)
     assert len(beam) == 2
     first = [(2, 1)] * 2 + [(2, 3)] * 2 + [(2, 5)] * 2

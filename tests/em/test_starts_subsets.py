@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from moment_init.em import starts as subset_starts
+from moment_init.em import starts
 from moment_init.em.problem import EMProblem
 from moment_init.em.starts import N_KEPT, SUBSET_ROWS, fit_single, race_subsets
 from moment_init.likelihood.climbing import MaximiseResult
@@ -75,8 +75,8 @@ def test_a_component_starts_on_its_own_rows(
 ) -> None:
     """Before any step of the race each plane goes through four rows, with the single deviation."""
     problem = pose(make_problem("gaussian", "identity", rng, n_obs=100, with_extras=False))
-    monkeypatch.setattr(subset_starts, "HEAT_STEPS", 0)
-    monkeypatch.setattr(subset_starts, "SUBSET_STEPS", 0)
+    monkeypatch.setattr(starts, "SHORT_STEPS", 0)
+    monkeypatch.setattr(starts, "SUBSET_STEPS", 0)
     single = fit_single(problem).parameters
     assert single.dispersion is not None
     for run in race_subsets(problem, single, rng):

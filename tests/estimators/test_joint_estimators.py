@@ -180,7 +180,7 @@ def test_columns_that_rows_cannot_tell_apart() -> None:
 
 def test_fewer_rows_than_parameters() -> None:
     data = class_rows(n_obs=14)
-    with pytest.warns(WeakSignalWarning, match="should have more distinct rows"):
+    with pytest.warns(WeakSignalWarning, match="fewer than the parameters of 4 components"):
         model = MixtureGLMClassifier(4, **JOINT).fit(np.hstack([data.X, data.X**2]), data.y)
     assert np.isfinite(model.predict_proba(np.zeros((2, 6)))).all()
     assert model.n_components_ == 3

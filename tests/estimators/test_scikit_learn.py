@@ -46,7 +46,7 @@ ESTIMATORS = [
 # --- scikit-learn's checks -----------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:`X` should have more distinct rows")
+@pytest.mark.filterwarnings("ignore:`X` has .* distinct rows with positive weight")
 @pytest.mark.filterwarnings("ignore:The search did not converge")
 @parametrize_with_checks(ESTIMATORS)  # type: ignore[untyped-decorator]  # scikit-learn has no types
 def test_checks_of_scikit_learn(estimator: Any, check: Any) -> None:

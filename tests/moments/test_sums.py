@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 from moment_init.data.checking import RegressionData, validate_data
 from moment_init.families.quadrature import expected_derivative
 from moment_init.families.registry import get_family
-from moment_init.moments import sums as rows_module
-from moment_init.moments import sums as sums_module
+from moment_init.moments import sums
 from moment_init.moments.moment_model import estimate_noise
 from moment_init.moments.subspace import hermite_basis, project, quadratic_part, third_order_moments
 from moment_init.moments.sums import LowOrders, _whitening_map, sum_low_orders
@@ -58,7 +57,7 @@ def test_groups_of_functions_give_the_same_sums(
     """With room for one d x d matrix at a time each function takes a pass of its own."""
     data = sample_rows(rng)
     whole = low_orders_of(data)
-    monkeypatch.setattr(sums_module, "GRAM_DOUBLES", 1)
+    monkeypatch.setattr(sums, "GRAM_DOUBLES", 1)
     parts = low_orders_of(data)
     close(parts.second, whole.second)
     close(parts.noise, whole.noise)
@@ -128,7 +127,7 @@ def test_many_rows_give_the_same_sums(
     """Rows that are neither shuffled nor copied, and functions evaluated in every pass."""
     data = sample_rows(rng)
     few = low_orders_of(data)
-    monkeypatch.setattr(rows_module, "FEW_DOUBLES", 0)
+    monkeypatch.setattr(sums, "FEW_DOUBLES", 0)
     many = low_orders_of(data)
     assert many.rows.raw_values is None
     assert not many.rows.is_shuffled

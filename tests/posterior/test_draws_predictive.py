@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from moment_init.data.checking import validate_data
 from moment_init.em.prediction import rows_for, unit_scores
-from moment_init.posterior import draws as predictive
 from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods, draw_responses
 from tests.em_fits import Fitted, make_fit
 from tests.likelihood_problems import BOTH, FAMILY_LINKS, GROUPS, VARIANTS
@@ -90,7 +89,7 @@ def test_blocks_of_draws_change_nothing(
     fitted = make_fit("gaussian", "identity", rng, variant=BOTH, n_obs=100, max_steps=2)
     draws, gating = draws_of(fitted, 7), gating_of(fitted)
     whole = draw_log_likelihoods(draws, fitted.data, gating)
-    monkeypatch.setattr(predictive, "_BLOCK", 3 * 100 * 2)
+    monkeypatch.setattr("moment_init.posterior.draws._BLOCK", 3 * 100 * 2)
     assert [block.stop - block.start for block in draws.blocks(100)] == [3, 3, 1]
     assert_array_equal(draw_log_likelihoods(draws, fitted.data, gating), whole)
 

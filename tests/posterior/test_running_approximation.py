@@ -12,7 +12,7 @@ from pytensor.configdefaults import config
 
 from moment_init import fit_em, sample, simulate_mixture
 from moment_init.em.result import EMFit
-from moment_init.posterior import running as approximation
+from moment_init.posterior import running
 from moment_init.posterior.running import SamplingOptions
 from tests.bayesian_models import FakeSampler, fitted
 
@@ -50,7 +50,7 @@ class FakeExtras:
 @pytest.fixture
 def extras(monkeypatch: pytest.MonkeyPatch) -> FakeExtras:
     fake = FakeExtras()
-    monkeypatch.setattr(approximation, "_require_extras", lambda method: fake)
+    monkeypatch.setattr(running, "_require_extras", lambda method: fake)
     return fake
 
 
@@ -118,7 +118,7 @@ def test_cutting_keeps_the_order_of_draws() -> None:
         {"chain": [0], "draw": np.arange(6), "component": [0, 1]},
     )
     options = SamplingOptions(3, None, 2, None, None, None, (1, 2, 3), {})
-    tree = approximation._in_chains(xr.DataTree.from_dict({"posterior": posterior}), options)
+    tree = running._in_chains(xr.DataTree.from_dict({"posterior": posterior}), options)
     assert_array_equal(
         tree["posterior"].to_dataset()["bias"][..., 0], [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
     )

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.configdefaults import config
 
 from moment_init import sample
-from moment_init.posterior import running as sampling
+from moment_init.posterior import running
 from tests.bayesian_models import COMPILE, FakeSampler, fitted
 from tests.em_fits import Fitted
 
@@ -100,7 +100,7 @@ def test_jitter_is_off_in_every_sampler(
 def test_jitter_without_nutpie(
     start: Fitted, fake: FakeSampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "find_spec", lambda name: None)
+    monkeypatch.setattr(running, "find_spec", lambda name: None)
     sampled(start)
     assert fake.calls[0]["init"] == "adapt_diag"
 
@@ -215,7 +215,7 @@ def test_store_gets_the_arguments_and_the_header(
         calls.update(path=path, function=function, header=header, variables=variables)
         return FakeSampler()(**arguments)
 
-    monkeypatch.setattr(sampling, "sample_into_store", note)
+    monkeypatch.setattr(running, "sample_into_store", note)
     tree = sampled(start, store=tmp_path / "draws")
     assert calls["path"] == tmp_path / "draws"
     assert calls["function"] is pm.sample

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 from numpy.testing import assert_array_equal
 
-from moment_init.posterior import store as draw_store
+from moment_init.posterior import store
 from moment_init.posterior.store import (
     cut_chains,
     describe_trimming,
@@ -304,7 +304,7 @@ def test_new_store_takes_no_folder_or_file_that_is_there(finished: Path, tmp_pat
 def test_libraries_that_are_not_installed(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draw_store, "find_spec", lambda _: None)
+    monkeypatch.setattr(store, "find_spec", lambda _: None)
     with pytest.raises(ImportError, match=r"`store` needs nutpie.*moment-init\[nutpie\]"):
         store_arguments(tmp_path / "store")
     with pytest.raises(ImportError, match="A store needs Zarr"):
@@ -365,6 +365,6 @@ def test_log_likelihood_is_added_where_it_is_asked_for(
     with pytest.raises(ValueError, match="no 'X' in constant_data"):
         open_store(finished, log_likelihood=True)
     found = xr.Dataset({"y": (("chain", "draw", "obs"), np.zeros((3, N_DRAWS, 3)))})
-    monkeypatch.setattr(draw_store, "stored_log_likelihood", lambda tree: found)
+    monkeypatch.setattr(store, "stored_log_likelihood", lambda tree: found)
     tree = open_store(finished, log_likelihood=True)
     assert tree["log_likelihood"]["y"].shape == (3, N_DRAWS, 3)

@@ -16,9 +16,8 @@ from pytensor.configdefaults import config
 from moment_init import WeakSignalWarning, align_components, predict_membership, sample
 from moment_init.data.checking import validate_data
 from moment_init.em.prediction import rows_for, unit_scores
-from moment_init.posterior import tree as posterior_tree
 from moment_init.posterior.draws import stored_log_likelihood
-from moment_init.posterior.tree import ORDER
+from moment_init.posterior.tree import ORDER, _as_responses
 from tests.bayesian_models import FakeSampler, fitted
 from tests.em_fits import GATE_NAMES, NAMES, Fitted
 
@@ -152,7 +151,7 @@ def test_observed_responses_have_the_type_of_replicated_ones(
     """ArviZ plots counts only if both are whole numbers; those beyond 64 bits stay as they are."""
     y = np.array([0.0, 1.0, 0.0, largest])
     data = validate_data(np.arange(4.0)[:, None], y, family=family)
-    observed = posterior_tree._as_responses(data)
+    observed = _as_responses(data)
     assert observed.dtype.kind == kind
     assert_array_equal(observed, y)
 
@@ -247,12 +246,12 @@ def test_groups_of_rows_can_be_left_out() -> None:
 
 def test_large_groups_of_rows_are_made_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     start = fitted("poisson", "log", "plain")
-    monkeypatch.setattr(posterior_tree, "LARGEST_GROUP", CHAINS * DRAWS * N_OBS - 1)
+    monkeypatch.setattr("moment_init.posterior.tree.LARGEST_GROUP", CHAINS * DRAWS * N_OBS - 1)
     with pytest.warns(UserWarning, match=r"group 'posterior_predictive' was left out: .* 3.6e\+03"):
         tree = sampled(start, log_likelihood=True)
     assert "log_likelihood" in tree.children
     assert "posterior_predictive" not in tree.children
-    monkeypatch.setattr(posterior_tree, "LARGEST_GROUP", CHAINS * DRAWS * N_OBS)
+    monkeypatch.setattr("moment_init.posterior.tree.LARGEST_GROUP", CHAINS * DRAWS * N_OBS)
     assert "posterior_predictive" in sampled(start).children
 
 
