@@ -174,9 +174,10 @@ def _likelihood_findings(polished: PolishedFit) -> list[tuple[Status, str]]:
         )
         findings.append((Status.NOT_IDENTIFIED, message))
     if polished.misfit > LARGEST_MISFIT:
+        noun = "component" if n_components == 1 else "components"
         message = (
             f"The information-matrix test rejects the fit (statistic {polished.misfit:.1f}, above "
-            f"{LARGEST_MISFIT}). The data may have more than {n_components} components or need "
+            f"{LARGEST_MISFIT}). The data may have more than {n_components} {noun} or need "
             "another family, or this may be a local optimum. Try more components or another family."
         )
         findings.append((Status.MISFIT, message))
