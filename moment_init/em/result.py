@@ -306,7 +306,10 @@ class EMFit:
 
     @property
     def starts_table(self) -> "pandas.DataFrame":
-        """One row per start: origin, log_likelihood, n_iter, status, bounds, message."""
+        """One row per start: origin, log_likelihood, n_iter, status, bounds, message.
+
+        If some starts ran on a sample of the rows, the column `is_sampled` says which.
+        """
         return tabulate_starts(self.starts)
 
     @reads_design
