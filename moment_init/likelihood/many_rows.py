@@ -64,7 +64,7 @@ class AllRows:
 
     def evaluate(self, parameters: MixtureParameters) -> tuple[float, FloatArray]:
         """Sum log-likelihood and score over the rows, without whitening them."""
-        # -> ..., (n_parameters,)
+        # -> log-likelihood, score (n_parameters,)
         slopes = solve_triangular(self.factor, parameters.coefficients, lower=True, trans="T")
         in_user_units = replace(
             parameters,

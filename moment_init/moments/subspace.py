@@ -336,7 +336,7 @@ def noise_edge(
 
 def count_directions(low_orders: LowOrders) -> tuple[int, FloatArray]:
     """Count directions that stand out in the first two orders: a lower bound on components."""
-    # -> ..., (n_features,)
+    # -> count, spectrum (n_features,)
     n_functions, n_features = low_orders.first.shape
     edge = noise_edge(n_functions, n_features, low_orders.rows.effective_n)
     edge *= _noise_level(low_orders)

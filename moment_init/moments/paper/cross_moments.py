@@ -139,7 +139,7 @@ class CrossMoments:
         without changing M_3, and with far less noise. `basis` must be the standardising basis: the
         score tensors are then orthogonal in mean square, and no regression is needed.
         """
-        # -> ..., (k,)
+        # -> moments, first moment (k,)
         centred = self.response - self.weights @ self.response / self.weights.sum()
         first, second = replace(self, response=centred).low_orders()
         residual = np.empty_like(centred)
