@@ -110,7 +110,7 @@ def _measure_tree(tree: Path, arguments: Sequence[str], threads: Mapping[str, st
 
 
 @contextmanager
-def _worktree(commit: str) -> Iterator[Path]:
+def worktree(commit: str) -> Iterator[Path]:
     """A temporary worktree of a commit."""
     git = ("git", "-C", str(ROOT), "worktree")
     with tempfile.TemporaryDirectory() as scratch:
@@ -174,7 +174,7 @@ def main() -> int:
             new = _measure_tree(ROOT, arguments, threads)
         else:
             n_workers = 1 if parsed.sequential else 2
-            with _worktree(parsed.old) as tree, ThreadPoolExecutor(n_workers) as pool:
+            with worktree(parsed.old) as tree, ThreadPoolExecutor(n_workers) as pool:
                 old, new = pool.map(lambda t: _measure_tree(t, arguments, threads), (tree, ROOT))
     except subprocess.CalledProcessError as error:
         parser.error(str(error))
