@@ -18,6 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from moment_init.families.base import Family
 from moment_init.families.registry import get_family
+from moment_init.families.several import AnyFamily
 
 type Tensor = TensorVariable[Any, Any]
 type TensorLike = Tensor | NDArray[Any] | float
@@ -38,7 +39,7 @@ def log_normal_cdf(z: Tensor) -> Tensor:
 
 
 def _logit_of_probit_mean(eta: Tensor) -> Tensor:
-    """Return logit Phi(eta): the probit link as log-odds, where Bernoulli is stable."""
+    """Return logit Phi(eta): the probit link as log-odds, where the binomial is stable."""
     log_odds: Tensor = log_normal_cdf(eta) - log_normal_cdf(-eta)
     return log_odds
 
@@ -53,12 +54,14 @@ class _Likelihood:
 
 _LIKELIHOODS: Mapping[tuple[str, str], _Likelihood] = MappingProxyType(
     {
+        # A binomial with one trial: far out, the gradient of PyMC's Bernoulli is zero or NaN for
+        # failures.
         ("bernoulli", "logit"): _Likelihood(
-            pm.Bernoulli, lambda eta, dispersion, n_trials: {"logit_p": eta}
+            pm.Binomial, lambda eta, dispersion, n_trials: {"n": 1, "logit_p": eta}
         ),
         ("bernoulli", "probit"): _Likelihood(
-            pm.Bernoulli,
-            lambda eta, dispersion, n_trials: {"logit_p": _logit_of_probit_mean(eta)},
+            pm.Binomial,
+            lambda eta, dispersion, n_trials: {"n": 1, "logit_p": _logit_of_probit_mean(eta)},
         ),
         ("binomial", "logit"): _Likelihood(
             pm.Binomial, lambda eta, dispersion, n_trials: {"n": n_trials, "logit_p": eta}
@@ -96,7 +99,7 @@ _LIKELIHOODS: Mapping[tuple[str, str], _Likelihood] = MappingProxyType(
 )
 
 
-def _check_argument(family: Family, name: str, value: object, *, needed: bool) -> None:
+def _check_argument(family: AnyFamily, name: str, value: object, *, needed: bool) -> None:
     """Raise if an argument that the family needs is missing, or one is given that it lacks."""
     if needed and value is None:
         raise ValueError(f"`{name}` must be given for family {family.name!r}; got None.")
@@ -146,9 +149,9 @@ def component_distribution(
 
     Notes
     -----
-    Its ``pm.logp`` equals the family's ``log_density``. Bernoulli and binomial are built from the
-    log-odds and the negative binomial from ``log(alpha) - eta``, so that density and gradient stay
-    finite for large linear predictors.
+    Its ``pm.logp`` equals the family's ``log_density``. A binary response is a binomial with one
+    trial. Binomials are built from the log-odds and the negative binomial from
+    ``log(alpha) - eta``, so that density and gradient stay finite for large linear predictors.
 
     Examples
     --------

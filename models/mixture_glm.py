@@ -9,9 +9,13 @@ r"""The Bayesian mixture of generalised linear models, and the mixture of expert
 dispersions and the response, in which the component is summed out. The free variables are
 standardised parameters; `coefficient`, `direction`, `scale`, `bias`, `weight`, `dispersion`,
 `gate` and `gate_bias` are in the user's units.
+
+With several linear predictors (several responses that share their component, or classes) the
+coefficients, biases and dispersions have the leading dim `response`. The columns of all predictors
+then lie side by side in one matrix, so that what is compiled does not grow with their number.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,6 @@ from moment_init.models.density import mixture_response
 from moment_init.models.ops import anchored_coefficient, linear_predictor
 from moment_init.models.priors import ModelPriors
 from moment_init.models.specification import Directions, Specification, specify
-from moment_init.responses.data import takes_responses
 
 
 def build_model(
@@ -37,29 +40,38 @@ def build_model(
     projects_once: bool = False,
 ) -> pm.Model:
     """Build the model of a specification."""
+    links = [family.link_name for family in specification.data.family.predictor_families]
     model_priors = ModelPriors(
         priors,
-        link=specification.data.family.link.name,
+        link=links if specification.response_dims else links[0],
         n_features=specification.n_features,
     )
-    projects_once = projects_once and specification.directions == "fixed"
+    is_fixed = specification.directions == "fixed"
+    projects_once = projects_once and is_fixed and not specification.response_dims
     with pm.Model(coords=_coords(specification)) as model:
         # The inputs come first: they set the length of `obs`, and PyMC warns if other data are
         # resized before them.
         inputs = _inputs(specification, projects_once)
         log_weight = _mixing(specification, model_priors)
         scale = _scale(specification, model_priors)
-        coefficient, at_mean = _coefficient(specification, model_priors, scale)
+        columns, at_mean = _columns(specification, model_priors, scale)
+        coefficient = pm.Deterministic(
+            "coefficient",
+            _by_response(specification, columns),
+            dims=(*specification.response_dims, "feature", "component"),
+        )
         units = _response_units(specification)
-        bias = _bias(model_priors, at_mean, units)
+        bias = _bias(specification, model_priors, at_mean, units)
         dispersion = _dispersion(specification, model_priors, units)
-        length = pt.sqrt(pt.sqr(coefficient).sum(axis=0))
-        pm.Deterministic("scale", length, dims="component")
-        pm.Deterministic("direction", coefficient / length, dims=("feature", "component"))
+        length = pt.sqrt(pt.sqr(coefficient).sum(axis=-2))
+        pm.Deterministic("scale", length, dims=(*specification.response_dims, "component"))
+        direction = coefficient / length[..., None, :]
+        pm.Deterministic("direction", direction, dims=model.named_vars_to_dims["coefficient"])
         if projects_once:
             eta = inputs * scale + bias
         else:
-            eta = linear_predictor(inputs, coefficient, bias)
+            columns = _as_columns(specification, coefficient)
+            eta = _by_response(specification, linear_predictor(inputs, columns, bias.flatten()))
         _response(specification, eta, log_weight, dispersion)
     model_priors.require_all_used()
     start = specification.standardised_values(specification.start)
@@ -70,15 +82,39 @@ def build_model(
 
 
 def _coords(specification: Specification) -> dict[str, Any]:
+    names = np.array(specification.data.response_names)
     coords: dict[str, Any] = {
         "feature": list(specification.data.feature_names),
         "component": np.arange(specification.n_components),
     }
+    if specification.response_dims:
+        coords["response"] = names.tolist()
+    if 0 < len(specification.dispersed) < specification.n_predictors:
+        coords["dispersed_response"] = names[specification.dispersed].tolist()
     if specification.has_tilt:
         coords["tangent"] = np.arange(specification.n_features - 1)
     if specification.gate_coordinates is not None:
         coords["gate_feature"] = list(specification.gate_coordinates.names)
     return coords
+
+
+def _by_response(specification: Specification, columns: Any) -> Any:
+    """Give each predictor its own matrix; the inverse of `_as_columns`."""
+    # columns: (n_rows, n_predictors * n_components) -> (n_predictors, n_rows, n_components), or as
+    # they are with a single predictor
+    if not specification.response_dims:
+        return columns
+    shape = (columns.shape[0], specification.n_predictors, specification.n_components)
+    return columns.reshape(shape).transpose(1, 0, 2)
+
+
+def _as_columns(specification: Specification, values: Any) -> Any:
+    """Put the matrices of all predictors side by side."""
+    # values: (n_predictors, n_rows, n_components) -> (n_rows, n_predictors * n_components)
+    if not specification.response_dims:
+        return values
+    n_columns = specification.n_predictors * specification.n_components
+    return values.transpose(1, 0, 2).reshape((values.shape[1], n_columns))
 
 
 def _inputs(specification: Specification, projects_once: bool) -> Any:
@@ -110,13 +146,14 @@ def _mixing(specification: Specification, model_priors: ModelPriors) -> Any:
 
 
 def _scale(specification: Specification, model_priors: ModelPriors) -> Any:
-    """Create the standardised scales; None if the coefficients are free."""
+    """Create the standardised scales of all columns; None if the coefficients are free."""
     if specification.directions == "free":
         return None
-    return model_priors.scale("standardised_scale", ("component",))
+    dims = (*specification.response_dims, "component")
+    return model_priors.scale("standardised_scale", dims).flatten()
 
 
-def _coefficient(
+def _columns(
     specification: Specification, model_priors: ModelPriors, scale: Any
 ) -> tuple[Any, Any]:
     """Return the coefficients of the user's columns and the predictors at the mean input.
@@ -124,80 +161,91 @@ def _coefficient(
     The anchors and bases are mapped to the user's units once. The basis of an anchor is
     orthonormal, so the lengths of the standardised vectors are known without computing the vectors.
     """
-    # -> (n_features, n_components), (n_components,)
-    dims = ("feature", "component")
-    mean = pm.Data("input_mean", specification.coordinates.mean, dims="feature")
-    if specification.has_tilt:
-        return _anchored(specification, model_priors, scale, mean)
+    # -> (n_features, n_columns), (n_columns,)
+    mean = pm.Data("input_mean", specification.coordinates[0].mean, dims="feature")
     if specification.directions == "free":
-        free = model_priors.coefficient("standardised_coefficient", dims)
-        back = specification.to_user_columns(np.eye(specification.n_features))
-        level = np.zeros(specification.n_components)
-        value = linear_predictor(pm.Data("unwhitening", back), free, level)
-    else:
-        anchors = specification.to_user_columns(specification.anchors)
-        value = pm.Data("anchor", anchors, dims=dims) * scale
-    coefficient = pm.Deterministic("coefficient", value, dims=dims)
-    # Not a matrix product, which takes long to compile: see `moment_init.models.ops`.
-    return coefficient, (mean[:, None] * coefficient).sum(axis=0)
-
-
-def _anchored(
-    specification: Specification, model_priors: ModelPriors, scale: Any, mean: Any
-) -> tuple[Any, Any]:
-    bases = np.stack([specification.to_user_columns(basis) for basis in specification.bases])
-    coefficient, at_mean = anchored_coefficient(
-        pm.Data(
-            "anchor",
-            specification.to_user_columns(specification.anchors),
-            dims=("feature", "component"),
-        ),
-        pm.Data(
-            "basis",
-            specification.kappa * bases.transpose(1, 0, 2),
-            dims=("feature", "component", "tangent"),
-        ),
+        value = _free_columns(specification, model_priors)
+        return value, (mean[:, None] * value).sum(axis=0)
+    n_features, n_columns = specification.anchor_columns.shape
+    dims = None if specification.response_dims else ("feature", "component")
+    anchors = specification.to_user_columns(specification.anchor_columns)
+    anchor = pm.Data("anchor", anchors, dims=dims)
+    if not specification.has_tilt:
+        value = anchor * scale
+        # Not a matrix product, which takes long to compile: see `moment_init.models.ops`.
+        return value, (mean[:, None] * value).sum(axis=0)
+    bases = specification.bases.transpose(1, 0, 2)  # (n_features, n_columns, n_tangents)
+    bases = specification.to_user_columns(bases.reshape(n_features, -1)).reshape(bases.shape)
+    tilt = model_priors.tilt("tilt", (*specification.response_dims, "component", "tangent"))
+    return anchored_coefficient(
+        anchor,
+        pm.Data("basis", specification.kappa * bases, dims=dims and (*dims, "tangent")),
         mean,
-        model_priors.tilt("tilt", ("component", "tangent")),
+        tilt.reshape((n_columns, n_features - 1)) if specification.response_dims else tilt,
         scale,
         kappa=specification.kappa,
     )
-    return pm.Deterministic("coefficient", coefficient, dims=("feature", "component")), at_mean
+
+
+def _free_columns(specification: Specification, model_priors: ModelPriors) -> Any:
+    """Create free coefficients, and return those of the user's columns."""
+    dims = (*specification.response_dims, "feature", "component")
+    free = model_priors.coefficient("standardised_coefficient", dims)
+    free = _as_columns(specification, free)
+    scales = np.repeat(specification.units[1], specification.n_components)
+    if specification.response_dims:
+        free = free * pm.Data("column_units", scales / scales[0])
+    identity, level = np.eye(specification.n_features), np.zeros(specification.n_features)
+    back, _ = specification.coordinates[0].coefficients_to_user(identity, level)
+    return linear_predictor(pm.Data("unwhitening", back), free, np.zeros(len(scales)))
 
 
 def _response_units(specification: Specification) -> Any:
-    """Register the shift and scale of the linear predictor; None if its link has no units.
+    """Register the shift and scale of the predictors; None if their links have no units.
 
     They are data because constants would become part of the compiled code.
     """
-    coordinates = specification.coordinates
-    if (coordinates.response_shift, coordinates.response_scale) == (0.0, 1.0):
+    units = specification.units
+    if np.all(units == [[0.0], [1.0]]):
         return None
     return pm.Data(
         "response_units",
-        np.array([coordinates.response_shift, coordinates.response_scale]),
-        dims="response_unit",
+        units if specification.response_dims else units[:, 0],
+        dims=("response_unit", *specification.response_dims),
         coords={"response_unit": ["shift", "scale"]},
     )
 
 
-def _bias(model_priors: ModelPriors, at_mean: Any, units: Any) -> Any:
-    level = model_priors.bias("standardised_bias", ("component",))
+def _bias(specification: Specification, model_priors: ModelPriors, at_mean: Any, units: Any) -> Any:
+    dims = (*specification.response_dims, "component")
+    level = model_priors.bias("standardised_bias", dims)
+    if specification.response_dims:
+        at_mean = at_mean.reshape((specification.n_predictors, specification.n_components))
+        units = None if units is None else units[:, :, None]
     if units is not None:
         level = units[0] + units[1] * level
-    return pm.Deterministic("bias", level - at_mean, dims="component")
+    return pm.Deterministic("bias", level - at_mean, dims=dims)
 
 
 def _dispersion(specification: Specification, model_priors: ModelPriors, units: Any) -> Any:
-    family = specification.data.family
-    if not family.has_dispersion:
+    """Return the dispersions of those predictors that have one; None if none has."""
+    # -> (n_components,) or (n_dispersed, n_components)
+    dispersed, families = specification.dispersed, specification.data.family.predictor_families
+    if not len(dispersed):
         return None
-    value = model_priors.dispersion(
-        "standardised_dispersion", ("component",), is_deviation=family.response_power
-    )
-    if family.response_power and units is not None:
-        value = value * units[1]
-    return pm.Deterministic("dispersion", value, dims="component")
+    is_deviation = np.array([[families[index].response_power] for index in dispersed])
+    dims: tuple[str, ...] = (*specification.response_dims, "component")
+    if len(dispersed) < len(families):
+        dims = ("dispersed_response", "component")
+    scale = None if units is None else units[1]
+    if specification.response_dims:
+        scale = None if scale is None else pt.switch(is_deviation, scale[dispersed][:, None], 1.0)
+    else:
+        is_deviation = is_deviation[0, 0]
+        scale = scale if is_deviation else None
+    value = model_priors.dispersion("standardised_dispersion", dims, is_deviation=is_deviation)
+    # A shape or an alpha has no units; only deviations are scaled.
+    return pm.Deterministic("dispersion", value if scale is None else value * scale, dims=dims)
 
 
 def _response(specification: Specification, eta: Any, log_weight: Any, dispersion: Any) -> None:
@@ -205,9 +253,11 @@ def _response(specification: Specification, eta: Any, log_weight: Any, dispersio
     data = specification.data
     rows: dict[str, Any] = {}
     if data.offset is not None:
-        eta = eta + pm.Data("offset", data.offset, dims="obs")[:, None]
+        offset = pm.Data("offset", data.offset, dims=("obs", *specification.response_dims))
+        eta = eta + offset.T[..., None]
+    dims = ("obs",) if data.y.ndim == 1 else ("obs", "response")
     if data.n_trials is not None:
-        rows["n_trials"] = pm.Data("n_trials", data.n_trials, dims="obs")
+        rows["n_trials"] = pm.Data("n_trials", data.n_trials, dims=dims)
     if np.any(data.sample_weight != 1.0):
         rows["sample_weight"] = pm.Data("sample_weight", data.sample_weight, dims="obs")
     codes = group_codes(data.groups)
@@ -217,29 +267,21 @@ def _response(specification: Specification, eta: Any, log_weight: Any, dispersio
         "y",
         eta,
         log_weight,
-        family=data.family.name,
-        link=data.family.link.name,
+        family=data.family,
         dispersion=dispersion,
-        observed=pm.Data("y_data", data.y, dims="obs"),
-        dims="obs",
+        observed=pm.Data("y_data", data.y, dims=dims),
+        dims=dims,
         **rows,
     )
 
 
-def _load_joint() -> Callable[..., Any]:
-    from moment_init.models.joint_building import joint_mixture_glm
-
-    return joint_mixture_glm
-
-
 @takes_formula
-@takes_responses(_load_joint, ("gating",))
 def mixture_glm(
     X: Any,
     y: Any,
     n_components: int,
     *,
-    family: str | Family = "bernoulli",
+    family: str | Family | Sequence[str | Family] = "bernoulli",
     link: str | None = None,
     offset: ArrayLike | None = None,
     n_trials: ArrayLike | None = None,
@@ -268,14 +310,14 @@ def mixture_glm(
         then have the dim `response`.
     n_components : int
         Number of components.
-    family : str or Family, default "bernoulli"
+    family : str or Family, or a sequence of them, default "bernoulli"
         Family of the response, or one per response; "categorical" for class labels. With a formula
         the default is chosen from the values of the response.
     link : str, optional
         Link; the family's default link if left out.
-    offset : array-like, shape (n_obs,), optional
-        Known part of the linear predictor.
-    n_trials : int or array-like, shape (n_obs,), optional
+    offset : array-like, shape (n_obs,) or (n_obs, n_responses), optional
+        Known part of the linear predictors. Classes have one for each class but the first.
+    n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), optional
         Number of trials of binomial responses.
     sample_weight : array-like, shape (n_obs,), optional
         Weight of each row: how many times it counts.
@@ -332,6 +374,12 @@ def mixture_glm(
     ``for variable in model.free_RVs: model.set_initval(variable, None)``. The tree of
     `moment_init.sample` already has log-likelihoods.
 
+    With several responses, or classes, `coefficient` and `direction` have the dims (response,
+    feature, component), `bias`, `scale` and `dispersion` (response, component), and so have the
+    arrays of `init`. The dim holds the responses, or all classes but the first in sorted order; if
+    only some responses have a dispersion, its first dim is `dispersed_response`. Every response has
+    its own directions.
+
     With `groups`, the first row of a group holds the log-likelihood of the group and the other rows
     hold zero. For ``az.loo``, use the tree of `moment_init.sample`, which has one value per group.
 
@@ -378,7 +426,7 @@ def mixture_of_experts(
     y: Any,
     n_components: int,
     *,
-    family: str | Family = "bernoulli",
+    family: str | Family | Sequence[str | Family] = "bernoulli",
     link: str | None = None,
     offset: ArrayLike | None = None,
     n_trials: ArrayLike | None = None,
@@ -400,17 +448,18 @@ def mixture_of_experts(
     ----------
     X : array-like or DataFrame, shape (n_obs, n_features), or str
         Inputs of the experts, or a formula, see `mixture_glm`.
-    y : array-like, shape (n_obs,), or DataFrame
-        Response. With a formula, its data.
+    y : array-like, shape (n_obs,) or (n_obs, n_responses), or DataFrame
+        Response, or several responses. With a formula, its data.
     n_components : int
         Number of experts.
-    family : str or Family, default "bernoulli"
-        Family of the response. With a formula the default is chosen from the response's values.
+    family : str or Family, or a sequence of them, default "bernoulli"
+        Family of the response, or one per response; "categorical" for class labels. With a formula
+        the default is chosen from the values of the response.
     link : str, optional
         Link; the family's default link if left out.
-    offset : array-like, shape (n_obs,), optional
-        Known part of the linear predictor.
-    n_trials : int or array-like, shape (n_obs,), optional
+    offset : array-like, shape (n_obs,) or (n_obs, n_responses), optional
+        Known part of the linear predictors. Classes have one for each class but the first.
+    n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), optional
         Number of trials of binomial responses.
     sample_weight : array-like, shape (n_obs,), optional
         Weight of each row: how many times it counts.

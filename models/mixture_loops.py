@@ -3,24 +3,44 @@
 Every loop takes the inputs that the mixture has, in the order ``(y, eta, log_weight, dispersion,
 n_trials, sample_weight, group)``. It returns for each row the log density, its derivatives in log
 weight, eta and (if the family has one) dispersion, and with groups the first row of the group.
+The densities are the scalar functions of `moment_init.families`.
+
+Rows are taken in blocks. Within a block, arrays have rows last, so that the compiler processes
+several rows at once. P is the number of linear predictors, T the number of dispersions, r the
+number of components and B the number of rows in a block; the arrays of a block are:
+
+- `joint`, (r, B): log densities, which become responsibilities;
+- `slopes`, (P, r, B), and `dispersion_slopes`, (T, r, B): the derivatives of the log densities;
+- `scratch`, (8, B): values of the rows.
 
 Inputs that a layout does not have are None. Numba removes the branches that would read them before
 it infers types, so they cost no time to compile.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from pytensor.link.numba.dispatch.basic import numba_njit
 
-from moment_init.models.kernels import KERNELS, Kernel, jit_options, jitable
+from moment_init.families.base import Family
+from moment_init.families.compiling import loop
+from moment_init.families.densities import Kernel
+from moment_init.families.several import AnyFamily, Categorical
+from moment_init.families.special import exponential, logarithm
+
+_BLOCK = 128
+"""Rows of a block. The arrays of a block with three components fit the fastest cache of a core."""
+
+_BASE, _RESPONSE, _NUMBER, _PREDICTOR, _RATIO, _RATIO_SLOPE, _LARGEST, _TOTAL = range(8)
+"""Rows of `scratch`: the part of the log density without parameters, the response, the number and
+the ratio of `moment_init.families.densities`, and largest and total joint density."""
 
 _SMALLEST_PROBABILITY = 1e-300
-"""Below this probability a row has lost digits to underflow and is evaluated again with
-logarithms."""
+"""If a row has a lower probability, digits are lost to underflow, and the block of the row is
+evaluated with logarithms."""
 
 type Loop = Callable[..., Any]
 
@@ -42,223 +62,377 @@ class MixtureLayout(NamedTuple):
         return 0, first, second, third
 
 
-def mixture_loop(family: str, link: str, layout: MixtureLayout) -> Loop:
-    """Assemble the loop of one family, link and layout."""
-    kernel = KERNELS[family, link]
-    if layout.has_groups:
-        return _group_loop(kernel, layout)
-    evaluate_row = _row_evaluation(kernel, layout)
-    if kernel.mean_and_slope is None:
-        return _row_loop(kernel, layout, evaluate_row)
-    return _probability_loop(kernel, layout, evaluate_row)
-
-
-def compiled_loop(family: str, link: str, layout: MixtureLayout) -> Any:
-    """Compile the loop of one family, link and layout with numba."""
-    return numba_njit(mixture_loop(family, link, layout), **jit_options())
-
-
-def _constants_of(kernel: Kernel) -> Callable[..., Any]:
-    """Make the function that prepares the constants of all components."""
-    prepare_component = kernel.prepare_component
-
-    def prepare(dispersion, n_components):  # type: ignore[no-untyped-def]
-        constants = np.empty((n_components, 4))
-        for j in range(n_components):
-            c0, c1, c2, c3 = prepare_component(dispersion[j])
-            constants[j, 0] = c0
-            constants[j, 1] = c1
-            constants[j, 2] = c2
-            constants[j, 3] = c3
-        return constants
-
-    return jitable(prepare)
-
-
-def _row_evaluation(kernel: Kernel, layout: MixtureLayout) -> Callable[..., Any]:
-    """Make the function that evaluates one row in the log domain."""
-    prepare_row, term = kernel.prepare_row, kernel.term
-    has_row_weights, has_dispersion, has_trials, has_sample_weight, _ = layout
-
-    def evaluate_row(  # type: ignore[no-untyped-def]
-        i, y, eta, log_weight, constants, n_trials, sample_weight, share, slope, dispersion_slope
-    ):
-        n_components = eta.shape[1]
-        response = float(y[i])
-        base, number = prepare_row(response, float(n_trials[i]) if has_trials else 1.0)
-        largest = -np.inf
-        for j in range(n_components):
-            joint = log_weight[i, j] if has_row_weights else log_weight[j]
-            slope[i, j] = 0.0
-            if has_dispersion:
-                dispersion_slope[i, j] = 0.0
-            if joint != -np.inf:
-                value, eta1, dispersion1 = term(
-                    response,
-                    number,
-                    eta[i, j],
-                    constants[j, 0] if has_dispersion else 0.0,
-                    constants[j, 1] if has_dispersion else 0.0,
-                    constants[j, 2] if has_dispersion else 0.0,
-                    constants[j, 3] if has_dispersion else 0.0,
-                )
-                joint += value
-                slope[i, j] = eta1
-                if has_dispersion:
-                    dispersion_slope[i, j] = dispersion1
-            share[i, j] = joint
-            if not joint <= largest:  # a NaN is kept and reaches the sum
-                largest = joint
-        factor = sample_weight[i] if has_sample_weight else 1.0
-        total = _shares(share, i, largest, factor)
-        for j in range(n_components):
-            slope[i, j] *= share[i, j]
-            if has_dispersion:
-                dispersion_slope[i, j] *= share[i, j]
-        return factor * (base + total)
-
-    return jitable(evaluate_row)
-
-
-@jitable
-def _shares(joint: Any, i: int, largest: float, factor: float) -> float:
-    """Turn one row of log joint densities into responsibilities times a factor; return log-sum."""
-    n_components = joint.shape[1]
-    if largest == -np.inf:  # impossible under every component: no gradient
-        for j in range(n_components):
-            joint[i, j] = 0.0
-        return largest
-    total = 0.0
-    for j in range(n_components):
-        joint[i, j] = math.exp(joint[i, j] - largest)
-        total += joint[i, j]
-    scale = factor / total
-    for j in range(n_components):
-        joint[i, j] *= scale
-    return largest + math.log(total)
-
-
-def _row_loop(kernel: Kernel, layout: MixtureLayout, evaluate_row: Callable[..., Any]) -> Loop:
-    """Make the loop over independent rows, in the log domain."""
-    prepare = _constants_of(kernel)
-    _, has_dispersion, has_trials, has_sample_weight, _ = layout
-    at_dispersion, at_trials, at_sample_weight, _ = layout.optional_positions
-
-    def loop(y, eta, log_weight, *optional):  # type: ignore[no-untyped-def]
-        n_trials = optional[at_trials] if has_trials else None
-        sample_weight: Any = optional[at_sample_weight] if has_sample_weight else None
-        n_obs, n_components = eta.shape
-        value = np.empty(n_obs)
-        share = np.empty((n_obs, n_components))
-        slope = np.empty((n_obs, n_components))
-        dispersion_slope = np.empty((n_obs, n_components)) if has_dispersion else None
-        constants = prepare(optional[at_dispersion], n_components) if has_dispersion else None
-        for i in range(n_obs):
-            value[i] = evaluate_row(
-                i,
-                y,
-                eta,
-                log_weight,
-                constants,
-                n_trials,
-                sample_weight,
-                share,
-                slope,
-                dispersion_slope,
-            )
-        if has_dispersion:
-            return value, share, slope, dispersion_slope
-        return value, share, slope
-
-    return loop
-
-
-def _probability_loop(
-    kernel: Kernel, layout: MixtureLayout, evaluate_row: Callable[..., Any]
-) -> Loop:
-    """Make the loop over ``P(y) = sum_j w_j g((2 y - 1) eta_j)``, with one logarithm per row."""
-    mean_and_slope: Any = kernel.mean_and_slope
-    has_row_weights, has_sample_weight = layout.has_row_weights, layout.has_sample_weight
-    at_sample_weight = layout.optional_positions[2]
-
-    def loop(y, eta, log_weight, *optional):  # type: ignore[no-untyped-def]
-        sample_weight: Any = optional[at_sample_weight] if has_sample_weight else None
-        n_obs, n_components = eta.shape
-        value = np.empty(n_obs)
-        share = np.empty((n_obs, n_components))
-        slope = np.empty((n_obs, n_components))
-        weight = np.empty(n_components)
-        if not has_row_weights:
-            for j in range(n_components):
-                weight[j] = math.exp(log_weight[j])
-        for i in range(n_obs):
-            sign = 2.0 * y[i] - 1.0
-            total = 0.0
-            for j in range(n_components):
-                mean, mean1 = mean_and_slope(sign * eta[i, j])
-                prior = math.exp(log_weight[i, j]) if has_row_weights else weight[j]
-                share[i, j] = prior * mean
-                slope[i, j] = prior * mean1
-                total += share[i, j]
-            if total < _SMALLEST_PROBABILITY:
-                value[i] = evaluate_row(
-                    i, y, eta, log_weight, None, None, sample_weight, share, slope, None
-                )
-                continue
-            factor = sample_weight[i] if has_sample_weight else 1.0
-            value[i] = factor * math.log(total)
-            scale = factor / total
-            for j in range(n_components):
-                share[i, j] *= scale
-                slope[i, j] *= scale * sign
-        return value, share, slope
-
-    return loop
-
-
-def _group_loop(kernel: Kernel, layout: MixtureLayout) -> Loop:
-    """Make the loop over grouped rows; the first row of a group holds the group's value."""
-    prepare, add_row = _constants_of(kernel), _group_accumulation(kernel, layout)
-    has_row_weights, has_dispersion, has_trials, has_sample_weight, _ = layout
+def mixture_loop(family: AnyFamily, layout: MixtureLayout) -> Loop:
+    """Assemble the loop of one family and layout."""
+    prepare: Any = _preparation(family)
+    add_responses = _addition(family)
+    share_rows, add_to_groups = _row_sharing(layout), _group_addition(layout)
+    has_dispersion, has_trials, has_sample_weight, has_groups = layout[1:]
     at_dispersion, at_trials, at_sample_weight, at_groups = layout.optional_positions
+    n_predictors, is_single = family.n_predictors, family.n_predictors == 1
+    n_dispersions = sum(member.has_dispersion for member in family.members)
+    share_probabilities: Any = None
+    if is_single and not has_groups:
+        share_probabilities = _probability_sharing(family.members[0].kernel, layout)
+    has_probabilities = share_probabilities is not None
 
-    def loop(y, eta, log_weight, *optional):  # type: ignore[no-untyped-def]
+    def evaluate(y, eta, log_weight, *optional):  # type: ignore[no-untyped-def]
         n_trials = optional[at_trials] if has_trials else None
-        sample_weight: Any = optional[at_sample_weight] if has_sample_weight else None
-        n_obs, n_components = eta.shape
-        value = np.zeros(n_obs)
-        share = np.zeros((n_obs, n_components))
-        slope = np.zeros((n_obs, n_components))
-        dispersion_slope: Any = np.zeros((n_obs, n_components)) if has_dispersion else None
-        first = _first_rows(optional[at_groups])
-        constants = prepare(optional[at_dispersion], n_components) if has_dispersion else None
-        for i in range(n_obs):
-            head = first[i]
-            if head == i:
-                for j in range(n_components):
-                    share[i, j] = log_weight[i, j] if has_row_weights else log_weight[j]
-            value[head] += add_row(
-                i, head, y, eta, constants, n_trials, sample_weight, share, slope, dispersion_slope
-            )
-        for i in range(n_obs):
-            if first[i] == i:
-                largest = -np.inf
-                for j in range(n_components):
-                    if not share[i, j] <= largest:
-                        largest = share[i, j]
-                value[i] += _shares(share, i, largest, 1.0)
-            for j in range(n_components):
-                slope[i, j] *= share[first[i], j]
-                if has_dispersion:
-                    dispersion_slope[i, j] *= share[first[i], j]
+        sample_weight = optional[at_sample_weight] if has_sample_weight else None
+        first: Any = _first_rows(optional[at_groups]) if has_groups else None
+        n_obs, n_components = eta.shape[-2], eta.shape[-1]
+        constants = np.empty((n_predictors, n_components, 6))  # read only with a dispersion
         if has_dispersion:
-            return value, share, slope, dispersion_slope, first
-        return value, share, slope, first
+            prepare(optional[at_dispersion], constants)
+        value = np.empty(n_obs)
+        share = np.empty((n_obs, n_components))
+        slope = np.empty((n_predictors, n_obs, n_components))
+        dispersion_slope = np.empty((n_dispersions, n_obs, n_components))
+        joint = np.empty((n_components, _BLOCK))
+        slopes = np.empty((n_predictors, n_components, _BLOCK))
+        dispersion_slopes = np.empty((n_dispersions, n_components, _BLOCK))
+        scratch = np.empty((8, _BLOCK))
+        for start in range(0, n_obs, _BLOCK):
+            n_rows = _BLOCK if start + _BLOCK <= n_obs else n_obs - start
+            is_shared = False
+            if has_probabilities:
+                is_shared = share_probabilities(
+                    start, n_rows, y, eta, log_weight, sample_weight, scratch, joint, slopes, value
+                )
+            if not is_shared:
+                _clear(n_rows, scratch, joint)
+                add_responses(
+                    start,
+                    n_rows,
+                    y,
+                    eta,
+                    constants,
+                    n_trials,
+                    scratch,
+                    joint,
+                    slopes,
+                    dispersion_slopes,
+                )
+                if has_groups:
+                    add_to_groups(
+                        start,
+                        n_rows,
+                        first,
+                        log_weight,
+                        sample_weight,
+                        scratch,
+                        joint,
+                        slopes,
+                        dispersion_slopes,
+                        value,
+                        share,
+                    )
+                else:
+                    share_rows(
+                        start,
+                        n_rows,
+                        log_weight,
+                        sample_weight,
+                        scratch,
+                        joint,
+                        slopes,
+                        dispersion_slopes,
+                        value,
+                    )
+            if not has_groups:
+                _write(start, n_rows, joint, share)
+            for a in range(n_predictors):
+                _write(start, n_rows, slopes[a], slope[a])
+            for a in range(n_dispersions):
+                _write(start, n_rows, dispersion_slopes[a], dispersion_slope[a])
+        if has_groups:
+            _share_groups(first, value, share, slope, dispersion_slope)
+        all_slopes = slope[0] if is_single else slope
+        if has_dispersion:
+            all_dispersion_slopes = dispersion_slope[0] if is_single else dispersion_slope
+            if has_groups:
+                return value, share, all_slopes, all_dispersion_slopes, first
+            return value, share, all_slopes, all_dispersion_slopes
+        if has_groups:
+            return value, share, all_slopes, first
+        return value, share, all_slopes
 
-    return loop
+    return evaluate
 
 
-@jitable
+@loop
+def _clear(n_rows: int, scratch: Any, joint: Any) -> None:
+    """Begin the sums of log densities."""
+    for b in range(n_rows):
+        scratch[_BASE, b] = 0.0
+    for j in range(joint.shape[0]):
+        for b in range(n_rows):
+            joint[j, b] = 0.0
+
+
+@loop
+def _write(start: int, n_rows: int, block: Any, rows: Any) -> None:
+    """Write a block to its rows."""
+    # block: (r, B), rows: (n_obs, r)
+    for j in range(block.shape[0]):
+        for b in range(n_rows):
+            rows[start + b, j] = block[j, b]
+
+
+class _Members(NamedTuple):
+    """The responses of one family."""
+
+    family: Family
+    positions: tuple[int, ...]  # among all responses
+    places: tuple[int, ...]  # among the responses with a dispersion
+    is_single: bool  # whether there is no other response, and arrays have no axis of responses
+
+
+def _members(family: AnyFamily) -> list[_Members]:
+    """Put the responses of each family together, so that each is compiled once."""
+    dispersed = [a for a, member in enumerate(family.members) if member.has_dispersion]
+    positions: dict[Family, list[int]] = {}
+    for a, member in enumerate(family.members):
+        positions.setdefault(member, []).append(a)
+    return [
+        _Members(
+            member,
+            tuple(places),
+            tuple(dispersed.index(a) for a in places if member.has_dispersion),
+            family.n_predictors == 1,
+        )
+        for member, places in positions.items()
+    ]
+
+
+def _both(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the function that calls two functions."""
+
+    def call(*arguments):  # type: ignore[no-untyped-def]
+        first(*arguments)
+        second(*arguments)
+
+    return loop(call)
+
+
+def _preparation(family: AnyFamily) -> Callable[..., Any] | None:
+    """Make the function that computes the constants of all components."""
+    parts = [_member_preparation(each) for each in _members(family) if each.places]
+    return functools.reduce(_both, parts) if parts else None
+
+
+def _member_preparation(members: _Members) -> Callable[..., Any]:
+    """Make the function that computes the constants of the responses of one family."""
+    component: Any = members.family.kernel.component
+    _, positions, places, is_single = members
+
+    def prepare(dispersion, constants):  # type: ignore[no-untyped-def]
+        # constants: (P, r, 6); the last one turns a derivative in log(dispersion) into one in the
+        # dispersion
+        for k in range(len(positions)):
+            a = positions[k]
+            spread = dispersion if is_single else dispersion[places[k]]
+            for j in range(constants.shape[1]):
+                own = constants[a, j]
+                own[0], own[1], own[2], own[3], own[4] = component(spread[j])
+                own[5] = 1.0 / spread[j]
+
+    return loop(prepare)
+
+
+def _addition(family: AnyFamily) -> Callable[..., Any]:
+    """Make the function that adds the log densities of all responses of a block."""
+    if isinstance(family, Categorical):
+        return _add_classes
+    return functools.reduce(_both, map(_member_addition, _members(family)))
+
+
+def _member_addition(members: _Members) -> Callable[..., Any]:
+    """Make the function that adds the responses of one family."""
+    family, positions, places, is_single = members
+    row, term = family.kernel.row, family.kernel.term
+    ratio: Any = family.kernel.ratio
+    is_far: Any = family.kernel.is_far
+    beyond: Any = family.kernel.beyond
+    has_trials, has_dispersion = family.has_trials, family.has_dispersion
+    has_ratio, has_bound = ratio is not None, is_far is not None
+
+    def add_responses(  # type: ignore[no-untyped-def]
+        start, n_rows, y, eta, constants, n_trials, scratch, joint, slopes, dispersion_slopes
+    ):
+        base, response, number = scratch[_BASE], scratch[_RESPONSE], scratch[_NUMBER]
+        predictor, ratios = scratch[_PREDICTOR], scratch[_RATIO]
+        ratio_slopes = scratch[_RATIO_SLOPE]
+        for k in range(len(positions)):
+            a = positions[k]
+            all_y = y if is_single else y[:, a]
+            all_eta = eta if is_single else eta[a]
+            trials: Any = None
+            if has_trials:
+                trials = n_trials if is_single else n_trials[:, a]
+            for b in range(n_rows):
+                response[b] = all_y[start + b]
+                level, number[b] = row(response[b], float(trials[start + b]) if has_trials else 1.0)
+                base[b] += level
+            for j in range(joint.shape[0]):
+                own = constants[a, j]
+                c = own[0], own[1], own[2], own[3], own[4]
+                for b in range(n_rows):
+                    predictor[b] = all_eta[start + b, j]
+                    if has_ratio:
+                        ratios[b], ratio_slopes[b] = ratio(response[b], c)
+                any_far = False
+                for b in range(n_rows):
+                    t = (ratios[b], ratio_slopes[b], 0.0) if has_ratio else (0.0, 0.0, 0.0)
+                    value, eta1, _, tau1, _, _ = term(response[b], number[b], predictor[b], c, t)
+                    joint[j, b] += value
+                    slopes[a, j, b] = eta1
+                    if has_dispersion:
+                        dispersion_slopes[places[k], j, b] = tau1 * own[5]
+                    if has_bound:
+                        any_far |= is_far(response[b], number[b], predictor[b], c)
+                if has_bound and any_far:
+                    for b in range(n_rows):
+                        if is_far(response[b], number[b], predictor[b], c):
+                            joint[j, b] += beyond(response[b], number[b], predictor[b], c)
+
+    return loop(add_responses)
+
+
+@loop
+def _add_classes(  # type: ignore[no-untyped-def]
+    start, n_rows, y, eta, constants, n_trials, scratch, joint, slopes, dispersion_slopes
+):
+    """Add the log probabilities of classes; class 0 is the reference."""
+    largest, total = scratch[_LARGEST], scratch[_TOTAL]
+    for j in range(joint.shape[0]):
+        for b in range(n_rows):
+            largest[b] = 0.0
+        for a in range(eta.shape[0]):
+            for b in range(n_rows):
+                predictor = eta[a, start + b, j]
+                slopes[a, j, b] = predictor
+                largest[b] = largest[b] if predictor <= largest[b] else predictor
+        for b in range(n_rows):
+            total[b] = exponential(-largest[b])[0]
+        for a in range(eta.shape[0]):
+            for b in range(n_rows):
+                slopes[a, j, b] = exponential(slopes[a, j, b] - largest[b])[0]
+                total[b] += slopes[a, j, b]
+        for b in range(n_rows):
+            joint[j, b] -= largest[b] + logarithm(total[b])
+            total[b] = 1.0 / total[b]
+        for a in range(eta.shape[0]):
+            for b in range(n_rows):
+                slopes[a, j, b] *= -total[b]
+        for b in range(n_rows):
+            code = int(y[start + b])
+            if code > 0:
+                joint[j, b] += eta[code - 1, start + b, j]
+                slopes[code - 1, j, b] += 1.0
+
+
+def _row_sharing(layout: MixtureLayout) -> Callable[..., Any]:
+    """Make the function that turns a block of joint log densities into responsibilities.
+
+    The responsibilities are multiplied by the weights of the rows, and the derivatives by the
+    responsibilities. A row that is impossible under every component has neither.
+    """
+    has_row_weights, has_sample_weight = layout.has_row_weights, layout.has_sample_weight
+
+    def share_rows(  # type: ignore[no-untyped-def]
+        start,
+        n_rows,
+        log_weight,
+        sample_weight,
+        scratch,
+        joint,
+        slopes,
+        dispersion_slopes,
+        value,
+    ):
+        n_components = joint.shape[0]
+        largest, total = scratch[_LARGEST], scratch[_TOTAL]
+        for b in range(n_rows):
+            largest[b] = -np.inf
+            total[b] = 0.0
+        for j in range(n_components):
+            for b in range(n_rows):
+                joint[j, b] += log_weight[start + b, j] if has_row_weights else log_weight[j]
+                # a NaN is kept and reaches the sum
+                largest[b] = largest[b] if joint[j, b] <= largest[b] else joint[j, b]
+        for j in range(n_components):
+            for b in range(n_rows):
+                exponent = joint[j, b] - (0.0 if largest[b] == -np.inf else largest[b])
+                joint[j, b] = exponential(exponent)[0]
+                total[b] += joint[j, b]
+        for b in range(n_rows):
+            factor = sample_weight[start + b] if has_sample_weight else 1.0
+            level = scratch[_BASE, b] + largest[b]
+            value[start + b] = factor * (level + logarithm(total[b]))
+            total[b] = 0.0 if total[b] == 0.0 else factor / total[b]
+        for j in range(n_components):
+            for b in range(n_rows):
+                joint[j, b] *= total[b]
+            for a in range(slopes.shape[0]):
+                for b in range(n_rows):
+                    slopes[a, j, b] *= joint[j, b]
+            for a in range(dispersion_slopes.shape[0]):
+                for b in range(n_rows):
+                    dispersion_slopes[a, j, b] *= joint[j, b]
+
+    return loop(share_rows)
+
+
+def _probability_sharing(kernel: Kernel, layout: MixtureLayout) -> Callable[..., Any] | None:
+    """Make the function that evaluates ``P(y) = sum_j w_j g((2 y - 1) eta_j)`` for a block.
+
+    It needs one logarithm per row. It returns False if the probability of a row underflows.
+    """
+    mean_and_slope = kernel.mean_and_slope
+    has_row_weights, has_sample_weight = layout.has_row_weights, layout.has_sample_weight
+    if mean_and_slope is None:
+        return None
+
+    def share_probabilities(  # type: ignore[no-untyped-def]
+        start, n_rows, y, eta, log_weight, sample_weight, scratch, joint, slopes, value
+    ):
+        n_components = joint.shape[0]
+        sign, argument, prior = scratch[_RESPONSE], scratch[_PREDICTOR], scratch[_NUMBER]
+        total, slope = scratch[_TOTAL], slopes[0]
+        for b in range(n_rows):
+            sign[b] = 2.0 * y[start + b] - 1.0
+            total[b] = 0.0
+        for j in range(n_components):
+            for b in range(n_rows):
+                argument[b] = sign[b] * eta[start + b, j]
+            shared_prior = 0.0 if has_row_weights else math.exp(log_weight[j])
+            for b in range(n_rows):
+                prior[b] = math.exp(log_weight[start + b, j]) if has_row_weights else shared_prior
+            for b in range(n_rows):
+                mean, mean1 = mean_and_slope(argument[b])
+                joint[j, b] = prior[b] * mean
+                slope[j, b] = prior[b] * mean1 * sign[b]
+                total[b] += joint[j, b]
+        is_small = False
+        for b in range(n_rows):
+            is_small |= total[b] < _SMALLEST_PROBABILITY
+        if is_small:
+            return False
+        for b in range(n_rows):
+            factor = sample_weight[start + b] if has_sample_weight else 1.0
+            value[start + b] = factor * logarithm(total[b])
+            total[b] = factor / total[b]
+        for j in range(n_components):
+            for b in range(n_rows):
+                joint[j, b] *= total[b]
+                slope[j, b] *= total[b]
+        return True
+
+    return loop(share_probabilities)
+
+
+@loop
 def _first_rows(group: Any) -> Any:
     """Find the first row of each row's group."""
     n_obs = group.shape[0]
@@ -276,32 +450,81 @@ def _first_rows(group: Any) -> Any:
     return first
 
 
-def _group_accumulation(kernel: Kernel, layout: MixtureLayout) -> Callable[..., Any]:
-    """Make the function that adds a row's log densities to those of its group."""
-    prepare_row, term = kernel.prepare_row, kernel.term
-    _, has_dispersion, has_trials, has_sample_weight, _ = layout
+def _group_addition(layout: MixtureLayout) -> Callable[..., Any]:
+    """Make the function that adds a block of log densities to those of the rows' groups.
 
-    def add_row(  # type: ignore[no-untyped-def]
-        i, head, y, eta, constants, n_trials, sample_weight, joint, slope, dispersion_slope
+    The first row of a group holds the sums of the group, which begin with its log weights.
+    """
+    has_row_weights, has_sample_weight = layout.has_row_weights, layout.has_sample_weight
+
+    def add_to_groups(  # type: ignore[no-untyped-def]
+        start,
+        n_rows,
+        first,
+        log_weight,
+        sample_weight,
+        scratch,
+        joint,
+        slopes,
+        dispersion_slopes,
+        value,
+        share,
     ):
-        response = float(y[i])
-        base, number = prepare_row(response, float(n_trials[i]) if has_trials else 1.0)
-        factor = sample_weight[i] if has_sample_weight else 1.0
-        for j in range(eta.shape[1]):
-            if joint[head, j] != -np.inf:
-                value, eta1, dispersion1 = term(
-                    response,
-                    number,
-                    eta[i, j],
-                    constants[j, 0] if has_dispersion else 0.0,
-                    constants[j, 1] if has_dispersion else 0.0,
-                    constants[j, 2] if has_dispersion else 0.0,
-                    constants[j, 3] if has_dispersion else 0.0,
-                )
-                joint[head, j] += factor * value
-                slope[i, j] = factor * eta1
-                if has_dispersion:
-                    dispersion_slope[i, j] = factor * dispersion1
-        return factor * base
+        for b in range(n_rows):
+            head = first[start + b]
+            factor = sample_weight[start + b] if has_sample_weight else 1.0
+            value[start + b] = 0.0
+            value[head] += factor * scratch[_BASE, b]
+            for j in range(joint.shape[0]):
+                share[start + b, j] = 0.0
+                if head == start + b:
+                    share[head, j] = log_weight[head, j] if has_row_weights else log_weight[j]
+                share[head, j] += factor * joint[j, b]
+                if has_sample_weight:
+                    for a in range(slopes.shape[0]):
+                        slopes[a, j, b] *= factor
+                    for a in range(dispersion_slopes.shape[0]):
+                        dispersion_slopes[a, j, b] *= factor
 
-    return jitable(add_row)
+    return loop(add_to_groups)
+
+
+@loop
+def _share_groups(first: Any, value: Any, share: Any, slope: Any, dispersion_slope: Any) -> None:
+    """Turn the joint log densities of groups into responsibilities, and weigh derivatives."""
+    for i in range(len(first)):
+        if first[i] == i:
+            value[i] += _share_group(share[i])
+    for a in range(slope.shape[0]):
+        _weigh(first, share, slope[a])
+    for a in range(dispersion_slope.shape[0]):
+        _weigh(first, share, dispersion_slope[a])
+
+
+@loop
+def _weigh(first: Any, share: Any, slope: Any) -> None:
+    """Multiply the derivatives of rows by the responsibilities of their groups."""
+    for i in range(slope.shape[0]):
+        head = first[i]
+        for j in range(slope.shape[1]):
+            slope[i, j] *= share[head, j]
+
+
+@loop
+def _share_group(joint: Any) -> float:
+    """Turn the joint log densities of one group into responsibilities; return their log-sum."""
+    largest = -np.inf
+    for j in range(joint.shape[0]):
+        if not joint[j] <= largest:  # a NaN is kept and reaches the sum
+            largest = joint[j]
+    if largest == -np.inf:  # impossible under every component: no gradient
+        for j in range(joint.shape[0]):
+            joint[j] = 0.0
+        return largest
+    total = 0.0
+    for j in range(joint.shape[0]):
+        joint[j] = math.exp(joint[j] - largest)
+        total += joint[j]
+    for j in range(joint.shape[0]):
+        joint[j] /= total
+    return largest + math.log(total)

@@ -5,7 +5,8 @@ small arrays. A `FusedOperation` replaces such a graph by two loops, one for the
 the gradient. It also has a definition in PyTensor's own operations, which provides the second
 derivatives and the code for other backends. There are four:
 
-`LinearPredictor` and `ColumnSums`, the predictors of rows and weighted sums over rows:
+`LinearPredictor` and `ColumnSums`, the predictors of rows and weighted sums over rows, for one
+response or several:
 
 .. math:: \eta_{ij} = \sum_k x_{ik} \beta_{kj} + b_j, \qquad t_j = \sum_i g_i m_{ij}
 
@@ -26,9 +27,11 @@ the user's units; and the predictor at the mean input, :math:`\langle \mu, \beta
     \log |\partial w / \partial v| = \log r + \sum_{j=1}^{r} \log w_j
 """
 
+import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,7 +47,31 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.rewriting.basic import register_specialize
 
-from moment_init.models.kernels import jit_options
+from moment_init.families.compiling import NUMBA_OPTIONS, digest_of, loop, register_scalars
+
+JIT_OPTIONS: Mapping[str, Any] = MappingProxyType(
+    {
+        "error_model": NUMBA_OPTIONS["error_model"],
+        "fastmath": False,  # PyTensor's default is True
+        # Only compiled code calls these functions, so they need no wrappers for Python or C.
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+    }
+)
+"""Numba options of the loops in graphs. If everything in a graph has the same options, numba
+compiles its own functions, such as `np.empty`, only once."""
+
+
+def compile_loop(function: Callable[..., Any]) -> tuple[Any, int]:
+    """Compile a loop with numba, and compute the number by which PyTensor's disk cache knows it.
+
+    The number follows the code of all functions that the loop calls: a cache that knew only the
+    name of an operation would return machine code of functions that have changed since.
+    """
+    register_scalars()
+    key = f"{digest_of(function)} {sorted(JIT_OPTIONS.items())}"
+    version = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
+    return numba_njit(function, **JIT_OPTIONS), version
 
 
 class FusedOperation(Op):
@@ -53,8 +80,6 @@ class FusedOperation(Op):
     __props__: ClassVar[tuple[str, ...]] = ()
     n_data: ClassVar[int] = 0  # the first `n_data` inputs are data and have no gradient
     n_outputs: ClassVar[int] = 1
-    # Part of the key under which compiled loops are cached on disk; must change with the loops.
-    version: ClassVar[int] = 2
 
     @abstractmethod
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
@@ -171,12 +196,12 @@ def _store(results: Any, output_storage: Any) -> None:
 
 @register_funcify_default_op_cache_key(FusedOperation)
 def _compile_value(op: Any, node: Any = None, **unused: Any) -> tuple[Any, int]:
-    return numba_njit(op.value_loop(), **jit_options()), op.version
+    return compile_loop(op.value_loop())
 
 
 @register_funcify_default_op_cache_key(FusedGradient)
 def _compile_gradient(op: Any, node: Any = None, **unused: Any) -> tuple[Any, int]:
-    return numba_njit(op.operation.gradient_loop(), **jit_options()), op.operation.version
+    return compile_loop(op.operation.gradient_loop())
 
 
 @node_rewriter([FusedOperation, FusedGradient])
@@ -196,135 +221,204 @@ optdb.register("write_out_fused_operations", dfs_rewriter(write_out), "jax", pos
 def linear_predictor(inputs: Any, coefficient: Any, bias: Any) -> Any:
     """Compute the linear predictors of rows."""
     # inputs: (n_obs, n_features), coefficient: (n_features, n_components), bias: (n_components,)
-    # -> (n_obs, n_components)
-    return LinearPredictor()(inputs, coefficient, bias)
+    # -> (n_obs, n_components); all but the inputs may have a leading axis of responses
+    slopes = pt.as_tensor_variable(coefficient)
+    return LinearPredictor(slopes.type.ndim == 3)(inputs, slopes, bias)
 
 
 def column_sums(weight: Any, matrix: Any) -> Any:
     """Sum the rows of a matrix, each times its weight."""
-    # weight: (n_obs,) or (1,), matrix: (n_obs, n_components) -> (n_components,)
-    return ColumnSums()(weight, matrix)
+    # weight: (n_obs,) or (1,), matrix: (n_obs, n_components) -> (n_components,); the matrix and the
+    # sums may have a leading axis of responses
+    terms = pt.as_tensor_variable(matrix)
+    return ColumnSums(terms.type.ndim == 3)(weight, terms)
 
 
-class LinearPredictor(FusedOperation):
+class RowOperation(FusedOperation):
+    """An operation on rows, with or without a leading axis of responses."""
+
+    __props__: ClassVar[tuple[str, ...]] = ("has_responses",)
+    n_outputs: ClassVar[int] = 1
+
+    def __init__(self, has_responses: bool = False) -> None:
+        self.has_responses = has_responses
+
+
+class LinearPredictor(RowOperation):
     """Linear predictors of rows from coefficients and biases."""
 
     n_data: ClassVar[int] = 1
-    n_outputs: ClassVar[int] = 1
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the definition."""
         rows, coefficient, bias = inputs
-        return [pt.dot(rows, coefficient) + bias]
+        return [pt.matmul(rows, coefficient) + bias[..., None, :]]
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the shape of the predictors."""
-        return [(shapes[0][0], shapes[1][1])]
+        return [(*shapes[1][:-2], shapes[0][0], shapes[1][-1])]
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
         """Evaluate with NumPy: the loop over rows is slow if run by Python."""
         rows, coefficient, bias = inputs
-        output_storage[0][0] = rows @ coefficient + bias
+        output_storage[0][0] = rows @ coefficient + bias[..., None, :]
 
     def value_loop(self) -> Callable[..., Any]:
         """Loop over the rows."""
 
         def predictor(inputs: Any, coefficient: Any, bias: Any) -> Any:
-            n_obs, n_features = inputs.shape
-            n_components = coefficient.shape[1]
-            # The coefficients of a component lie side by side, so that the inner loop is fast.
-            columns = np.empty((n_components, n_features))
-            for j in range(n_components):
-                for k in range(n_features):
-                    columns[j, k] = coefficient[k, j]
-            eta = np.empty((n_obs, n_components))
-            for i in range(n_obs):
-                for j in range(n_components):
-                    total = bias[j]
-                    for k in range(n_features):
-                        total += inputs[i, k] * columns[j, k]
-                    eta[i, j] = total
+            eta = np.empty((inputs.shape[0], coefficient.shape[1]))
+            _write_predictors(inputs, coefficient, bias, eta)
             return eta
 
-        return predictor
+        def predictors(inputs: Any, coefficient: Any, bias: Any) -> Any:
+            n_predictors, _, n_components = coefficient.shape
+            eta = np.empty((n_predictors, inputs.shape[0], n_components))
+            for a in range(n_predictors):
+                _write_predictors(inputs, coefficient[a], bias[a], eta[a])
+            return eta
+
+        return predictors if self.has_responses else predictor
 
     def gradient_loop(self) -> Callable[..., Any]:
         """Sum x_i g_i' and g_i over the rows."""
 
         def sums(inputs: Any, coefficient: Any, bias: Any, cotangent: Any) -> Any:
-            n_obs, n_features = inputs.shape
-            n_components = cotangent.shape[1]
-            columns = np.empty((n_components, n_features))
-            level = np.empty(n_components)
-            for j in range(n_components):
-                level[j] = 0.0
-                for k in range(n_features):
-                    columns[j, k] = 0.0
-            for i in range(n_obs):
-                for j in range(n_components):
-                    share = cotangent[i, j]
-                    level[j] += share
-                    for k in range(n_features):
-                        columns[j, k] += share * inputs[i, k]
-            products = np.empty((n_features, n_components))
-            for j in range(n_components):
-                for k in range(n_features):
-                    products[k, j] = columns[j, k]
+            products, level = np.empty(coefficient.shape), np.empty(bias.shape)
+            _write_products(inputs, cotangent, products, level)
             return products, level
 
-        return sums
+        def all_sums(inputs: Any, coefficient: Any, bias: Any, cotangent: Any) -> Any:
+            products, level = np.empty(coefficient.shape), np.empty(bias.shape)
+            for a in range(bias.shape[0]):
+                _write_products(inputs, cotangent[a], products[a], level[a])
+            return products, level
+
+        return all_sums if self.has_responses else sums
 
 
-class ColumnSums(FusedOperation):
+@loop
+def _write_predictors(inputs: Any, coefficient: Any, bias: Any, eta: Any) -> None:
+    """Compute the predictors of one response.
+
+    Four rows at a time have four sums that do not wait for each other. Each sum has its terms in
+    the order of the features, as the sum of a row alone.
+    """
+    n_obs, n_features = inputs.shape
+    n_components = coefficient.shape[1]
+    # The coefficients of a component lie side by side, so that the inner loop is fast.
+    columns = np.empty((n_components, n_features))
+    for j in range(n_components):
+        for k in range(n_features):
+            columns[j, k] = coefficient[k, j]
+    n_paired = n_obs - n_obs % 4
+    for i in range(0, n_paired, 4):
+        for j in range(n_components):
+            first = second = third = fourth = bias[j]
+            for k in range(n_features):
+                slope = columns[j, k]
+                first += inputs[i, k] * slope
+                second += inputs[i + 1, k] * slope
+                third += inputs[i + 2, k] * slope
+                fourth += inputs[i + 3, k] * slope
+            eta[i, j] = first
+            eta[i + 1, j] = second
+            eta[i + 2, j] = third
+            eta[i + 3, j] = fourth
+    for i in range(n_paired, n_obs):
+        for j in range(n_components):
+            total = bias[j]
+            for k in range(n_features):
+                total += inputs[i, k] * columns[j, k]
+            eta[i, j] = total
+
+
+@loop
+def _write_products(inputs: Any, cotangent: Any, products: Any, level: Any) -> None:
+    """Sum x_i g_i' and g_i of one response."""
+    n_obs, n_features = inputs.shape
+    n_components = cotangent.shape[1]
+    columns, sums = np.zeros((n_components, n_features)), np.zeros(n_components)
+    for i in range(n_obs):
+        for j in range(n_components):
+            share = cotangent[i, j]
+            sums[j] += share
+            for k in range(n_features):
+                columns[j, k] += share * inputs[i, k]
+    for j in range(n_components):
+        level[j] = sums[j]
+        for k in range(n_features):
+            products[k, j] = columns[j, k]
+
+
+class ColumnSums(RowOperation):
     """Weighted sums of the columns of a matrix."""
-
-    n_outputs: ClassVar[int] = 1
 
     def written_out(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the definition."""
         weight, matrix = inputs
-        return [(weight[:, None] * matrix).sum(axis=0)]
+        return [(weight[:, None] * matrix).sum(axis=-2)]
 
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the shape of the sums: one per column."""
-        return [(shapes[1][1],)]
+        return [(*shapes[1][:-2], shapes[1][-1])]
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
         """Evaluate with NumPy: the loop over rows is slow if run by Python."""
         weight, matrix = inputs
-        output_storage[0][0] = np.broadcast_to(weight, matrix.shape[:1]) @ matrix
+        output_storage[0][0] = np.broadcast_to(weight, matrix.shape[-2:-1]) @ matrix
 
     def value_loop(self) -> Callable[..., Any]:
         """Loop over the rows."""
 
         def sums(weight: Any, matrix: Any) -> Any:
-            n_obs, n_columns = matrix.shape
-            stride = 0 if weight.shape[0] == 1 else 1
-            total = np.empty(n_columns)
-            for j in range(n_columns):
-                total[j] = 0.0
-            for i in range(n_obs):
-                for j in range(n_columns):
-                    total[j] += weight[stride * i] * matrix[i, j]
+            total = np.zeros(matrix.shape[1])
+            _add_columns(weight, matrix, total)
             return total
 
-        return sums
+        def all_sums(weight: Any, matrix: Any) -> Any:
+            n_responses, _, n_columns = matrix.shape
+            total = np.zeros((n_responses, n_columns))
+            for a in range(n_responses):
+                _add_columns(weight, matrix[a], total[a])
+            return total
+
+        return all_sums if self.has_responses else sums
 
     def gradient_loop(self) -> Callable[..., Any]:
         """Multiply by the cotangent."""
 
         def products(weight: Any, matrix: Any, cotangent: Any) -> Any:
-            n_obs, n_columns = matrix.shape
-            stride = 0 if weight.shape[0] == 1 else 1
-            of_weight = np.zeros(weight.shape[0])
-            of_matrix = np.empty((n_obs, n_columns))
-            for i in range(n_obs):
-                for j in range(n_columns):
-                    of_weight[stride * i] += matrix[i, j] * cotangent[j]
-                    of_matrix[i, j] = weight[stride * i] * cotangent[j]
+            of_weight, of_matrix = np.zeros(weight.shape), np.empty(matrix.shape)
+            _write_terms(weight, matrix, cotangent, of_weight, of_matrix)
             return of_weight, of_matrix
 
-        return products
+        def all_products(weight: Any, matrix: Any, cotangent: Any) -> Any:
+            of_weight, of_matrix = np.zeros(weight.shape), np.empty(matrix.shape)
+            for a in range(matrix.shape[0]):
+                _write_terms(weight, matrix[a], cotangent[a], of_weight, of_matrix[a])
+            return of_weight, of_matrix
+
+        return all_products if self.has_responses else products
+
+
+@loop
+def _add_columns(weight: Any, matrix: Any, total: Any) -> None:
+    """Add the rows of a matrix, each times its weight or the one weight of all."""
+    stride = 0 if weight.shape[0] == 1 else 1
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            total[j] += weight[stride * i] * matrix[i, j]
+
+
+@loop
+def _write_terms(weight: Any, matrix: Any, cotangent: Any, of_weight: Any, of_matrix: Any) -> None:
+    """Add the derivatives in the weights, and write those in the matrix."""
+    stride = 0 if weight.shape[0] == 1 else 1
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            of_weight[stride * i] += matrix[i, j] * cotangent[j]
+            of_matrix[i, j] = weight[stride * i] * cotangent[j]
 
 
 @register_specialize

@@ -4,7 +4,7 @@ In these coordinates the inputs have mean zero and covariance I, so a component'
 standard deviation of its linear predictor, and a response with the identity link has standard
 deviation one. The same defaults therefore suit all data, in any units:
 
-| prior | logit | probit | log | identity |
+| prior | logit, softmax | probit | log | identity |
 | --- | --- | --- | --- | --- |
 | scale ~ HalfNormal | 5 | 3 | 1 | 1.5 |
 | bias ~ Normal(0, .) | 2.5 | 1.5 | 1.5 | 1.5 |
@@ -60,10 +60,10 @@ _MEDIAN_SHAPE, _SHAPE_DEVIATION = 3.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class LinkPriors:
-    """Standard deviations of the default priors for one link, or one per response."""
+    """Standard deviations of the default priors for one link, or for that of each predictor."""
 
-    scale: float | FloatArray  # parameter of the scales' HalfNormal; scalar or (n_responses,)
-    bias: float | FloatArray  # standard deviation of the biases; scalar or (n_responses,)
+    scale: float | FloatArray  # parameter of the scales' HalfNormal; scalar or (n_predictors, 1)
+    bias: float | FloatArray  # standard deviation of the biases; scalar or (n_predictors, 1)
 
 
 _BY_LINK: Mapping[str, LinkPriors] = MappingProxyType(
@@ -71,6 +71,7 @@ _BY_LINK: Mapping[str, LinkPriors] = MappingProxyType(
         # Predictors of 10 occur: probabilities then run from 0 to 1 within the data. The scale of
         # the probit is that of the logit divided by 1.7.
         "logit": LinkPriors(5.0, 2.5),
+        "softmax": LinkPriors(5.0, 2.5),
         "probit": LinkPriors(3.0, 1.5),
         # With a scale of 2 the mean already runs from e^-4 to e^4 times its median in the data.
         "log": LinkPriors(1.0, 1.5),
@@ -91,7 +92,7 @@ class ModelPriors:
         self,
         priors: Mapping[str, Prior] | None,
         *,
-        link: str | Sequence[str],
+        link: str | Sequence[str],  # of the response, or of each linear predictor
         n_features: int,
     ) -> None:
         self._given = _validated(priors)
@@ -125,7 +126,7 @@ class ModelPriors:
         self, name: str, dims: tuple[str, ...], *, is_deviation: bool | NDArray[np.bool_]
     ) -> Any:
         """Create the dispersions."""
-        # is_deviation: (n_responses,)
+        # is_deviation: scalar or (n_dispersed, 1)
 
         def default() -> Any:
             median = np.where(is_deviation, _MEDIAN_DEVIATION, _MEDIAN_SHAPE)
@@ -140,6 +141,8 @@ class ModelPriors:
     def coefficient(self, name: str, dims: tuple[str, ...]) -> Any:
         """Create free coefficients, with E |beta|^2 = E s^2 of the default scales."""
         deviation = self._link.scale / np.sqrt(self._n_features)
+        if np.ndim(deviation):
+            deviation = np.expand_dims(deviation, -1)  # the dims are (response, feature, component)
         return self._create(
             "coefficient", name, dims, lambda: pm.Normal(name, 0.0, deviation, dims=dims)
         )
@@ -187,9 +190,9 @@ class ModelPriors:
 
 
 def _stacked(links: Sequence[str]) -> LinkPriors:
-    """Stack the priors of several responses, one entry per response."""
-    scales = np.array([_BY_LINK[link].scale for link in links])
-    biases = np.array([_BY_LINK[link].bias for link in links])
+    """Stack the priors of several predictors; their dims are (response, component)."""
+    scales = np.array([[_BY_LINK[link].scale] for link in links])
+    biases = np.array([[_BY_LINK[link].bias] for link in links])
     return LinkPriors(scales, biases)
 
 

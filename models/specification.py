@@ -9,13 +9,15 @@ one) and standardises the coordinates. Directions can be anchored at those of th
 with a_j the anchor, a unit vector, and Q_j an orthonormal basis of its complement. The tangent of
 the angle between u_j and its anchor is :math:`\kappa |\zeta_j|`, which has root mean square
 tan(angle): about half of the prior lies within that angle, for any number of features. Directions
-beyond 90 degrees cannot be reached, so a component cannot turn into its mirror image.
+beyond 90 degrees cannot be reached, so a component cannot turn into its mirror image. With several
+linear predictors (several responses, or classes) each of them has its own direction and anchor.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moment_init.checks import (
     ConvergenceWarning,
@@ -31,7 +33,8 @@ from moment_init.em.fitting import fit_em
 from moment_init.em.problem import GateCoordinates, pose_em
 from moment_init.em.result import EMFit
 from moment_init.em.start_values import StartValues, start_values_of
-from moment_init.families.registry import get_family
+from moment_init.families.several import Categorical
+from moment_init.likelihood.rows import column
 from moment_init.moments.result import MomentEstimate
 
 _SMALLEST_COSINE = 0.05
@@ -95,18 +98,24 @@ def require_fitting_init(init: Any, data: RegressionData, n_components: int) -> 
             f"{len(init.feature_names)}. Estimate from the same columns."
         )
     _require_same_names("init", "X", init.feature_names, data.feature_names)
-    if (init.family, init.link) != (data.family.name, data.family.link.name):
+    if (init.family, init.link) != (data.family.name, data.family.link_name):
         raise ValueError(
-            f"`init` must be of the family {data.family.name} ({data.family.link.name}); got one "
+            f"`init` must be of the family {data.family.name} ({data.family.link_name}); got one "
             f"of {init.family} ({init.link}). Pass the `family` and `link` of the fit."
         )
+    if len(init.response_names) != len(data.response_names):
+        raise ValueError(
+            f"`init` must have the responses or classes of `y`, {list(data.response_names)}; got "
+            f"one with {list(init.response_names)}. Fit the same responses."
+        )
+    _require_same_names("init", "y", init.response_names, data.response_names)
 
 
 def _require_same_names(
     first: str, second: str, names: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
     """Raise if both sides name their columns and the names or their order differ."""
-    unnamed = tuple(f"x{index}" for index in range(len(names)))
+    unnamed = tuple(f"{second[0].lower()}{index}" for index in range(len(names)))
     if names != expected and unnamed not in (names, expected):
         raise ValueError(
             f"`{first}` must come from the columns of `{second}`, in their order: "
@@ -139,52 +148,50 @@ def require_fitting_gate(init: Any, gate: GateCoordinates | None) -> None:
     _require_same_names("init", "gating", init.gate_names, gate.names)
 
 
-def values_from_arrays(
-    init: Any, X: Any, n_components: int, data_block: dict[str, Any]
-) -> StartValues:
+def values_from_arrays(init: Any, data: RegressionData, n_components: int) -> StartValues:
     """Read starting values from (coefficients, biases, weights[, dispersion])."""
-    # X: (n_obs, n_features)
     if len(init) not in (3, 4):
         raise ValueError(
             "`init` must be (coefficients, biases, weights) or (coefficients, biases, weights, "
             f"dispersion); got a sequence of {len(init)}."
         )
     arrays = [as_float_array(values, "init") for values in init]
-    shapes = [(np.shape(X)[1], n_components)] + [(n_components,)] * (len(arrays) - 1)
+    has_dispersion = [family.has_dispersion for family in data.family.predictor_families]
+    levels = (len(has_dispersion), n_components)[len(has_dispersion) == 1 :]
+    slopes = (*levels[:-1], data.n_features, n_components)
+    is_read = np.reshape(has_dispersion, (*levels[:-1], 1))  # which dispersions are read
     names = ("coefficients", "biases", "weights", "dispersion")
+    shapes = (slopes, levels, (n_components,), levels)
     for name, values, shape in zip(names, arrays, shapes, strict=False):
-        if values.shape != shape or not np.all(np.isfinite(values)):
+        is_finite = np.isfinite(values)
+        if name == "dispersion" and values.shape == shape:
+            is_finite |= ~is_read
+        if values.shape != shape or not np.all(is_finite):
             raise ValueError(
                 f"`init`: {name} must be finite, of shape {shape}; got shape {values.shape}."
             )
     coefficients, biases, weights = arrays[:3]
     if np.any(weights <= 0):
         raise ValueError(f"`init`: weights must be positive; got {weights}.")
-    scales = np.linalg.norm(coefficients, axis=0)
-    start = StartValues(
-        directions=coefficients / np.maximum(scales, _SMALLEST_LENGTH),
+    dispersion = None
+    if len(arrays) == 4:
+        if not data.family.has_dispersion:
+            raise ValueError(
+                f"`init`: dispersion must be left out for family {data.family.name!r}, which has "
+                f"none; got {arrays[3]}."
+            )
+        dispersion = np.where(is_read, arrays[3], np.nan)
+        if np.any(dispersion <= 0):
+            raise ValueError(f"`init`: dispersion must be positive; got {arrays[3]}.")
+    scales = np.linalg.norm(coefficients, axis=-2)
+    return StartValues(
+        directions=coefficients / np.maximum(scales, _SMALLEST_LENGTH)[..., None, :],
         coefficients=coefficients,
         scales=scales,
         biases=biases,
         weights=weights / weights.sum(),
-        dispersion=arrays[3] if len(arrays) == 4 else None,
+        dispersion=dispersion,
     )
-    _require_fitting_dispersion(start, data_block)
-    return start
-
-
-def _require_fitting_dispersion(values: StartValues, data_block: dict[str, Any]) -> None:
-    """Raise if a dispersion is not positive, or the family has none."""
-    if values.dispersion is None:
-        return
-    family = get_family(data_block["family"], data_block.get("link"))
-    if not family.has_dispersion:
-        raise ValueError(
-            f"`init`: dispersion must be left out for family {family.name!r}, which has none; got "
-            f"{values.dispersion}."
-        )
-    if np.any(values.dispersion <= 0):
-        raise ValueError(f"`init`: dispersion must be positive; got {values.dispersion}.")
 
 
 Directions = Literal["anchored", "fixed", "free"]
@@ -196,7 +203,8 @@ class Specification:
 
     data: RegressionData  # checked rows, in the user's units and order
     n_components: int
-    coordinates: Coordinates  # map between standardised coordinates and the user's units
+    # maps between standardised coordinates and the user's units, one for each linear predictor
+    coordinates: tuple[Coordinates, ...]
     gating: FloatArray | None  # gating covariates; (n_obs, n_gate)
     gate_coordinates: GateCoordinates | None  # means, scales and names of the gating covariates
     directions: Directions  # whether directions are anchored, fixed or free
@@ -204,13 +212,24 @@ class Specification:
     start: StartValues  # starting values, in the user's units
     # the fit that gave the starting values, whose errors spread the chains; None for arrays
     origin: MomentEstimate | EMFit | None
-    anchors: FloatArray  # unit anchors in standardised coordinates; (n_features, n_components)
+    # unit anchors in standardised coordinates; in the shape of the coefficients
+    anchors: FloatArray
     given: MomentEstimate | None = None  # the user's estimate from which `origin` was fitted
 
     @property
     def n_features(self) -> int:
         """Number of features."""
-        return int(self.anchors.shape[0])
+        return int(self.anchors.shape[-2])
+
+    @property
+    def n_predictors(self) -> int:
+        """Number of linear predictors of a component."""
+        return len(self.coordinates)
+
+    @property
+    def response_dims(self) -> tuple[str, ...]:
+        """Leading dims of coefficients, biases and dispersions: none for a single predictor."""
+        return () if self.n_predictors == 1 else ("response",)
 
     @property
     def kappa(self) -> float:
@@ -218,9 +237,25 @@ class Specification:
         return tilt_per_unit(self.anchor_angle, self.n_features)
 
     @property
+    def dispersed(self) -> NDArray[np.intp]:
+        """Predictors whose family has a dispersion."""
+        return np.flatnonzero([each.has_dispersion for each in self.data.family.predictor_families])
+
+    @property
+    def anchor_columns(self) -> FloatArray:
+        """Anchors of all predictors as columns, (n_features, n_predictors * n_components)."""
+        return as_columns(self.anchors)
+
+    @property
     def bases(self) -> FloatArray:
-        """Bases of the anchors' complements, (n_components, n_features, n_features - 1)."""
-        return anchor_bases(self.anchors)
+        """Bases of the complements of the columns, (n_columns, n_features, n_features - 1)."""
+        return anchor_bases(self.anchor_columns)
+
+    @property
+    def units(self) -> FloatArray:
+        """Shift and scale of the linear predictors, (2, n_predictors)."""
+        pairs = [(where.response_shift, where.response_scale) for where in self.coordinates]
+        return np.array(pairs).T
 
     @property
     def has_tilt(self) -> bool:
@@ -229,29 +264,38 @@ class Specification:
 
     def to_user_columns(self, columns: FloatArray) -> FloatArray:
         """Map coefficients of standardised inputs to those of the user's columns."""
-        # columns: (n_features, n_columns) -> (n_features, n_columns)
-        return self.coordinates.coefficients_to_user(columns, np.zeros(columns.shape[1]))[0]
+        # columns: (n_features, n_predictors * any), predictor by predictor
+        parts = np.split(columns, self.n_predictors, axis=1)
+        pairs = zip(self.coordinates, parts, strict=True)
+        mapped = [
+            where.coefficients_to_user(part, np.zeros(part.shape[1]))[0] for where, part in pairs
+        ]
+        return np.concatenate(mapped, axis=1)
 
     def standardised_values(self, values: StartValues) -> dict[str, FloatArray]:
         """Compute the values of the model's free variables from parameters in the user's units."""
         if values.coefficients is None or values.biases is None:
             raise ValueError("`init` must have coefficients and biases; got directions only.")
-        slopes, biases = self.coordinates.coefficients_to_standardised(
-            values.coefficients, values.biases
-        )
+        slopes, biases = _standardised(self.coordinates, values.coefficients, values.biases)
         result = {"standardised_bias": biases}
-        lengths = np.maximum(np.linalg.norm(slopes, axis=0), _SMALLEST_LENGTH)
+        lengths = np.maximum(np.linalg.norm(slopes, axis=-2), _SMALLEST_LENGTH)
         if self.directions == "free":
             result["standardised_coefficient"] = slopes
         elif self.directions == "fixed":
-            along = np.sum(slopes * self.anchors, axis=0)
+            along = np.sum(slopes * self.anchors, axis=-2)
             result["standardised_scale"] = np.maximum(along, _SMALLEST_LENGTH)
         else:
             result["standardised_scale"] = lengths
         if self.has_tilt:
-            result["tilt"] = tilts_of(slopes / lengths, self.anchors, self.bases, self.kappa)
+            directions = as_columns(slopes / lengths[..., None, :])
+            tilts = tilts_of(directions, self.anchor_columns, self.bases, self.kappa)
+            result["tilt"] = tilts.reshape((*lengths.shape, -1))
         if values.dispersion is not None:
-            result["standardised_dispersion"] = values.dispersion / self.coordinates.response_scale
+            scale = self.units[1][:, None] if self.response_dims else self.units[1]
+            spreads = values.dispersion / scale
+            result["standardised_dispersion"] = (
+                spreads[self.dispersed] if self.response_dims else spreads
+            )
         return result | self._mixing_values(values)
 
     def _mixing_values(self, values: StartValues) -> dict[str, FloatArray]:
@@ -286,7 +330,7 @@ def specify(
     progressbar: bool = False,
 ) -> Specification:
     """Check the arguments and find the starting values."""
-    # X: (n_obs, n_features), y: (n_obs,), gating: (n_obs, n_gate)
+    # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses), gating: (n_obs, n_gate)
     if directions not in get_args(Directions):
         raise ValueError(
             f"`directions` must be one of {', '.join(map(repr, get_args(Directions)))}; got "
@@ -301,11 +345,14 @@ def specify(
         # With a single column an anchor is a sign, and would cut off every slope at zero.
         directions = "free"
     start, origin = _find_start(
-        X, y, number, data_block, gating, init, directions, random_seed, progressbar
+        X, y, number, data, data_block, gating, init, directions, random_seed, progressbar
     )
     problem = pose_em(data, number, gating=covariates)
     require_fitting_gate(init, problem.gate_coordinates)
-    coordinates = _centred(problem.coordinates, data)
+    coordinates = tuple(
+        replace(where, response_shift=_centre(where, data, index))
+        for index, where in enumerate(problem.coordinates)
+    )
     return Specification(
         data=data,
         n_components=number,
@@ -321,25 +368,27 @@ def specify(
     )
 
 
-def _centred(coordinates: Coordinates, data: RegressionData) -> Coordinates:
-    """Make biases relative to the predictor of the mean response, unless the link is the identity.
+def _centre(where: Coordinates, data: RegressionData, index: int) -> float:
+    """Return the predictor to which biases are relative: that of the mean response.
 
-    For the log link this is the log mean response per unit of exposure. For other links it only
-    matters if an offset moves the predictors; without an offset the shift stays zero.
+    For the log link this is the log mean response per unit of exposure. For other links than the
+    identity it only matters if an offset moves the predictors; otherwise the shift stays zero.
     """
-    weight = data.sample_weight
-    if data.family.link.name == "log":
-        exposure = np.ones(data.n_obs) if data.offset is None else np.exp(data.offset)
+    weight, family = data.sample_weight, data.family.predictor_families[index]
+    response = column(data.y, index)
+    offset = None if data.offset is None else column(data.offset, index)
+    if family.link_name == "log":
+        exposure = np.ones(data.n_obs) if offset is None else np.exp(offset)
         # Responses that do not vary were refused earlier, so the sum is positive.
-        return replace(
-            coordinates, response_shift=float(np.log((weight @ data.y) / (weight @ exposure)))
-        )
-    if data.offset is None or data.family.response_power:
-        return coordinates
-    trials = np.ones(data.n_obs) if data.n_trials is None else data.n_trials
-    share = np.asarray((weight @ data.y) / (weight @ trials))
-    level = float(data.family.link.link(share)) - float(weight @ data.offset / weight.sum())
-    return replace(coordinates, response_shift=level)
+        return float(np.log((weight @ response) / (weight @ exposure)))
+    if offset is None or family.response_power:
+        return where.response_shift
+    if isinstance(family, Categorical):
+        level = np.log((weight @ (response == index + 1)) / (weight @ (response == 0)))
+    else:
+        trials = np.ones(data.n_obs) if data.n_trials is None else column(data.n_trials, index)
+        level = family.link.link(np.asarray((weight @ response) / (weight @ trials)))
+    return float(level) - float(weight @ offset / weight.sum())
 
 
 def require_angle(anchor_angle: Any) -> None:
@@ -356,6 +405,7 @@ def _find_start(
     X: Any,
     y: Any,
     n_components: int,
+    data: RegressionData,
     data_block: dict[str, Any],
     gating: Any,
     init: Any,
@@ -367,12 +417,13 @@ def _find_start(
     if isinstance(init, EMFit):
         return start_values_of(init), init
     if isinstance(init, tuple | list):
-        return values_from_arrays(init, X, n_components, data_block), None
+        return values_from_arrays(init, data, n_components), None
     options: dict[str, Any] = {"init": init}
     if isinstance(init, MomentEstimate):
         has_coefficients = init.coefficients is not None and init.weights is not None
         options = {"init": init if has_coefficients else "tensor"}
-        if directions == "fixed" or not has_coefficients:
+        is_held = directions == "fixed" or not has_coefficients
+        if is_held and data.family.n_predictors == 1:
             options["fixed_directions"] = init.directions
     fit = fit_em(
         X,
@@ -387,20 +438,46 @@ def _find_start(
     return start_values_of(fit), fit
 
 
-def _anchors(coordinates: Coordinates, start: StartValues) -> FloatArray:
+def _anchors(coordinates: tuple[Coordinates, ...], start: StartValues) -> FloatArray:
     """Scale the starting coefficients to unit columns, in standardised coordinates."""
     columns = start.directions if start.coefficients is None else start.coefficients
-    slopes, _ = coordinates.coefficients_to_standardised(columns, np.zeros(columns.shape[1]))
-    lengths = np.linalg.norm(slopes, axis=0)
-    if np.any(lengths < _SMALLEST_LENGTH):
+    slopes, _ = _standardised(coordinates, columns, np.zeros_like(columns[..., 0, :]))
+    lengths = np.linalg.norm(slopes, axis=-2, keepdims=True)
+    is_flat = lengths < _SMALLEST_LENGTH
+    if np.any(is_flat):
+        flat = np.flatnonzero(is_flat.reshape(-1, slopes.shape[-1]).any(axis=0))
         notify(
-            f"components {np.flatnonzero(lengths < _SMALLEST_LENGTH).tolist()} of the starting "
-            "values have no slopes and so no direction. Their anchors are arbitrary. Use "
-            "directions='free', or fewer components.",
+            f"components {flat.tolist()} of the starting values have no slopes and so no "
+            "direction. Their anchors are arbitrary. Use directions='free', or fewer components.",
             ConvergenceWarning,
         )
-        n_features, n_components = slopes.shape
+        n_features, n_components = slopes.shape[-2:]
         axes = np.eye(n_features)[:, np.arange(n_components) % n_features]
-        slopes = np.where(lengths < _SMALLEST_LENGTH, axes, slopes)
-        lengths = np.linalg.norm(slopes, axis=0)
+        slopes = np.where(is_flat, axes, slopes)
+        lengths = np.linalg.norm(slopes, axis=-2, keepdims=True)
     return np.asarray(slopes / lengths)
+
+
+def _standardised(
+    coordinates: tuple[Coordinates, ...], coefficients: FloatArray, biases: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Map coefficients and biases from the user's units, predictor by predictor."""
+    # coefficients: (n_features, n_components), biases: (n_components,), with several predictors on
+    # a leading axis
+    slopes = coefficients.reshape(-1, *coefficients.shape[-2:])
+    levels = biases.reshape(-1, biases.shape[-1])
+    mapped = [
+        where.coefficients_to_standardised(*predictor)
+        for where, *predictor in zip(coordinates, slopes, levels, strict=True)
+    ]
+    return (
+        np.stack([first for first, _ in mapped]).reshape(coefficients.shape),
+        np.stack([second for _, second in mapped]).reshape(biases.shape),
+    )
+
+
+def as_columns(values: FloatArray) -> FloatArray:
+    """Put the columns of all predictors side by side."""
+    # values: (n_features, n_components) or (n_predictors, n_features, n_components)
+    # -> (n_features, n_predictors * n_components)
+    return values if values.ndim == 2 else np.concatenate(list(values), axis=1)

@@ -19,7 +19,7 @@ from moment_init.data.simulation import MixtureData, simulate_mixture
 from moment_init.em.fitting import fit_em
 from moment_init.em.result import EMFit
 from moment_init.em.selection import select_components
-from moment_init.likelihood.matching import angles_in_degrees, match_components
+from moment_init.likelihood.parameters import angles_in_degrees, match_components
 from moment_init.moments.estimation import estimate
 from moment_init.moments.result import MomentEstimate
 from moment_init.posterior.alignment import align_components

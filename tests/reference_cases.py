@@ -131,7 +131,10 @@ def record_estimate(result: Any) -> Record:
         record["directions"] = result.directions[:, order]
         record["moment_coefficients"] = result.moment_coefficients[order]
     else:
-        record |= {name: getattr(result, name) for name in ESTIMATE_NAMES}
+        has_axis = result.biases is not None and result.biases.ndim == 2
+        record |= {
+            name: _responses_last(result, name, has_axis=has_axis) for name in ESTIMATE_NAMES
+        }
     return {name: value for name, value in record.items() if value is not None}
 
 
@@ -147,11 +150,20 @@ def record_fit(fit: Any) -> Record:
         "bic": fit.bic,
         "icl": fit.icl,
     }
-    record |= {name: getattr(fit, name) for name in FIT_NAMES}
+    has_axis = fit.biases.ndim == 2
+    record |= {name: _responses_last(fit, name, has_axis=has_axis) for name in FIT_NAMES}
     record |= {name: getattr(fit, name, None) for name in GATE_NAMES}
     errors = fit.standard_errors
-    record |= {f"error_of_{name}": getattr(errors, name, None) for name in FIT_NAMES + GATE_NAMES}
+    for name in FIT_NAMES + GATE_NAMES:
+        record[f"error_of_{name}"] = _responses_last(errors, name, has_axis=has_axis)
     return {name: value for name, value in record.items() if value is not None}
+
+
+def _responses_last(values: Any, name: str, *, has_axis: bool) -> Any:
+    """Read an array; the axis of several responses or classes comes last in the references."""
+    array: Any = getattr(values, name, None)
+    has_responses = name in ("coefficients", "scales", "biases", "dispersion")
+    return np.moveaxis(array, 0, -1) if has_axis and has_responses and array is not None else array
 
 
 def record_search(fit: Any) -> Record:

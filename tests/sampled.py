@@ -99,3 +99,10 @@ def third_moment_diagnostics(fit: MomentEstimate) -> MomentDiagnostics:
     if not isinstance(fit.diagnostics, MomentDiagnostics):
         raise TypeError("Not an estimate by a single moment.")
     return fit.diagnostics
+
+
+def moment_coefficients(fit: MomentEstimate) -> FloatArray:
+    """Coefficients of the third moment; those of one response are known."""
+    if fit.moment_coefficients is None:
+        raise TypeError("Not an estimate of one response.")
+    return fit.moment_coefficients

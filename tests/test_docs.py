@@ -1,25 +1,30 @@
-"""The site: its reference is complete, its links lead somewhere, its table of groups is true."""
+"""The site: its reference is complete, its links lead somewhere, its tables of groups are true."""
 
 import importlib
 import json
 import platform
 import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
+import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
 from PIL import Image
 from pytensor.configdefaults import config
 
-from moment_init import estimate, sample
+import moment_init
+from moment_init import EMFit, estimate, fit_em, sample
 from moment_init.comparison.landscape import COLUMNS
 from scripts.gather_pages import gather, page_map, turn_links
+from scripts.layers import module_name, source_files
 from scripts.make_thumbnail import make_thumbnail
 from scripts.run_notebooks import clean
 from scripts.studies import ROOT
 from tests.bayesian_models import FakeSampler, fitted
+from tests.joint_mixtures import simulate_joint
 from tests.sampled import sampled
 
 MODULES = ("moment_init", "moment_init.models", "moment_init.scores")
@@ -174,6 +179,35 @@ def test_thumbnail_of_noise_is_refused(tmp_path: Path) -> None:
         make_thumbnail(figure, tmp_path / "thumbnail.png")
 
 
+# --- the map of the code -------------------------------------------------------------------------
+
+
+def modules_by_room() -> dict[str, set[str]]:
+    """Modules of every room; what lies beside the rooms is a room of its own."""
+    rooms: dict[str, set[str]] = {}
+    for path in source_files():
+        room, _, module = module_name(path).rpartition(".")
+        if path.name != "__init__.py" and room:
+            rooms.setdefault(f"{room.replace('.', '/')}/", set()).add(module)
+        elif path.name != "__init__.py":
+            rooms[f"{module}.py"] = set()
+    return rooms
+
+
+def test_map_of_the_code_names_every_module() -> None:
+    """Beside modules, the rows of the table name public functions only."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w./]+)` \| (.*) \|$", text, flags=re.MULTILINE))
+    rooms = modules_by_room()
+    assert set(rows) == set(rooms)
+    for room, modules in rooms.items():
+        named = set(re.findall(r"`([a-z_0-9]+)`", rows[room]))
+        assert modules - named == set(), f"add to ARCHITECTURE.md: {room}"
+        gone = named - modules - set(moment_init.__all__)
+        assert gone == set(), f"remove from ARCHITECTURE.md: {room}"
+    assert len(text.splitlines()) <= 80
+
+
 # --- the guide -----------------------------------------------------------------------------------
 
 
@@ -185,30 +219,33 @@ def test_columns_that_the_guide_explains_are_those_of_a_comparison() -> None:
     assert named <= set(COLUMNS)
 
 
-# --- the table of groups -------------------------------------------------------------------------
+# --- the tables of groups ------------------------------------------------------------------------
+
+Trees = dict[str, xr.DataTree]
+
+
+def tables_of_groups() -> list[list[list[str]]]:
+    """Cells of the lines of both tables: for one response, and for several."""
+    text = (ROOT / "docs" / "guide" / "datatree.md").read_text(encoding="utf-8")
+    tables = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    return [[line.strip("| ").split(" | ") for line in each.splitlines()[2:]] for each in tables]
 
 
 def rows_of_table() -> list[tuple[str, str, list[str], str, str]]:
-    """Group, variable, dims, dtype and owners of every line of the table."""
-    text = (ROOT / "docs" / "guide" / "datatree.md").read_text(encoding="utf-8")
-    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    """Group, variable, dims, dtype and owners of every line of the first table."""
     return [
         (group, variable, dims.split(", "), dtype, owners)
-        for group, variable, dims, dtype, _, owners in lines[2:]
+        for group, variable, dims, dtype, _, owners in tables_of_groups()[0]
     ]
 
 
-@pytest.fixture(scope="module")
-def trees() -> dict[str, xr.DataTree]:
-    """An estimate, a fit and a sample; the last two with everything at once."""
-    start = fitted("gaussian", "identity", "both")
-    fit = start.fit
-    data = sampled("gaussian", 1, 5_000)
+def with_sample(X: Any, y: Any, fit: EMFit, **data: Any) -> Trees:
+    """Trees of a fit and of a sample that starts there."""
     with pytest.MonkeyPatch.context() as patch, config.change_flags(cxx=""):
         patch.setattr(pm, "sample", FakeSampler())
         tree = sample(
-            start.X,
-            start.y,
+            X,
+            y,
             fit.n_components,
             family=fit.family,
             link=fit.link,
@@ -216,16 +253,39 @@ def trees() -> dict[str, xr.DataTree]:
             draws=4,
             chains=2,
             random_seed=1,
-            **start.block,
+            **data,
         )
+    return {"f": fit.to_datatree(X, y, draws=4, random_seed=1, **data), "s": tree}
+
+
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    """An estimate, a fit and a sample; the last two with everything at once."""
+    start = fitted("gaussian", "identity", "both")
+    data = sampled("gaussian", 1, 5_000)
     return {
         "e": estimate(data.X, data.y, 2, family="gaussian", random_seed=1).to_datatree(),
-        "f": fit.to_datatree(start.X, start.y, draws=4, random_seed=1, **start.block),
-        "s": tree,
+        **with_sample(start.X, start.y, start.fit, **start.block),
     }
 
 
-def test_table_of_groups_is_true(trees: dict[str, xr.DataTree]) -> None:
+@pytest.fixture(scope="module")
+def trees_of_several() -> Trees:
+    """The same with two responses."""
+    rng = np.random.default_rng(1)
+    rows = simulate_joint("gaussian", 400, 2, [0.6, 0.4], 2, rng, dispersion=0.4)
+    data: dict[str, Any] = {
+        "offset": np.zeros((400, 2)),
+        "sample_weight": np.ones(400),
+        "groups": np.arange(400),
+        "gating": rng.standard_normal(400),
+    }
+    start = estimate(rows.X, rows.y, 2, family="gaussian", random_seed=1)
+    fit = fit_em(rows.X, rows.y, 2, family="gaussian", init=start, **data)
+    return {"e": start.to_datatree(), **with_sample(rows.X, rows.y, fit, **data)}
+
+
+def test_table_of_groups_is_true(trees: Trees) -> None:
     kinds = {"float": "f", "str": "UO", "int or str": "iuUO"}
     rows = rows_of_table()
     assert len(rows) > 20
@@ -240,7 +300,7 @@ def test_table_of_groups_is_true(trees: dict[str, xr.DataTree]) -> None:
                 assert found.dtype.kind in kinds[dtype], (group, variable, owner)
 
 
-def test_table_lists_every_group_and_parameter(trees: dict[str, xr.DataTree]) -> None:
+def test_table_lists_every_group_and_parameter(trees: Trees) -> None:
     listed = {(group, variable) for group, variable, *_ in rows_of_table()}
     own = ("standardised_", "tilt")
     for tree in trees.values():
@@ -248,3 +308,22 @@ def test_table_lists_every_group_and_parameter(trees: dict[str, xr.DataTree]) ->
         names = {str(name) for name in tree["posterior"].data_vars}
         shown = {name for name in names if not name.startswith(own)}
         assert {("posterior", name) for name in shown} <= listed
+
+
+def test_table_of_several_responses_is_true(trees_of_several: Trees) -> None:
+    """Variables that the second table does not list have the dims of the first."""
+    several = {
+        (group, variable, owner): dims
+        for group, variable, dims, owners in tables_of_groups()[1]
+        for owner in owners
+    }
+    n_found = 0
+    for group, variable, dims, *_ in rows_of_table():
+        for owner, tree in trees_of_several.items():
+            if group in tree.children and variable in tree[group].data_vars:
+                line = several.pop((group, variable, owner), ", ".join(dims))
+                expected = line.replace("obs or group", "group").split(", ")
+                assert list(tree[group][variable].dims) == expected, (group, variable, owner)
+                n_found += 1
+    assert several == {}
+    assert n_found > 30

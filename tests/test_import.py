@@ -6,7 +6,7 @@ import sys
 import pytest
 
 # TensorLy 0.10 with its NumPy backend imports none of these either, so the list is exact.
-LAZY = ("arviz", "joblib", "matplotlib", "pandas", "pymc", "pytensor", "rich", "xarray")
+LAZY = ("arviz", "joblib", "matplotlib", "numba", "pandas", "pymc", "pytensor", "rich", "xarray")
 
 
 @pytest.mark.parametrize("module", ["moment_init", "moment_init.scores"])

@@ -47,7 +47,7 @@ def test_every_exception_still_exists() -> None:
         ("em.fitting", "models.mixture_glm.build_model", False),
         ("posterior.running", "models.mixture_glm.build_model", True),
         ("estimators.fitting", "models.mixture_glm.build_model", False),
-        ("em.fitting", "responses.fitting.fit_responses", True),
+        ("em.fitting", "row_sources.posing.pose_dask", True),
         ("em.fitting", "fit_em", False),
     ],
 )

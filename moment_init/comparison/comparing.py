@@ -24,12 +24,18 @@ from moment_init.comparison.result import (
     Comparison,
 )
 from moment_init.comparison.runs import (
+    SCORED_DRAWS,
     ComparedRows,
     EMRun,
     best_run,
     check_rows,
+    complete_tree,
     converged_runs,
+    laplace_tree,
+    random_tree,
+    relabel,
     split_rows,
+    start_orders,
     typical_run,
 )
 from moment_init.comparison.scoring import (
@@ -44,19 +50,11 @@ from moment_init.comparison.scoring import (
     score_held_out,
     score_loo,
 )
-from moment_init.comparison.trees import (
-    SCORED_DRAWS,
-    complete_tree,
-    laplace_tree,
-    random_tree,
-    relabel,
-    start_orders,
-)
 from moment_init.comparison.verdict import StartEvidence, collect_caveats, judge
+from moment_init.data.checking import require_one_response
 from moment_init.data.formulas import takes_formula
 from moment_init.data.simulation import MixtureData
 from moment_init.families.base import Family
-from moment_init.responses.data import require_one_response
 
 if TYPE_CHECKING:
     import xarray
@@ -221,7 +219,7 @@ def _settings(setting: Setting, methods: MethodRuns) -> dict[str, Any]:
     }
     return {
         "family": data.family.name,
-        "link": data.family.link.name,
+        "link": data.family.link_name,
         "n_components": methods.fit.n_components,
         "n_features": data.n_features,
         "n_obs": data.n_obs + (0 if setting.held_out is None else setting.held_out.checked.n_obs),
@@ -392,8 +390,8 @@ def compare(
         "groups": groups,
         "gating": gating,
     }
-    require_one_response("compare", y, family)
     rows = check_rows(X, y, block)
+    require_one_response(rows.checked, "compare")
     number = validate_n_components(n_components, rows.checked.n_obs)
     known = read_truth(truth, rows.checked.n_features, number)
     split, run, finish = make_generator(random_seed).spawn(3)

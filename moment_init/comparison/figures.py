@@ -1,6 +1,7 @@
 """The figure of a comparison: panels by name, arranged in columns on one figure."""
 
 from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -117,13 +118,22 @@ def _checked_panels(panels: Sequence[str] | None) -> list[str]:
 
 
 def _figure_maker() -> "Callable[[tuple[float, float]], Figure]":
+    """Return a function that makes empty figures, not managed by pyplot, for notebooks too."""
     try:
-        from moment_init.comparison.notebook_figure import make_figure
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
             "Figures need matplotlib, which is not installed. Install moment-init[plot]."
         ) from error
-    return make_figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            """Return the figure as a PNG image."""
+            buffer = BytesIO()
+            self.savefig(buffer, format="png")
+            return buffer.getvalue()
+
+    return lambda size: NotebookFigure(figsize=size, layout="constrained")
 
 
 def _arranged(heights: Sequence[float], n_columns: int) -> list[list[tuple[int, float]]]:

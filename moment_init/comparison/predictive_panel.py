@@ -275,7 +275,7 @@ def _predicted_shares(comparison: "Comparison", method: str, trials: FloatArray)
     total = np.zeros(data.n_obs)
     for block in draws.blocks(data.n_obs):
         weights = np.exp(draws.log_weights(gating, block))
-        means = data.family.link.mean(draws.predictors(data, block))
+        means = data.single_family.link.mean(draws.predictors(data, block))
         total += (weights * means).sum(axis=(0, 2))
     return total / draws.n_draws
 

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from moment_init.checks import FloatArray, as_float_array, changed_filters
 from moment_init.comparison.runs import ComparedRows
 from moment_init.data.simulation import MixtureData
-from moment_init.likelihood.matching import angles_in_degrees
+from moment_init.likelihood.parameters import angles_in_degrees
 from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods
 
 if TYPE_CHECKING:

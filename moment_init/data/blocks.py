@@ -97,6 +97,8 @@ def sum_over_blocks(
         return source.sum_rows(function, doubles_per_row)
     if n_obs * doubles_per_row < SERIAL_DOUBLES:
         with single_threaded_blas():
+            if n_obs <= _block_rows(doubles_per_row):
+                return function(slice(0, n_obs))
             return add_sums(function(rows) for rows in row_blocks(n_obs, doubles_per_row))
     # Blocks of wide rows are long enough: a few such rows exceed the cache.
     is_longer = is_light and _block_rows(doubles_per_row) > MIN_BLOCK_ROWS

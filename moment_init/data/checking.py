@@ -1,8 +1,8 @@
 """The data arguments of every entry point: checked once, here, and trusted afterwards.
 
 In this order: linear predictors that would overflow; groups of rows that share their component;
-`RegressionData` and the checks of its parts; columns of new rows and gating covariates. Dask
-collections are passed on to `row_sources.checking`.
+`RegressionData` and the checks of its parts; columns, responses, offsets and trials of new rows;
+gating covariates. Dask collections are passed on to `row_sources.checking`.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,20 @@ from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray, as_real_array, is_dask
 from moment_init.data.blocks import read_block, row_blocks, source_of
+from moment_init.data.responses import (
+    class_codes,
+    columns_of_fit,
+    find_classes,
+    has_classes,
+    is_family_sequence,
+    one_column,
+    read_labels,
+    response_columns,
+    response_families,
+)
 from moment_init.families.base import Family
 from moment_init.families.registry import get_family
+from moment_init.families.several import AnyFamily, Categorical, categorical, join_families
 from moment_init.row_sources.columns import take_rows
 
 _LARGEST_PREDICTOR = 1e280
@@ -51,7 +63,7 @@ def require_finite_offset(offset: FloatArray | None) -> None:
     sizes = np.abs(offset)
     if not np.any(sizes > _LARGEST_PREDICTOR):
         return
-    row = int(np.unravel_index(np.nanargmax(sizes), sizes.shape)[-1])
+    row = int(np.unravel_index(np.nanargmax(sizes), sizes.shape)[0])
     raise ValueError(
         f"`offset` must be between {-_LARGEST_PREDICTOR:g} and {_LARGEST_PREDICTOR:g}; got an "
         f"absolute value of {np.nanmax(sizes):g} in row {row}. Check its units: the offset is on "
@@ -130,17 +142,25 @@ RESPONSE_RANGES = (1e-75, 1e75)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegressionData:
-    """Checked rows of a regression."""
+    """Checked rows of a regression, with one response, several responses or classes."""
 
     # inputs as the caller stores them, read by blocks as doubles; (n_obs, n_features)
     X: NDArray[np.generic]
-    y: FloatArray  # response; (n_obs,)
-    family: Family  # with its link
+    # response, as codes if it has classes, or several responses column by column; (n_obs,) or
+    # (n_obs, n_responses)
+    y: FloatArray
+    family: AnyFamily  # of all responses, with links
     feature_names: tuple[str, ...]
-    offset: FloatArray | None  # known part of the linear predictor; (n_obs,)
-    n_trials: FloatArray | None  # number of trials of each binomial response; (n_obs,)
+    # known part of the linear predictors; (n_obs,) or (n_obs, n_predictors)
+    offset: FloatArray | None
+    # number of trials of each binomial response, 1 for other responses; in the shape of `y`
+    n_trials: FloatArray | None
     sample_weight: FloatArray  # ones if none were given; (n_obs,)
     groups: NDArray[np.generic] | None  # rows with the same label share a component; (n_obs,)
+    # names of several responses, or of all classes but the first
+    response_names: tuple[str, ...] = ()
+    # labels of the classes; the first is the reference; (n_classes,)
+    classes: NDArray[Any] | None = None
 
     @property
     def n_obs(self) -> int:
@@ -152,11 +172,22 @@ class RegressionData:
         """Number of columns."""
         return int(self.X.shape[1])
 
+    @property
+    def single_family(self) -> Family:
+        """Family of the only response."""
+        (family,) = self.family.members
+        return family
+
     def take(self, index: NDArray[np.intp] | slice) -> "RegressionData":
         """Select rows."""
         names = ("X", "y", "offset", "n_trials", "sample_weight", "groups")
-        taken = take_rows([getattr(self, name) for name in names], index)
-        return replace(self, **dict(zip(names, taken, strict=True)))
+        taken = dict(
+            zip(names, take_rows([getattr(self, name) for name in names], index), strict=True)
+        )
+        for name in ("y", "offset", "n_trials"):
+            if taken[name] is not None and taken[name].ndim == 2:
+                taken[name] = np.asfortranarray(taken[name])
+        return replace(self, **taken)
 
     def drop_zero_weights(self) -> "RegressionData":
         """Drop the rows with weight zero; return the same object if there are none."""
@@ -167,42 +198,143 @@ class RegressionData:
         rows = np.flatnonzero(self.sample_weight)
         return self if len(rows) == self.n_obs else self.take(rows)
 
+    def single(self, index: int) -> "RegressionData":
+        """Select one response, or one class (but the first) against all others."""
+        if isinstance(self.family, Categorical):
+            return replace(
+                self,
+                y=(self.y == index + 1).astype(np.float64),
+                family=get_family("bernoulli"),
+                # The odds against all others depend on the offsets of the other classes too.
+                offset=self.offset if self.family.n_classes == 2 else None,
+                response_names=(),
+                classes=None,
+            )
+        if isinstance(self.family, Family):
+            return self
+        member = self.family.members[index]
+        return replace(
+            self,
+            y=self.y[:, index],
+            family=member,
+            offset=None if self.offset is None else self.offset[:, index],
+            n_trials=None
+            if self.n_trials is None or not member.has_trials
+            else self.n_trials[:, index],
+            response_names=(),
+        )
+
 
 def validate_data(
     X: Any,
     y: Any,
     *,
-    family: str | Family,
+    family: str | AnyFamily | Sequence[str | Family],
     link: str | None = None,
     offset: Any = None,
     n_trials: Any = None,
     sample_weight: Any = None,
     groups: Any = None,
 ) -> RegressionData:
-    """Check the data arguments and convert them to arrays."""
-    # X: (n_obs, n_features), y: (n_obs,)
-    resolved = get_family(family, link)
+    """Check the data arguments and convert them to arrays.
+
+    Labels of `family="categorical"` are turned into codes; with a `Categorical` family, which knows
+    the number of classes, `y` has codes already.
+    """
+    # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses)
     if is_dask(X, y, offset, n_trials, sample_weight, groups):
         from moment_init.row_sources.checking import validate_blocks
 
-        return validate_blocks(X, y, resolved, offset, n_trials, sample_weight, groups)
-    features, names = validate_features(X)
+        column = _require_one_column(y, family)
+        resolved = get_family(family, link)  # type: ignore[arg-type]
+        return validate_blocks(X, column, resolved, offset, n_trials, sample_weight, groups)
+    features, feature_names = validate_features(X)
     n_obs = features.shape[0]
-    response = validate_row_vector(y, "y", n_obs)
-    trials = validate_n_trials(n_trials, resolved, n_obs)
-    resolved.validate_response(response, trials)
     weights = validate_sample_weight(sample_weight, n_obs)
-    _require_variation(response, trials, weights > 0.0)
+    classes = None
+    if has_classes(family):
+        classes, columns = _validate_classes(y, family, weights)
+        names = tuple(str(label) for label in classes[1:])
+        families = response_families(categorical(len(classes)), link, 1)
+    else:
+        names, columns = response_columns(y)
+        families = response_families(family, link, len(columns))
+    joined = join_families(families)
+    trials = match_trials(n_trials, joined, n_obs)
     return RegressionData(
         X=features,
-        y=response,
-        family=resolved,
-        feature_names=names,
-        offset=None if offset is None else validate_row_vector(offset, "offset", n_obs),
+        y=_validate_columns(columns, names, families, trials, n_obs, weights > 0.0),
+        family=joined,
+        feature_names=feature_names,
+        offset=match_offset(offset, n_obs, joined.n_predictors),
         n_trials=trials,
         sample_weight=weights,
         groups=validate_groups(groups, n_obs),
+        response_names=names,
+        classes=classes,
     )
+
+
+def require_one_response(data: RegressionData, function: str) -> None:
+    """Raise where several responses and classes are not supported."""
+    if data.family.n_predictors == 1 and data.classes is None:
+        return
+    number = len(data.response_names)
+    got = f"{number} responses" if data.classes is None else f"{number + 1} classes"
+    raise ValueError(
+        "`y` must be one response of numbers: several responses and classes are not supported by "
+        f"`{function}`; got {got}. Pass one column, or fit all with `fit_em` and compare the `bic`."
+    )
+
+
+def _require_one_column(y: Any, family: Any) -> Any:
+    """Return the one response of rows of which some argument is a Dask collection."""
+    column = one_column(y, "y")
+    is_several = is_family_sequence(family) or has_classes(family)
+    if is_several or getattr(column, "ndim", 1) == 2:
+        raise TypeError(
+            "`X` and `y` must be in memory for several responses; got a Dask collection. Compute "
+            "it, or fit one response at a time."
+        )
+    return column
+
+
+def _validate_classes(y: Any, family: Any, weights: FloatArray) -> tuple[NDArray[Any], list[Any]]:
+    """Find the classes of a response, and its codes."""
+    if isinstance(family, Categorical):
+        return np.arange(family.n_classes), [one_column(y, "y")]
+    labels = read_labels(y, len(weights))
+    classes = find_classes(labels, weights)
+    return classes, [class_codes(labels, classes)]
+
+
+def _validate_columns(
+    columns: list[Any],
+    names: tuple[str, ...],
+    families: tuple[Family, ...],
+    trials: FloatArray | None,
+    n_obs: int,
+    has_weight: NDArray[np.bool_] | None = None,
+) -> FloatArray:
+    """Check the values of every response; they must vary over the rows of `has_weight`."""
+    # columns: n_responses times (n_obs,), trials: (n_obs,) or (n_obs, n_responses), has_weight:
+    # (n_obs,) -> (n_obs,) or (n_obs, n_responses)
+    responses = []
+    for index, (values, family) in enumerate(zip(columns, families, strict=True)):
+        own_trials = trials if family.has_trials else None
+        if own_trials is not None and own_trials.ndim == 2:
+            own_trials = own_trials[:, index]
+        try:
+            response = validate_row_vector(values, "y", n_obs)
+            family.validate_response(response, own_trials)
+            if has_weight is not None:
+                _require_variation(response, own_trials, has_weight)
+        except (TypeError, ValueError) as error:
+            if len(columns) == 1:
+                raise
+            raise type(error)(f"`y`, response {names[index]!r}: {error}") from error
+        responses.append(response)
+    return responses[0] if len(responses) == 1 else np.array(responses).T
 
 
 def validate_features(
@@ -305,9 +437,9 @@ def require_response_range(smallest: float, largest: float) -> None:
         )
 
 
-def validate_n_trials(n_trials: Any, family: Family, n_obs: int) -> FloatArray | None:
-    """Check the numbers of trials of binomial responses."""
-    # n_trials: (n_obs,) -> (n_obs,)
+def validate_n_trials(n_trials: Any, family: AnyFamily, n_obs: int) -> FloatArray | None:
+    """Check the numbers of trials of one binomial response."""
+    # n_trials: () or (n_obs,) -> (n_obs,)
     if n_trials is None:
         return None
     if not family.has_trials:
@@ -361,6 +493,67 @@ def match_columns(values: Any, names: tuple[str, ...], argument: str) -> FloatAr
             f"{unknown}. Select `{argument}[{list(names)}]`, or pass an array to match by position."
         )
     return features[:, [columns.index(name) for name in names]].astype(np.float64, copy=False)
+
+
+def match_response(
+    y: Any,
+    family: AnyFamily,
+    response_names: tuple[str, ...],
+    classes: NDArray[Any] | None,
+    n_obs: int,
+    *,
+    n_trials: FloatArray | None = None,
+) -> FloatArray:
+    """Check the response of new rows against a fit; `n_trials` is what `match_trials` returns.
+
+    Several responses of a DataFrame are matched by name; labels become codes.
+    """
+    # y: (n_obs,) or (n_obs, n_responses), n_trials: as y -> (n_obs,) or (n_obs, n_responses)
+    if classes is not None:
+        return class_codes(read_labels(y, n_obs), classes)
+    members = family.members
+    several = len(members) > 1
+    columns = columns_of_fit(y, response_names) if several else [one_column(y, "y")]
+    return _validate_columns(columns, response_names, members, n_trials, n_obs)
+
+
+def match_offset(offset: Any, n_obs: int, n_predictors: int) -> FloatArray | None:
+    """Check an offset; one value per row is used for all linear predictors."""
+    # offset: (n_obs,) or (n_obs, n_predictors) -> (n_obs,) or (n_obs, n_predictors)
+    return None if offset is None else _by_predictor(offset, "offset", n_obs, n_predictors)
+
+
+def match_trials(n_trials: Any, family: AnyFamily, n_obs: int) -> FloatArray | None:
+    """Check the trials of binomial responses; other responses beside them have one trial."""
+    # n_trials: (), (n_obs,) or (n_obs, n_responses) -> (n_obs,) or (n_obs, n_responses)
+    members = family.members
+    if n_trials is None:
+        return None
+    if len(members) == 1 or not family.has_trials:
+        return validate_n_trials(one_column(n_trials, "n_trials"), family, n_obs)
+    values = np.full(n_obs, n_trials) if np.ndim(n_trials) == 0 else n_trials
+    trials = np.array(_by_predictor(values, "n_trials", n_obs, len(members)), order="F")
+    for index, member in enumerate(members):
+        if member.has_trials:
+            validate_n_trials(trials[:, index], member, n_obs)
+        else:
+            trials[:, index] = 1.0
+    return trials
+
+
+def _by_predictor(values: Any, name: str, n_obs: int, n_predictors: int) -> FloatArray:
+    """Check an argument with one value per row, or one for each linear predictor of a row."""
+    # values: (n_obs,) or (n_obs, n_predictors) -> (n_obs,) or (n_obs, n_predictors)
+    if n_predictors == 1:
+        return validate_row_vector(one_column(values, name), name, n_obs)
+    array = as_real_array(values, name).astype(np.float64, copy=False)
+    if array.shape not in {(n_obs,), (n_obs, n_predictors)} or not np.isfinite(array).all():
+        raise ValueError(
+            f"`{name}` must be finite, of shape ({n_obs},) or ({n_obs}, {n_predictors}); got shape "
+            f"{array.shape}. Drop or impute rows with missing values."
+        )
+    by_row = array[:, None] if array.ndim == 1 else array
+    return np.asfortranarray(np.broadcast_to(by_row, (n_obs, n_predictors)))
 
 
 def validate_gating(

@@ -26,8 +26,8 @@ from moment_init.data.formula_encoding import (
     require_frame,
     select_columns,
 )
+from moment_init.data.responses import has_classes, response_families
 from moment_init.families.registry import family_of_response, get_family
-from moment_init.responses.data import CATEGORICAL
 
 if TYPE_CHECKING:
     import pandas
@@ -439,8 +439,9 @@ def _replace_formula(
         for name in (*ROW_ARGUMENTS, "groups", "gating")
         if isinstance(arguments.get(name), str)
     }
-    is_classes = isinstance(arguments["family"], str) and arguments["family"] == CATEGORICAL
-    design = read_formula(formula, data, scope=scope, has_classes=is_classes, **named)
+    design = read_formula(
+        formula, data, scope=scope, has_classes=has_classes(arguments["family"]), **named
+    )
     if design.gate is not None:
         _require_gate(arguments, design, function, is_named="gating" in named)
     arguments["X"] = design.encode_features(data, "y")
@@ -491,7 +492,7 @@ def _require_labels_for(arguments: Mapping[str, Any], design: FormulaDesign) -> 
     levels = design.response_levels
     if levels is None:
         return
-    family = get_family(arguments["family"], arguments["link"])
+    (family,) = response_families(arguments["family"], arguments["link"], 1)
     for values, is_wanted in (([0.0, 1.0], True), ([0.0, 2.0], False)):
         try:
             family.validate_response(values)

@@ -117,10 +117,11 @@ def _assembled(
     findings: "_Findings",
     warnings: tuple[str, ...],
 ) -> EMFit:
-    at, laplace, flat, shares, bounds, log_jacobian = findings
+    at, laplace, _, shares, bounds, log_jacobian = findings
     user = _user_parameters(problem, at)
     gate = problem.gate_coordinates
-    status, messages = _judge(problem, end, at, bounds, flat)
+    status, messages = _judge(problem, data, end, findings)
+    names, classes = data.response_names, data.classes
     return EMFit(
         coefficients=user.coefficients,
         biases=user.biases,
@@ -133,7 +134,7 @@ def _assembled(
         history=tuple(value - log_jacobian for value in end.history),
         n_iter=end.n_iter,
         converged=end.converged,
-        starts=starts,
+        starts=tuple(replace(start, bounds=_named_bounds(start.bounds, names)) for start in starts),
         responsibilities=in_users_order(shares, problem.order),
         laplace=laplace,
         n_parameters=_free_count(problem, at),
@@ -141,12 +142,14 @@ def _assembled(
         n_units=problem.rows.total_units,
         entropy=_entropy(problem, shares),
         family=problem.family.name,
-        link=problem.family.link.name,
+        link=problem.family.link_name,
         feature_names=data.feature_names,
         gate_names=() if gate is None else gate.names,
         status=status,
         warnings=(*warnings, *messages),
-        bounds=bounds,
+        bounds=_named_bounds(bounds, names),
+        response_names=names,
+        classes=classes,
     )
 
 
@@ -198,15 +201,12 @@ def convergence_message(end: MaximiseResult) -> str:
 
 
 def _judge(
-    problem: EMProblem,
-    end: MaximiseResult,
-    at: MixtureParameters,
-    bounds: tuple[str, ...],
-    flat: tuple[str, ...],
+    problem: EMProblem, data: RegressionData, end: MaximiseResult, findings: _Findings
 ) -> tuple[Status, tuple[str, ...]]:
     """Return the status of the fit and the warnings that explain it."""
-    at_limit = [bound for bound in bounds if _is_limiting_family(problem, at, bound)]
-    messages = [_at_bound(bound, is_limit=bound in at_limit) for bound in bounds]
+    bounds, flat = findings.bounds, findings.flat
+    at_limit = [bound for bound in bounds if _is_limiting_family(problem, findings.at, bound)]
+    messages = [_at_bound(bound, data, is_limit=bound in at_limit) for bound in bounds]
     status = Status.OK
     if flat or len(at_limit) < len(bounds):
         status = Status.NOT_IDENTIFIED
@@ -222,39 +222,59 @@ def _is_limiting_family(problem: EMProblem, at: MixtureParameters, bound: str) -
     If the likelihood is bounded, this is harmless: negative binomial counts become Poisson counts,
     and all other parameters stay identified.
     """
-    kind, component = _parts(bound)
-    if kind != "dispersion" or at.dispersion is None or problem.family.deviation_power is not None:
+    kind, component, predictor = _parts(bound)
+    family = problem.family.predictor_families[predictor or 0]
+    if kind != "dispersion" or at.spreads is None or family.deviation_power is not None:
         return False
-    largest = problem.family.dispersion_bounds[1]
-    return bool(at.dispersion[component] > largest * (1 - _CLOSE))
+    largest = family.dispersion_bounds[1]
+    return bool(at.spreads[predictor or 0, component] > largest * (1 - _CLOSE))
 
 
-def _at_bound(bound: str, *, is_limit: bool) -> str:
+def _at_bound(bound: str, data: RegressionData, *, is_limit: bool) -> str:
     """Return the warning for a maximum on a bound."""
-    kind, component = _parts(bound)
+    kind, component, predictor = _parts(bound)
+    response = ""
+    if predictor is not None:
+        noun = "response" if data.classes is None else "class"
+        response = f", {noun} {data.response_names[predictor]!r},"
     if is_limit:
         return (
-            f"The dispersion of component {component} is at the upper end of its range: its "
-            "responses vary no more than those of the family without a dispersion, which fits as "
-            "well. The dispersion is treated as fixed and has a standard error of zero."
+            f"The dispersion of component {component}{response} is at the upper end of its range: "
+            "its responses vary no more than those of the family without a dispersion, which fits "
+            "as well. The dispersion is treated as fixed and has a standard error of zero."
         )
-    return f"Component {component} {_MEANINGS[kind]}"
+    return f"Component {component}{response} {_MEANINGS[kind]}"
 
 
-def _parts(bound: str) -> tuple[str, int]:
-    """Split the label of a bound into its kind and its component."""
-    kind, _, component = bound.partition(" of component ")
-    return kind, int(component)
+def _named_bounds(bounds: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Replace the numbers of responses or classes in the labels of bounds by their names."""
+    result = []
+    for bound in bounds:
+        kind, component, predictor = _parts(bound)
+        end = "" if predictor is None else f", {names[predictor]}"
+        result.append(f"{kind} of component {component}{end}")
+    return tuple(result)
+
+
+def _parts(bound: str) -> tuple[str, int, int | None]:
+    """Split the label of a bound into its kind, its component and its response or class."""
+    kind, _, rest = bound.partition(" of component ")
+    component, *of_predictor = rest.split(" of ")
+    predictor = int(of_predictor[0].split()[-1]) if of_predictor else None
+    return kind, int(component), predictor
 
 
 def with_zero_weight_rows(
     fit: EMFit, data: RegressionData, covariates: tuple[FloatArray, tuple[str, ...]] | None
 ) -> EMFit:
     """Compute the responsibilities of all rows, including rows of weight zero."""
+    response = data.y
+    if data.classes is not None:
+        response = data.classes[response.astype(np.intp)]
     shares = membership(
         fit,
         data.X,
-        data.y,
+        response,
         offset=data.offset,
         n_trials=data.n_trials,
         gating=None if covariates is None else covariates[0],

@@ -16,6 +16,11 @@ r"""Convert an `EMFit` to a DataTree that ArviZ can read.
 | | history | iteration | log-likelihood along the best run |
 | | log_likelihood, aic, bic, icl, ... | | criteria and counts |
 
+With several responses or classes, coefficient, direction, bias, scale and dispersion have the dim
+`response` after (chain, draw), with the names of the responses, or of all classes but the first,
+the reference, which is an attribute of the group moment_init. Observed responses then have the dims
+(obs, response); classes are observed as codes, with the dim obs only.
+
 The draws form one chain. They come from the normal approximation at the maximum, on the
 unconstrained scale of `moment_init.likelihood.parameters.pack` (coefficients, biases, log
 dispersion, logits) and `moment_init.likelihood.gate.pack_gate`. The logits of a gate sum to zero
@@ -39,7 +44,6 @@ from moment_init.em.prediction import (
     unit_gate_log_likelihood,
     with_gaussian_gate,
 )
-from moment_init.families.registry import get_family
 from moment_init.likelihood.gate import GaussianGate, pack_gate, unpack_gate
 from moment_init.likelihood.parameters import MixtureParameters, pack, parameter_count, unpack
 from moment_init.likelihood.posterior import unit_log_likelihood
@@ -84,10 +88,7 @@ def fit_to_datatree(
         groups["log_likelihood"] = xarray.Dataset(
             {"y": (("chain", "draw", unit), values[None])}, {**_sampling(draws), unit: labels}
         )
-        observed = in_users_order(rows.y, order)
-        groups["observed_data"] = xarray.Dataset(
-            {"y": (("obs",), observed)}, {"obs": np.arange(rows.n_obs)}
-        )
+        groups["observed_data"] = _observed(fit, in_users_order(rows.y, order))
     groups["sample_stats"] = xarray.Dataset(stats, _sampling(draws))
     groups["moment_init"] = _own_group(fit)
     for dataset in groups.values():
@@ -124,10 +125,9 @@ def _unpacked(fit: "EMFit", vectors: FloatArray) -> list[MixtureParameters]:
     """Unpack the experts and weights of every draw, with the slopes of a softmax gate."""
     mode = fit.centred_parameters
     vectors = vectors[:, : parameter_count(mode)].copy()
-    if mode.dispersion is not None:
-        size = mode.n_features + 2
-        logs = vectors[:, size - 1 : mode.n_components * size : size]
-        np.clip(logs, -_LARGEST_LOG_DISPERSION, _LARGEST_LOG_DISPERSION, out=logs)
+    layout, r, limit = mode.layout, mode.n_components, _LARGEST_LOG_DISPERSION
+    places = (np.arange(r)[:, None] * layout.size + layout.dispersions).ravel()
+    vectors[:, places] = np.clip(vectors[:, places], -limit, limit)
     return [unpack(vector, mode) for vector in vectors]
 
 
@@ -145,24 +145,28 @@ def _posterior(
     def stacked(values: list[FloatArray], *dims: str) -> Variable:
         return ("chain", "draw", *dims), np.stack(values)[None]
 
+    levels = ("component",) if fit.biases.ndim == 1 else ("response", "component")
+    slopes = (*levels[:-1], "feature", "component")
     variables = {
-        "coefficient": stacked([p.coefficients for p in parameters], "feature", "component"),
-        "direction": stacked([p.directions for p in parameters], "feature", "component"),
-        "scale": stacked([p.scales for p in parameters], "component"),
-        "bias": stacked([p.biases for p in parameters], "component"),
+        "coefficient": stacked([p.coefficients for p in parameters], *slopes),
+        "direction": stacked([p.directions for p in parameters], *slopes),
+        "scale": stacked([p.scales for p in parameters], *levels),
+        "bias": stacked([p.biases for p in parameters], *levels),
         "weight": stacked([p.weights for p in parameters], "component"),
     }
     dispersions = [p.dispersion for p in parameters if p.dispersion is not None]
     if dispersions:
-        variables["dispersion"] = stacked(dispersions, "component")
+        variables["dispersion"] = stacked(dispersions, *levels)
     coords = {**_sampling(len(parameters)), "feature": list(fit.feature_names)}
     coords["component"] = np.arange(fit.n_components)
+    if fit.biases.ndim == 2:
+        coords["response"] = list(fit.response_names)
     gates = [p.gate for p in parameters if p.gate is not None]
     if gates and fit.gate_centre is not None:
         # Not (gate_feature, component): ArviZ labels the rows of its summary in the order in which
         # dims first appear in the variables: first in the coefficients, then in the gate.
-        slopes = [_of_sum_zero(gate).T for gate in gates]
-        variables["gate"] = stacked(slopes, "component", "gate_feature")
+        gate_slopes = [_of_sum_zero(gate).T for gate in gates]
+        variables["gate"] = stacked(gate_slopes, "component", "gate_feature")
         logits = [
             _of_sum_zero(np.log(p.weights) - fit.gate_centre @ gate)
             for p, gate in zip(parameters, gates, strict=True)
@@ -190,7 +194,7 @@ def _draw_log_likelihoods(
     gates: list[GaussianGate],
 ) -> FloatArray:
     """Compute the log-likelihood of every unit under every draw, (draws, n_units)."""
-    family = get_family(fit.family, fit.link)
+    family = fit.response_family
     result = np.zeros((len(parameters), rows.n_units))
     with np.errstate(over="ignore"):  # an extreme draw has density zero
         for index, draw in enumerate(parameters):
@@ -199,6 +203,18 @@ def _draw_log_likelihoods(
                 result[index] = unit_gate_log_likelihood(rows, draw)
             result[index] += unit_log_likelihood(family, rows, draw)
     return result
+
+
+def _observed(fit: "EMFit", y: FloatArray) -> "xarray.Dataset":
+    """Responses of the rows; classes as whole numbers."""
+    import xarray
+
+    # y: (n_obs,) or (n_obs, n_responses)
+    coords: dict[str, Any] = {"obs": np.arange(len(y))}
+    if y.ndim == 2:
+        coords["response"] = list(fit.response_names)
+    values = y if fit.classes is None else y.astype(np.int64)
+    return xarray.Dataset({"y": (tuple(coords), values)}, coords)
 
 
 def unit_coordinate(
@@ -235,6 +251,9 @@ def _own_group(fit: "EMFit") -> "xarray.Dataset":
         "family": fit.family,
         "link": fit.link,
     }
+    if fit.classes is not None:
+        attrs["reference_class"] = fit.outcome_names[0]
+        attrs["classes"] = "\n".join(fit.outcome_names)
     return xarray.Dataset(variables, coords, attrs=attrs)
 
 

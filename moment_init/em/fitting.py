@@ -1,6 +1,6 @@
 """The entry point `fit_em`: check the data, run the starts of `init`, climb, return the fit."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -53,7 +53,6 @@ from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.gate import gate_size
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 from moment_init.moments.result import MomentEstimate
-from moment_init.responses.data import takes_responses
 from moment_init.results import BREAKDOWNS, StartRecord
 from moment_init.row_sources.em_rows import (
     assemble_memory_or_dask,
@@ -68,20 +67,13 @@ Covariates = tuple[FloatArray, tuple[str, ...]]
 Init = Literal["tensor", "random"] | MomentEstimate | EMFit | tuple[ArrayLike, ...] | ArrayLike
 
 
-def _load_joint() -> Callable[..., Any]:
-    from moment_init.responses.fitting import fit_responses
-
-    return fit_responses
-
-
 @takes_formula
-@takes_responses(_load_joint, ("gating", "gate", "shared", "fixed_weights", "fixed_directions"))
 def fit_em(
     X: Any,
     y: Any,
     n_components: int,
     *,
-    family: str | Family = "bernoulli",
+    family: str | Family | Sequence[str | Family] = "bernoulli",
     link: str | None = None,
     offset: ArrayLike | None = None,
     n_trials: ArrayLike | None = None,
@@ -107,25 +99,26 @@ def fit_em(
     .. math:: p(y \mid x) = \sum_j \pi_j\, f(y \mid \langle\beta_j, x\rangle + b_j),
 
     EM (Appendix C of [1]_) is used while it is fast, and damped Newton steps on the observed
-    likelihood once it becomes slow. The log-likelihood never decreases.
+    likelihood once it becomes slow. The log-likelihood never decreases. Several responses of a row
+    are independent given its component, each with its own coefficients and bias.
 
     Parameters
     ----------
     X : array-like, DataFrame or Dask collection, shape (n_obs, n_features), or str
         Inputs, without a column of ones; or a formula such as ``"y ~ a + b | g"``.
-    y : array-like or Dask collection, shape (n_obs,), or DataFrame
-        Response. With a formula, its data; `offset`, `groups`, ... may then name columns.
-        Several responses of the same component have shape (n_obs, n_responses).
+    y : array-like or Dask collection, shape (n_obs,) or (n_obs, n_responses), or DataFrame
+        Response, or several responses. With a formula, its data; `offset`, `groups`, ... may then
+        name columns.
     n_components : int
         Number of components.
-    family : str or Family, default "bernoulli"
+    family : str or Family, or a sequence of them, default "bernoulli"
         Family of the response, or one per response; "categorical" for class labels. With a
         formula the default is chosen by the values of the response.
     link : str, optional
         Link; by default that of the family.
-    offset : array-like, shape (n_obs,), optional
-        Known part of the linear predictor.
-    n_trials : int or array-like, shape (n_obs,), optional
+    offset : array-like, shape (n_obs,) or (n_obs, n_responses), optional
+        Known part of the linear predictors. Classes have one for each class but the first.
+    n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), optional
         Number of trials of each binomial response.
     sample_weight : array-like, shape (n_obs,), optional
         Weight of each row. A row of weight 2 counts as two rows, in the same group if any.
@@ -151,11 +144,13 @@ def fit_em(
         Whether random starts assign rows softly to components, as flexmix does, or draw
         coefficients.
     shared : str, int or sequence, optional
-        Columns (names or indices), "bias" or "dispersion" that all components have in common.
+        Columns (names or indices), "bias" or "dispersion" that all components have in common. Each
+        of several responses has its own shared values.
     fixed_weights : array-like, shape (n_components,), optional
         Known weights, which are not fitted.
     fixed_directions : array-like, shape (n_features, n_components), optional
-        Known directions. Only scales, biases and weights are fitted, to the projected inputs.
+        Known directions, for one response. Only scales, biases and weights are fitted, to the
+        projected inputs.
     min_dispersion_ratio : float, default 0.05
         Smallest allowed ratio of two components' standard deviations (Hathaway's constraint), for
         families whose likelihood is otherwise unbounded. For a Gaussian gate, also the smallest
@@ -175,7 +170,7 @@ def fit_em(
     Returns
     -------
     EMFit
-        The fit, with a record of every start. A JointFit for several responses or classes.
+        The fit, with a record of every start.
 
     Raises
     ------
@@ -288,7 +283,8 @@ def _fit_gaussian_gate(
     gated = GatedProblem.of(problem)
     require_rows(gated.base, problem.n_components * gate_size(problem.rows.n_gate))
     if not isinstance(init, str):
-        searched = run_gated_given(gated, init, options, has_weight, data.feature_names)
+        names = (data.feature_names, data.response_names)
+        searched = run_gated_given(gated, init, options, has_weight, *names)
     elif init == "random":
         searched = run_gated_random(gated, options, rng)
     else:
@@ -325,9 +321,8 @@ def _run_starts(
 ) -> tuple[Portfolio, MaximiseResult]:
     """Run the starts of `init`; return all of them and the end of the best one."""
     if not isinstance(init, str):
-        portfolio = run_given(
-            problem, given_starts(problem, init, has_weight, data.feature_names), options
-        )
+        names = (data.feature_names, data.response_names)
+        portfolio = run_given(problem, given_starts(problem, init, has_weight, *names), options)
     elif init == "random":
         portfolio = run_random(problem, options, rng)
     elif options.max_iter == 0:

@@ -83,16 +83,17 @@ def run_gated_given(
     options: FitOptions,
     has_weight: NDArray[np.bool_],
     feature_names: tuple[str, ...],
+    response_names: tuple[str, ...] = (),
 ) -> GatedSearch:
     """Climb from the start that the user passed."""
     # has_weight: (n_obs,)
     search = GatedSearch(gated)
     if isinstance(init, EMFit) and init.gate_means is not None:
-        search.run(
-            "given", lambda: _from_gated_fit(gated, init, has_weight, feature_names), **options.run
-        )
+        mixture = given_starts(gated.base, init, has_weight, feature_names, response_names)[0][1]
+        search.run("given", lambda: _with_gate_of(gated, mixture, init), **options.run)
         return search
-    for origin, parameters in given_starts(gated.logit, init, has_weight, feature_names):
+    starts = given_starts(gated.logit, init, has_weight, feature_names, response_names)
+    for origin, parameters in starts:
         search.run(origin, _starter(gated, parameters), **options.run)
     return search
 
@@ -206,12 +207,9 @@ def _cluster_shares(gated: GatedProblem, rng: np.random.Generator) -> FloatArray
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def _from_gated_fit(
-    gated: GatedProblem, fit: EMFit, has_weight: NDArray[np.bool_], feature_names: tuple[str, ...]
-) -> GatedMixture:
-    """Start from a fit; ignore its gate if it has other gating covariates."""
+def _with_gate_of(gated: GatedProblem, mixture: MixtureParameters, fit: EMFit) -> GatedMixture:
+    """Add the gate of a fit to its mixture; ignore it if it has other gating covariates."""
     gate = fit.gaussian_gate
-    mixture = given_starts(gated.base, fit, has_weight, feature_names)[0][1]
     if gate is None or gate.n_gate != len(gated.pooled_root):
         return gated.start_from(mixture)
     mean, scales = gated.coordinates.mean, gated.coordinates.scales

@@ -81,7 +81,8 @@ class StandardErrors:
     Parameters
     ----------
     coefficients : numpy.ndarray, shape (n_features, n_components)
-        Standard errors of the coefficients.
+        Standard errors of the coefficients. With several responses or classes, those of
+        coefficients, biases and dispersion have a leading axis, as in `EMFit`.
     biases, weights : numpy.ndarray, shape (n_components,)
         Standard errors of biases and weights; of weights by the delta method from the logits.
     dispersion : numpy.ndarray, shape (n_components,), or None
@@ -168,19 +169,25 @@ def standard_errors_of(
     with logits l, and :math:`\phi` times the error of :math:`\log\phi` for a dispersion.
     """
     # centre: (n_gate,)
-    p, r, q = parameters.n_features, parameters.n_components, component_size(parameters)
+    r, layout = parameters.n_components, parameters.layout
+    q, places = layout.size, layout.slopes
     errors = np.linalg.norm(laplace.root, axis=1)
     errors[laplace.undetermined] = np.nan
     blocks = errors[: r * q].reshape(r, q)
     gate = np.zeros((1 + parameters.n_gate, r))
     gate[:, :-1] = errors[r * q :].reshape(r - 1, 1 + parameters.n_gate).T
     has_gate = parameters.gate is not None
-    dispersion = parameters.dispersion
+    slopes = blocks[:, places[:, :-1]].transpose(1, 2, 0)  # (P, n_features, r)
+    dispersion = None
+    if parameters.spreads is not None:
+        spreads = parameters.spreads.copy()
+        spreads[layout.dispersed] *= blocks[:, layout.dispersions].T
+        dispersion = spreads.reshape(parameters.biases.shape)
     return StandardErrors(
-        coefficients=blocks[:, :p].T.copy(),
-        biases=blocks[:, p].copy(),
+        coefficients=slopes.reshape(parameters.coefficients.shape),
+        biases=blocks[:, places[:, -1]].T.reshape(parameters.biases.shape),
         weights=_weight_errors(parameters, laplace, centre),
-        dispersion=None if dispersion is None else blocks[:, p + 1] * dispersion,
+        dispersion=dispersion,
         gate=gate[1:] if has_gate else None,
         gate_biases=gate[0] if has_gate else None,
     )

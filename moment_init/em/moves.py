@@ -1,7 +1,8 @@
 """Moves out of a local optimum: new starts proposed from the current best parameters.
 
-Moves drop, split, replant or sharpen components, exchange their rows where predictors cross, turn
-one into a component of zeros, soften the likelihood, or impose a common dispersion for a while.
+Moves drop, split, replant or sharpen components, exchange their rows where predictors cross or
+their fixed weights, turn one into a component of zeros, soften the likelihood, or impose a common
+dispersion for a while.
 """
 
 from dataclasses import replace
@@ -48,7 +49,8 @@ def propose_moves(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
     moves.append(_replanted(problem, parameters))
     if problem.family.has_binary_rows:
         moves += _stretched(parameters)
-    if parameters.n_features <= FEW_FEATURES:
+    # several predictors rarely cross in the same rows
+    if parameters.n_features <= FEW_FEATURES and parameters.n_predictors == 1:
         moves += _uncrossed(problem, parameters)
     return moves
 
@@ -69,7 +71,8 @@ def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
        Statistics 11, 86-94.
     """
     rows = problem.rows
-    if parameters.n_components == 1 or not problem.family.has_unlimited_counts:
+    has_counts = problem.family.has_unlimited_counts and parameters.n_predictors == 1
+    if parameters.n_components == 1 or not has_counts:
         return []
     is_zero, weight = rows.y == 0.0, rows.unit_weights
     if rows.group_starts is not None:  # the weights of its rows are in the density of a group
@@ -87,6 +90,24 @@ def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[Mix
         coefficients[:, j], biases[j] = 0.0, level
         moves.append(replace(parameters, coefficients=coefficients, biases=biases))
     return moves
+
+
+def propose_exchanges(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
+    """Propose mixtures in which two components have exchanged their fixed weights.
+
+    Starts do not know which component has which weight, and several of them may agree on a maximum
+    with the wrong ones.
+    """
+    weights = problem.restrictions.weights
+    if weights is None:
+        return []
+    result = []
+    for j, k in zip(*np.triu_indices(len(weights), k=1), strict=True):
+        if weights[j] != weights[k]:
+            order = np.arange(len(weights))
+            order[[j, k]] = k, j
+            result.append(replace(parameters.reorder(order), weights=weights))
+    return result
 
 
 def tempered(

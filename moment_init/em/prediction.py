@@ -15,15 +15,15 @@ from moment_init.checks import FloatArray
 from moment_init.data.checking import (
     group_order,
     match_columns,
+    match_offset,
+    match_response,
+    match_trials,
     require_constant_in_groups,
     require_finite_offset,
     require_finite_predictors,
     validate_groups,
-    validate_n_trials,
-    validate_row_vector,
     validate_sample_weight,
 )
-from moment_init.families.registry import get_family
 from moment_init.likelihood.gate import GaussianGate, gate_statistics, log_gate_density, unit_values
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import (
@@ -31,7 +31,7 @@ from moment_init.likelihood.posterior import (
     responsibilities,
     unit_log_likelihood,
 )
-from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.rows import LikelihoodRows, column
 
 if TYPE_CHECKING:
     from moment_init.em.result import EMFit
@@ -49,30 +49,41 @@ def predicted_mean(
     gating: Any = None,
     kind: PredictionKind = "mean",
 ) -> FloatArray:
-    """Predict the mean response of new rows."""
-    # X: (n_obs, n_features), offset, n_trials: (n_obs,), gating: (n_obs, n_gate) -> (n_obs,) or
-    # (n_obs, n_components)
+    """Predict the mean responses of new rows, or the probabilities of classes."""
+    # X: (n_obs, n_features), offset: (n_obs,) or (n_obs, n_predictors), gating: (n_obs, n_gate) ->
+    # (n_obs[, n_components]), with an axis of outcomes at the end if there are several
     if kind not in ("mean", "components"):
         raise ValueError(
             f"`kind` must be 'mean' or 'components'; got {kind!r}. Choose one of them."
         )
-    family = get_family(fit.family, fit.link)
+    family = fit.response_family
     features = match_columns(X, fit.feature_names, "X")
     n_obs = len(features)
     covariates = _centred_gate(fit, gating, n_obs, None)  # checked for both kinds
-    known = None if offset is None else validate_row_vector(offset, "offset", n_obs)
+    known = match_offset(offset, n_obs, family.n_predictors)
     _require_finite(fit, features, covariates, known)
-    eta = features @ fit.coefficients + fit.biases
-    if known is not None:
-        eta += known[:, None]
-    means = family.link.mean(eta)
-    trials = validate_n_trials(n_trials, family, n_obs)
+    trials = match_trials(n_trials, family, n_obs)
+    means = _component_means(fit, features, known)
     if trials is not None:
-        means = means * trials[:, None]
-    if kind == "components":
-        return means
-    prior = prior_probabilities(logit_parameters(fit), _with_ones(covariates, n_obs))
-    return np.asarray((means * prior.T).sum(axis=1))
+        means = means * trials.reshape(n_obs, 1, -1)
+    if kind == "mean":
+        prior = prior_probabilities(logit_parameters(fit), _with_ones(covariates, n_obs))
+        means = (means * prior.T[:, :, None]).sum(axis=1)
+    return means if fit.outcome_names else means[..., 0]
+
+
+def _component_means(fit: "EMFit", features: FloatArray, offset: FloatArray | None) -> FloatArray:
+    """Mean of every outcome under every component, (n_obs, n_components, n_outcomes)."""
+    parameters = fit.centred_parameters
+    predictors = []
+    for a, (slopes, levels) in enumerate(zip(parameters.slopes, parameters.levels, strict=True)):
+        eta = features @ slopes + levels
+        if offset is not None:
+            eta += column(offset, a)[:, None]
+        predictors.append(eta)
+    if not fit.outcome_names:
+        return fit.response_family.means(predictors[0])[:, :, None]
+    return np.ascontiguousarray(np.moveaxis(fit.response_family.means(np.stack(predictors)), 0, 2))
 
 
 def membership(
@@ -99,16 +110,15 @@ def membership(
         sample_weight=sample_weight,
     )
     _require_finite(fit, rows.Z, rows.gate, rows.offset)
-    family = get_family(fit.family, fit.link)
-    return in_users_order(responsibilities(family, rows, logit_parameters(fit)), order)
+    shares = responsibilities(fit.response_family, rows, logit_parameters(fit))
+    return in_users_order(shares, order)
 
 
 def unit_scores(fit: "EMFit", rows: LikelihoodRows) -> tuple[FloatArray, FloatArray]:
     """Return the log-likelihood of every unit (row or group) and the weight of the unit."""
     # -> (n_units,), (n_units,)
     _require_finite(fit, rows.Z, rows.gate, rows.offset)
-    family = get_family(fit.family, fit.link)
-    values = unit_log_likelihood(family, rows, logit_parameters(fit))
+    values = unit_log_likelihood(fit.response_family, rows, logit_parameters(fit))
     if fit.gate_means is not None:
         values = values + unit_gate_log_likelihood(rows, logit_parameters(fit))
     return values, rows.unit_weights
@@ -148,26 +158,23 @@ def rows_for(
     sample_weight: Any = None,
 ) -> tuple[LikelihoodRows, IndexArray | None]:
     """Check rows against a fit; return them by group, with the order of the user's rows."""
-    # X: (n_obs, n_features), y: (n_obs,) -> ..., (n_obs,)
-    family = get_family(fit.family, fit.link)
+    # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses) -> ..., (n_obs,)
+    family = fit.response_family
     features = match_columns(X, fit.feature_names, "X")
     n_obs = len(features)
-    response = validate_row_vector(y, "y", n_obs)
-    trials = validate_n_trials(n_trials, family, n_obs)
-    family.validate_response(response, trials)
+    trials = match_trials(n_trials, family, n_obs)
+    response = match_response(y, family, fit.response_names, fit.classes, n_obs, n_trials=trials)
     labels = validate_groups(groups, n_obs)
     order, starts = group_order(labels)
 
-    def sort(values: FloatArray | None) -> FloatArray | None:
+    def sort(values: FloatArray | None) -> Any:
         return values if values is None or order is None else values[order]
 
-    shift = None if offset is None else validate_row_vector(offset, "offset", n_obs)
-    weights = validate_sample_weight(sample_weight, n_obs)
     rows = LikelihoodRows(
-        Z=features if order is None else features[order],
-        y=response if order is None else response[order],
-        sample_weight=weights if order is None else weights[order],
-        offset=sort(shift),
+        Z=sort(features),
+        y=sort(response),
+        sample_weight=sort(validate_sample_weight(sample_weight, n_obs)),
+        offset=sort(match_offset(offset, n_obs, family.n_predictors)),
         n_trials=sort(trials),
         gate=sort(_centred_gate(fit, gating, n_obs, labels)),
         group_starts=starts,
@@ -219,7 +226,8 @@ def _require_finite(
 ) -> None:
     """Raise if predictors or logits of rows would overflow."""
     require_finite_offset(offset)
-    require_finite_predictors(features, fit.coefficients, "X")
+    by_feature = np.moveaxis(fit.centred_parameters.slopes, 1, 0)
+    require_finite_predictors(features, by_feature, "X")
     slopes = logit_parameters(fit).gate
     if covariates is not None and slopes is not None:
         require_finite_predictors(covariates, slopes, "gating")

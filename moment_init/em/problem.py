@@ -1,6 +1,6 @@
 """Pose a fit by EM: standardised rows, restrictions, and the maps to the user's units and back.
 
-`pose_em` standardises checked rows (inputs whitened, a real response and gating covariates scaled),
+`pose_em` standardises checked rows (inputs whitened, real responses and gating covariates scaled),
 so that nothing depends on units, and puts the rows of a group together. `EMProblem` climbs from a
 start under the restrictions, and maps parameters and their vector to the user's units and back.
 `validate_restrictions` checks which parameters are shared between components or fixed.
@@ -17,12 +17,9 @@ from scipy.optimize import linear_sum_assignment
 
 from moment_init.checks import FloatArray, as_float_array
 from moment_init.data.blocks import read_block, row_blocks, source_of
-from moment_init.data.checking import (
-    RegressionData,
-    group_order,
-)
+from moment_init.data.checking import RegressionData, group_order
 from moment_init.data.standardising import Coordinates, fit_correlation, whiten_rows
-from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult, maximise
 from moment_init.likelihood.parameters import (
     MIN_DISPERSION_RATIO,
@@ -30,12 +27,9 @@ from moment_init.likelihood.parameters import (
     LinearConstraint,
     MixtureParameters,
 )
-from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.rows import LikelihoodRows, column
 from moment_init.likelihood.sums import parameter_free_log_likelihood
-from moment_init.row_sources.checking import (
-    project_dask,
-    whiten_dask,
-)
+from moment_init.row_sources.checking import project_dask, whiten_dask
 from moment_init.row_sources.posing import standardised_response
 
 IndexArray = NDArray[np.intp]
@@ -55,7 +49,10 @@ class GateCoordinates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restrictions:
-    """Which parameters the components share, and which are fixed."""
+    """Which parameters the components share, and which are fixed.
+
+    With several linear predictors, each has its own shared parameters.
+    """
 
     shared_features: tuple[int, ...] = ()  # columns whose coefficients are common to all components
     has_shared_bias: bool = False
@@ -81,10 +78,11 @@ class Restrictions:
 class EMProblem:
     """Rows to fit by a mixture with a given number of components."""
 
-    family: Family
+    family: AnyFamily
     n_components: int
     rows: LikelihoodRows  # standardised rows; the rows of a group are contiguous
-    coordinates: Coordinates  # of inputs and response in the user's units
+    # of inputs and response in the user's units, one for each linear predictor
+    coordinates: tuple[Coordinates, ...]
     gate_coordinates: GateCoordinates | None = None  # of the gating covariates
     # indices of the user's rows in the order of `rows`, (n_obs,); None if the order is the same
     order: IndexArray | None = None
@@ -96,7 +94,11 @@ class EMProblem:
     @property
     def log_jacobian(self) -> float:
         """Constant to subtract from a log-likelihood to get it in the user's units."""
-        return self.rows.total_weight * float(np.log(self.coordinates.response_scale))
+        return self.rows.total_weight * float(np.log(self._response_scales).sum())
+
+    @property
+    def _response_scales(self) -> FloatArray:
+        return np.array([where.response_scale for where in self.coordinates])
 
     def with_rows(self, rows: LikelihoodRows) -> "EMProblem":
         """Return the same problem with other rows, for instance a sample."""
@@ -107,7 +109,7 @@ class EMProblem:
         if self.constant is not None:
             return self
         constant = parameter_free_log_likelihood(self.family, self.rows)
-        return replace(self, rows=self.rows.with_products(), constant=constant)
+        return replace(self, rows=self.rows.prepared(self.family), constant=constant)
 
     def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
         """Climb under the restrictions from a start with any number of components."""
@@ -128,43 +130,49 @@ class EMProblem:
         """Smallest weight of a component: a tenth of a unit, and at most 1e-4."""
         return min(MIN_WEIGHT, 0.1 / self.rows.total_units)
 
+    def blank(self, n_components: int) -> MixtureParameters:
+        """Return parameters without slopes, with equal weights and dispersions of one."""
+        family = self.family
+        axis = () if family.n_predictors == 1 else (family.n_predictors,)
+        has_dispersion = [member.has_dispersion for member in family.predictor_families]
+        spreads = np.repeat(np.where(has_dispersion, 1.0, np.nan), n_components)
+        return MixtureParameters(
+            np.zeros((*axis, self.rows.n_features, n_components)),
+            np.zeros((*axis, n_components)),
+            np.full(n_components, 1 / n_components),
+            spreads.reshape((*axis, n_components)) if family.has_dispersion else None,
+            None if self.rows.gate is None else np.zeros((self.rows.n_gate, n_components)),
+        )
+
     def to_user(self, parameters: MixtureParameters) -> MixtureParameters:
         """Map parameters to the user's units."""
-        slopes, biases = self.coordinates.coefficients_to_user(
-            parameters.coefficients, parameters.biases
-        )
+        predictors = zip(self.coordinates, parameters.slopes, parameters.levels, strict=True)
+        mapped = [where.coefficients_to_user(*predictor) for where, *predictor in predictors]
         gate, weights = parameters.gate, parameters.weights
         if gate is not None and self.gate_coordinates is not None:
             gate = gate / self.gate_coordinates.scales[:, None]
             weights = _shift_logits(weights, -self.gate_coordinates.mean @ gate)
-        scale = self.coordinates.response_scale
-        return MixtureParameters(
-            slopes,
-            biases,
-            weights,
-            None if parameters.dispersion is None else parameters.dispersion * scale,
-            gate,
-        )
+        spreads = parameters.spreads
+        if spreads is not None:
+            spreads = spreads * self._response_scales[:, None]
+        return _rebuilt(parameters, mapped, spreads, weights, gate)
 
     def to_standardised(self, parameters: MixtureParameters) -> MixtureParameters:
         """Map parameters from the user's units; the inverse of `to_user`."""
-        slopes, biases = self.coordinates.coefficients_to_standardised(
-            parameters.coefficients, parameters.biases
-        )
+        predictors = zip(self.coordinates, parameters.slopes, parameters.levels, strict=True)
+        mapped = [
+            where.coefficients_to_standardised(*predictor) for where, *predictor in predictors
+        ]
         gate, weights = parameters.gate, parameters.weights
         if self.gate_coordinates is not None:
             if gate is None:
                 gate = np.zeros((self.rows.n_gate, parameters.n_components))
             weights = _shift_logits(weights, self.gate_coordinates.mean @ gate)
             gate = gate * self.gate_coordinates.scales[:, None]
-        scale = self.coordinates.response_scale
-        return MixtureParameters(
-            slopes,
-            biases,
-            weights,
-            None if parameters.dispersion is None else parameters.dispersion / scale,
-            gate,
-        )
+        spreads = parameters.spreads
+        if spreads is not None:
+            spreads = spreads / self._response_scales[:, None]
+        return _rebuilt(parameters, mapped, spreads, weights, gate)
 
     def admit(self, parameters: MixtureParameters) -> MixtureParameters:
         """Apply the restrictions: average shared parameters and set fixed ones."""
@@ -175,23 +183,23 @@ class EMProblem:
         if restrictions.is_empty:
             return parameters
         parameters = self._labelled(parameters)
-        user = self.to_user(parameters)
-        shares = parameters.weights
+        user, shares = self.to_user(parameters), parameters.weights
         shared = list(restrictions.shared_features)
-        coefficients, biases, dispersion = user.coefficients.copy(), user.biases, user.dispersion
-        coefficients[shared] = (coefficients[shared] @ shares)[:, None]
+        slopes, levels, dispersion = user.slopes.copy(), user.levels, user.dispersion
+        slopes[:, shared] = (slopes[:, shared] @ shares)[..., None]
         if self._holds_directions(parameters):  # component j uses the j-th projection only
-            coefficients = np.diag(np.diag(coefficients))
+            slopes = np.diag(np.diag(slopes[0]))[None]
         if restrictions.has_shared_bias:
-            biases = np.full_like(biases, biases @ shares)
-        if dispersion is not None and restrictions.has_shared_dispersion:
-            dispersion = np.full_like(dispersion, np.exp(np.log(dispersion) @ shares))
+            levels = np.repeat((levels @ shares)[:, None], len(shares), axis=1)
+        if user.spreads is not None and restrictions.has_shared_dispersion:
+            common = np.exp(np.log(user.spreads) @ shares)
+            dispersion = np.repeat(common, len(shares)).reshape(user.biases.shape)
         weights = restrictions.weights if self._holds_weights(parameters) else user.weights
         return self.to_standardised(
             replace(
                 user,
-                coefficients=coefficients,
-                biases=biases,
+                coefficients=slopes.reshape(user.coefficients.shape),
+                biases=levels.reshape(user.biases.shape),
                 dispersion=dispersion,
                 weights=np.asarray(weights),
             )
@@ -207,13 +215,13 @@ class EMProblem:
     def standardising_matrix(self, parameters: MixtureParameters) -> FloatArray:
         """Return the linear part of the map from the user's vector to the standardised one."""
         # -> (n_parameters, n_parameters)
-        p, scale = parameters.n_features, self.coordinates.response_scale
-        component = np.zeros((p + 1, p + 1))
-        component[:p, :p] = self.coordinates.factor.T / scale
-        component[p, :p] = self.coordinates.mean / scale
-        component[p, p] = 1 / scale
-        if parameters.dispersion is not None:
-            component = block_diag(component, np.ones((1, 1)))
+        layout = parameters.layout
+        component = np.eye(layout.size)  # logarithms of dispersions are only shifted
+        for where, places in zip(self.coordinates, layout.slopes, strict=True):
+            scale = where.response_scale
+            component[np.ix_(places[:-1], places[:-1])] = where.factor.T / scale
+            component[places[-1], places[:-1]] = where.mean / scale
+            component[places[-1], places[-1]] = 1 / scale
         logit = np.ones((1, 1))
         if self.gate_coordinates is not None:
             logit = block_diag(1.0, np.diag(self.gate_coordinates.scales))
@@ -255,19 +263,18 @@ class EMProblem:
 
     def _allowed_moves(self, parameters: MixtureParameters) -> FloatArray:
         """Return the directions in the user's vector that the restrictions leave free."""
-        restrictions, p, r = self.restrictions, parameters.n_features, parameters.n_components
-        shared = set(restrictions.shared_features)
+        restrictions, layout = self.restrictions, parameters.layout
+        r, size = parameters.n_components, layout.size
+        columns = [*restrictions.shared_features]
         if restrictions.has_shared_bias:
-            shared.add(p)
-        size = p + 1
-        if parameters.dispersion is not None:
-            size = p + 2
-            if restrictions.has_shared_dispersion:
-                shared.add(p + 1)
+            columns.append(parameters.n_features)
+        shared = set(layout.slopes[:, columns].ravel().tolist())
+        if restrictions.has_shared_dispersion:
+            shared.update(layout.dispersions.tolist())
         moves = []
         for entry in range(size):
             owners = range(r)
-            if self._holds_directions(parameters) and entry < p:
+            if self._holds_directions(parameters) and entry < parameters.n_features:
                 owners = range(entry, entry + 1)
             entries = [component * size + entry for component in owners]
             groups = [entries] if entry in shared else [[index] for index in entries]
@@ -276,9 +283,28 @@ class EMProblem:
         if not self._holds_weights(parameters):
             moves += [[r * size + index] for index in range(n_logits)]
         result = np.zeros((r * size + n_logits, len(moves)))
-        for column, indices in enumerate(moves):
-            result[indices, column] = 1.0
+        for index, indices in enumerate(moves):
+            result[indices, index] = 1.0
         return result
+
+
+def _rebuilt(
+    like: MixtureParameters,
+    mapped: list[tuple[FloatArray, FloatArray]],
+    spreads: FloatArray | None,
+    weights: FloatArray,
+    gate: FloatArray | None,
+) -> MixtureParameters:
+    """Join mapped coefficients, biases and dispersions of all predictors, in the usual shapes."""
+    # mapped: ((n_features, n_components), (n_components,)) of each predictor, spreads:
+    # (P, n_components)
+    return MixtureParameters(
+        np.stack([slopes for slopes, _ in mapped]).reshape(like.coefficients.shape),
+        np.stack([levels for _, levels in mapped]).reshape(like.biases.shape),
+        weights,
+        None if spreads is None else spreads.reshape(like.biases.shape),
+        gate,
+    )
 
 
 def _shift_logits(weights: FloatArray, shift: FloatArray) -> FloatArray:
@@ -286,6 +312,12 @@ def _shift_logits(weights: FloatArray, shift: FloatArray) -> FloatArray:
     logits = np.log(weights) + shift
     odds = np.exp(logits - logits.max())
     return np.asarray(odds / odds.sum())
+
+
+def parameters_per_response(family: AnyFamily, n_features: int) -> int:
+    """Number of parameters of a component, without its weight, for each response."""
+    sizes = [n_features + 1 + member.has_dispersion for member in family.predictor_families]
+    return -(-sum(sizes) // len(family.members))
 
 
 GateKind = Literal["softmax", "gaussian"]
@@ -311,29 +343,29 @@ def pose_em(
     """Standardise rows, sort them by group and set up the problem."""
     restrictions = restrictions or Restrictions()
     order, starts = group_order(data.groups)
-    inputs, coordinates = _standardised_inputs(data, restrictions.directions, order)
-    response, shift, scale = _standardised_response(data)
-    coordinates = Coordinates(coordinates.mean, coordinates.factor, shift, scale)
+    inputs, inputs_at = _standardised_inputs(data, restrictions.directions, order)
+    response, units = _standardised_responses(data)
     gate, gate_coordinates = _standardised_gate(gating, data.sample_weight)
-    offset = None if data.family.response_power else data.offset
 
-    def sort(values: FloatArray | None) -> FloatArray | None:
-        return values if values is None or order is None else values[order]
+    def sort(values: FloatArray | None, layout: Literal["C", "F"] = "F") -> Any:
+        if values is None or order is None:
+            return values
+        return np.asarray(values[order], order=layout)
 
     rows = LikelihoodRows(
         Z=inputs,
-        y=response if order is None else response[order],
-        sample_weight=data.sample_weight if order is None else data.sample_weight[order],
-        offset=sort(offset),
+        y=sort(response),
+        sample_weight=sort(data.sample_weight),
+        offset=sort(_remaining_offset(data)),
         n_trials=sort(data.n_trials),
-        gate=sort(gate),
+        gate=sort(gate, "C"),
         group_starts=starts,
     )
     return EMProblem(
         data.family,
         n_components,
         rows,
-        coordinates,
+        tuple(Coordinates(inputs_at.mean, inputs_at.factor, *unit) for unit in units),
         gate_coordinates,
         order,
         restrictions,
@@ -374,6 +406,11 @@ def validate_restrictions(
         weights = _checked_weights(fixed_weights, n_components)
     directions = None
     if fixed_directions is not None:
+        if data.family.n_predictors > 1:
+            raise ValueError(
+                "`fixed_directions` must be None with several responses or classes, whose "
+                "coefficients may have several directions. Leave it out, or fit one response."
+            )
         if columns:
             raise ValueError(
                 "`shared` columns and `fixed_directions` cannot be combined: a direction fixes the "
@@ -440,19 +477,43 @@ def _projected_inputs(
     return result / spread, Coordinates(mean, np.diag(spread))
 
 
-def _standardised_response(data: RegressionData) -> tuple[FloatArray, float, float]:
-    """Standardise the response for the identity link; return others unchanged."""
-    if not data.family.response_power:
-        return data.y, 0.0, 1.0
+def _standardised_responses(
+    data: RegressionData,
+) -> tuple[FloatArray, list[tuple[float, float]]]:
+    """Standardise responses with the identity link; return all, and shift and scale of each."""
+    # -> (n_obs,) or (n_obs, n_responses), one pair for each predictor
+    family = data.family
+    if not any(member.response_power for member in family.members):
+        return data.y, [(0.0, 1.0)] * family.n_predictors
     if source_of(data.X) is not None:
-        return standardised_response(data)
-    response = data.family.moment_response(
-        data.y, order=1, offset=data.offset, n_trials=data.n_trials
-    )
+        response, shift, scale = standardised_response(data)
+        return response, [(shift, scale)]
+    result, units = np.array(data.y, order="F"), []
     shares = data.sample_weight / data.sample_weight.sum()
-    shift = float(shares @ response)
-    scale = float(np.sqrt(shares @ np.square(response - shift)))
-    return (response - shift) / scale, shift, scale
+    for a, member in enumerate(family.members):
+        shift, scale = 0.0, 1.0
+        if member.response_power:
+            offset = None if data.offset is None else column(data.offset, a)
+            response = member.moment_response(column(data.y, a), order=1, offset=offset)
+            shift = float(shares @ response)
+            scale = float(np.sqrt(shares @ np.square(response - shift)))
+            column(result, a)[:] = (response - shift) / scale
+        units.append((shift, scale))
+    return result, units
+
+
+def _remaining_offset(data: RegressionData) -> FloatArray | None:
+    """Offset of the predictors; that of a response with the identity link is subtracted from it."""
+    # -> (n_obs,) or (n_obs, n_predictors)
+    has_units = [member.response_power for member in data.family.predictor_families]
+    if data.offset is None or all(has_units):
+        return None
+    if not any(has_units):
+        return data.offset
+    result = np.zeros(data.y.shape, order="F")
+    for a in np.flatnonzero(~np.array(has_units)):
+        result[:, a] = column(data.offset, int(a))
+    return result
 
 
 def _standardised_gate(

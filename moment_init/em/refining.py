@@ -1,31 +1,22 @@
 """Search on a sample of the units, then refine the result on all of them.
 
-The maximum of a sample is close to that of all units, and so is its curvature. A pass over the
-units that sums only the score costs a twentieth of a pass that also sums the information. So most
-Newton steps are replaced by quasi-Newton steps, which start from the information of the sample and
-need one such pass each.
+The refinement begins with quasi-Newton steps, which sum only the score over all units and take the
+curvature from the sample (see `moment_init.likelihood.many_rows`).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from moment_init.checks import FloatArray
-from moment_init.em.problem import EMProblem
+from moment_init.em.problem import EMProblem, parameters_per_response
 from moment_init.em.runs import Portfolio, Start
-from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult, free_step, rounding_of
-from moment_init.likelihood.em_step import solve_information
-from moment_init.likelihood.parameters import (
-    LinearConstraint,
-    MixtureParameters,
-    bounds_of,
-    enforce,
-    move,
-    pack,
-)
+from moment_init.likelihood.many_rows import QuasiNewton
+from moment_init.likelihood.parameters import MixtureParameters, bounds_of, enforce, move
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
 
 SEARCH_UNITS = 20_000
@@ -50,10 +41,6 @@ CLOSE_GAIN = 1e-3
 """The refinement ends when a step is predicted to gain less than this share of the tolerance, so
 that nothing is left to gain for the climb that follows."""
 
-SMALLEST_CURVATURE = 0.2
-"""Powell's damping: the curvature along a step is kept at this share of its previous value or more,
-so that the information stays positive definite where the likelihood is not concave."""
-
 SMALLEST_SHARE = 1e-3
 """The refinement ends when steps are cut below this share without a gain."""
 
@@ -70,9 +57,9 @@ def search_sample(problem: EMProblem, rng: np.random.Generator, enlargement: int
     return problem.with_rows(problem.rows.take(chosen))
 
 
-def search_units(family: Family, n_features: int, n_components: int) -> int:
+def search_units(family: AnyFamily, n_features: int, n_components: int) -> int:
     """Return the size of the sample for a search, used if there are over twice as many units."""
-    n_parameters = n_components * (n_features + 2 + family.has_dispersion)
+    n_parameters = n_components * (parameters_per_response(family, n_features) + 1)
     per_parameter = SEARCH_UNITS_PER_PARAMETER
     if family.has_binary_rows:
         per_parameter = max(per_parameter, BINARY_UNITS_PER_PARAMETER)
@@ -114,9 +101,14 @@ def refine(
     tolerance: float,
 ) -> MaximiseResult:
     """Climb on all units from the maximum of a sample, at first with the sample's curvature."""
-    near = _Approach.begin(problem, searched, sample_end)
-    while near.n_iter < min(max_steps, MOST_PASSES) and near.advance(tolerance):
-        pass
+    near = _approach(problem, searched, sample_end)
+    while near.n_iter < min(max_steps, MOST_PASSES):
+        step = near.propose()
+        if step is None or step.gain < CLOSE_GAIN * tolerance:
+            break
+        is_flat = step.gain <= rounding_of(near.sums)
+        if not near.attempt(step) and (is_flat or near.share < SMALLEST_SHARE):
+            break
     left = max_steps - near.n_iter
     end = problem.climb(near.parameters, max_steps=left, tolerance=tolerance, damping=0.0)
     # the climb starts by evaluating the last point of the approach again
@@ -124,96 +116,31 @@ def refine(
     return replace(end, history=history, n_iter=near.n_iter + end.n_iter)
 
 
-@dataclass(slots=True)
-class _Approach:
-    """State of the quasi-Newton steps (BFGS)."""
-
-    problem: EMProblem
-    constraint: LinearConstraint | None
-    parameters: MixtureParameters
-    sums: LikelihoodSums  # at `parameters`
-    information: FloatArray  # in the directions that the constraint leaves free
-    history: list[float]
-    share: float = 1.0  # of the full step that is tried next
-    n_iter: int = 0
-
-    @classmethod
-    def begin(
-        cls, problem: EMProblem, searched: EMProblem, sample_end: MaximiseResult
-    ) -> "_Approach":
-        """Begin at the maximum of a sample, with its information scaled to all units."""
-        start = problem.admit(sample_end.parameters)
-        constraint = problem.constraint(start)
-        sample_sums = sample_end.sums
-        if sample_sums.missing_information is None:
-            sample_sums = likelihood_sums(searched.family, searched.rows, sample_end.parameters)
-        basis = None if constraint is None else constraint.basis
-        information = sample_sums.information(free_step(sample_sums, basis, 0.0)[1])
-        if basis is not None:
-            information = basis.T @ information @ basis
-        information *= problem.rows.total_weight / searched.rows.total_weight
-        sums = _sums_without_curvature(problem, start)
-        return cls(problem, constraint, start, sums, information, [sums.log_likelihood])
-
-    def advance(self, tolerance: float) -> bool:
-        """Try one step; return whether another is worth trying."""
-        score = self._free(self.sums.score)
-        step = solve_information(self.information, score)
-        if step is None:
-            return False
-        gain = 0.5 * float(score @ step)
-        if gain < CLOSE_GAIN * tolerance:
-            return False
-        candidate = self._moved(self.share * self._lifted(step))
-        sums = _sums_without_curvature(self.problem, candidate)
-        self.n_iter += 1
-        taken = self._free(pack(candidate) - pack(self.parameters))
-        self._correct(taken, score - self._free(sums.score))
-        if sums.log_likelihood < self.sums.log_likelihood:
-            self.share /= 3
-            return gain > rounding_of(self.sums) and self.share >= SMALLEST_SHARE
-        self.parameters, self.sums = candidate, sums
-        self.history.append(sums.log_likelihood)
-        self.share = min(1.0, 2 * self.share)
-        return True
-
-    def _correct(self, taken: FloatArray, fall: FloatArray) -> None:
-        """Update the information along the step that was tried, by BFGS with Powell's damping."""
-        predicted = self.information @ taken
-        old_curvature, new_curvature = float(taken @ predicted), float(taken @ fall)
-        if not (old_curvature > 0.0 and np.isfinite(new_curvature)):
-            return
-        if new_curvature < SMALLEST_CURVATURE * old_curvature:
-            mix = (1 - SMALLEST_CURVATURE) * old_curvature / (old_curvature - new_curvature)
-            fall = mix * fall + (1 - mix) * predicted
-            new_curvature = SMALLEST_CURVATURE * old_curvature
-        self.information = (
-            self.information
-            - np.outer(predicted, predicted) / old_curvature
-            + np.outer(fall, fall) / new_curvature
-        )
-
-    def _moved(self, step: FloatArray) -> MixtureParameters:
-        """Return the end of a step, inside the bounds and on the constraint."""
-        problem = self.problem
-        bounds = bounds_of(
-            problem.family,
-            min_weight=0.0 if problem.restrictions.weights is not None else problem.min_weight,
-            min_dispersion_ratio=problem.min_dispersion_ratio,
-        )
-        inside = enforce(move(self.parameters, step), bounds)
-        return (
-            inside if self.constraint is None else self.constraint.project(inside, self.parameters)
-        )
-
-    def _free(self, vector: FloatArray) -> FloatArray:
-        return vector if self.constraint is None else self.constraint.basis.T @ vector
-
-    def _lifted(self, vector: FloatArray) -> FloatArray:
-        return vector if self.constraint is None else self.constraint.basis @ vector
-
-
-def _sums_without_curvature(problem: EMProblem, at: MixtureParameters) -> LikelihoodSums:
-    return likelihood_sums(
-        problem.family, problem.rows, at, curvature=False, constant=problem.constant
+def _approach(problem: EMProblem, searched: EMProblem, sample_end: MaximiseResult) -> QuasiNewton:
+    """Begin at the maximum of a sample, with its information scaled to all units."""
+    start = problem.admit(sample_end.parameters)
+    constraint = problem.constraint(start)
+    sample_sums = sample_end.sums
+    if sample_sums.missing_information is None:
+        sample_sums = likelihood_sums(searched.family, searched.rows, sample_end.parameters)
+    basis = None if constraint is None else constraint.basis
+    information = sample_sums.information(free_step(sample_sums, basis, 0.0)[1])
+    if basis is not None:
+        information = basis.T @ information @ basis
+    information *= problem.rows.total_weight / searched.rows.total_weight
+    bounds = bounds_of(
+        problem.family,
+        min_weight=0.0 if problem.restrictions.weights is not None else problem.min_weight,
+        min_dispersion_ratio=problem.min_dispersion_ratio,
     )
+
+    def evaluate(parameters: MixtureParameters) -> LikelihoodSums:
+        return likelihood_sums(
+            problem.family, problem.rows, parameters, curvature=False, constant=problem.constant
+        )
+
+    def moved(parameters: MixtureParameters, step: FloatArray) -> MixtureParameters:
+        inside = enforce(move(parameters, step), bounds)
+        return inside if constraint is None else constraint.project(inside, parameters)
+
+    return QuasiNewton(evaluate, moved, start, information, basis)

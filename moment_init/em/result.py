@@ -1,13 +1,15 @@
 """The result of `fit_em`, and the table that it prints.
 
-The table has one column per component, with standard errors in brackets, followed by the criteria,
-the number of starts that reached the best log-likelihood, and the warnings.
+The table has one column per component, with standard errors in brackets, and one block of rows per
+response or class. The criteria, the number of starts that reached the best log-likelihood, and the
+warnings follow.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray, RandomSeed
 from moment_init.data.formulas import FormulaDesign, reads_design
@@ -25,6 +27,8 @@ from moment_init.em.prediction import (
     rows_for,
     unit_scores,
 )
+from moment_init.families.registry import parse_family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.gate import GaussianGate
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.results import (
@@ -49,10 +53,13 @@ def fit_table(fit: "EMFit") -> ComponentTable:
 
 
 def _title(fit: "EMFit") -> str:
-    n_features, n_components = fit.coefficients.shape
+    outcomes, number = "", len(fit.outcome_names)
+    if number:
+        outcomes = f"{number} responses, " if fit.classes is None else f"{number} classes, "
     return (
-        f"EMFit: {_number_of(n_components, 'component')}, {_number_of(n_features, 'feature')}, "
-        f"{fit.family} ({fit.link}), {_number_of(fit.n_obs, 'row')}, status {fit.status}"
+        f"EMFit: {_number_of(fit.n_components, 'component')}, "
+        f"{_number_of(len(fit.feature_names), 'feature')}, {outcomes}{fit.family} "
+        f"({fit.link}), {_number_of(fit.n_obs, 'row')}, status {fit.status}"
     )
 
 
@@ -78,10 +85,9 @@ def _agreement(fit: "EMFit") -> str:
 def _rows(fit: "EMFit") -> Rows:
     """Return the rows of the table: a name, then one cell per component."""
     errors = fit.standard_errors
-    rows = _block(fit.feature_names, fit.coefficients, errors.coefficients)
-    rows += _block(("bias",), fit.biases[None], errors.biases[None])
-    if fit.dispersion is not None and errors.dispersion is not None:
-        rows += _block(("dispersion",), fit.dispersion[None], errors.dispersion[None])
+    rows: Rows = []
+    for a, response in enumerate(fit.response_names or ("",)):
+        rows += _response_rows(fit, errors, a, response)
     rows += _block(("weight",), fit.weights[None], errors.weights[None])
     if fit.gate is not None and fit.gate_biases is not None:
         if errors.gate is not None and errors.gate_biases is not None:
@@ -92,6 +98,21 @@ def _rows(fit: "EMFit") -> Rows:
         names = tuple(f"gate: mean of {name}" for name in fit.gate_names)
         rows += _block(names, fit.gate_means, errors.gate_means)
     return rows + _spread_rows(fit, errors)
+
+
+def _response_rows(fit: "EMFit", errors: StandardErrors, index: int, name: str) -> Rows:
+    """Return the rows of one response or class: a heading if it has a name, then its parameters."""
+    parameters = fit.centred_parameters
+    of = MixtureParameters(errors.coefficients, errors.biases, errors.weights, errors.dispersion)
+    slopes, levels, spreads = parameters.slopes, parameters.levels, parameters.spreads
+    indent = "  " if name else ""
+    rows: Rows = [(f"{name}:", [""] * fit.n_components)] if name else []
+    names = tuple(indent + feature for feature in fit.feature_names)
+    rows += _block(names, slopes[index], of.slopes[index])
+    rows += _block((f"{indent}bias",), levels[[index]], of.levels[[index]])
+    if spreads is not None and of.spreads is not None and not np.isnan(spreads[index]).any():
+        rows += _block((f"{indent}dispersion",), spreads[[index]], of.spreads[[index]])
+    return rows
 
 
 def _spread_rows(fit: "EMFit", errors: StandardErrors) -> Rows:
@@ -124,18 +145,19 @@ class EMFit:
     """Maximum-likelihood fit of a mixture of generalised linear models, in the user's units.
 
     Components are sorted by decreasing weight. With fixed weights or directions they keep the
-    order of these.
+    order of these. With several responses, or with more than two classes, coefficients, biases and
+    dispersion have a leading axis, which runs over `response_names`.
 
     Parameters
     ----------
-    coefficients : numpy.ndarray, shape (n_features, n_components)
+    coefficients : numpy.ndarray, shape ([n_responses,] n_features, n_components)
         Coefficients of the user's columns.
-    biases : numpy.ndarray, shape (n_components,)
+    biases : numpy.ndarray, shape ([n_responses,] n_components)
         Biases of the linear predictors.
     weights : numpy.ndarray, shape (n_components,)
         Probabilities of the components; with a softmax gate, at the mean of its covariates.
-    dispersion : numpy.ndarray, shape (n_components,), or None
-        Dispersion, for families that have one.
+    dispersion : numpy.ndarray, shape ([n_responses,] n_components), or None
+        Dispersion, for families that have one; NaN for other responses beside them.
     gate : numpy.ndarray, shape (n_gate, n_components), or None
         Slopes of the logits of a softmax gate; zero for the last component.
     gate_biases : numpy.ndarray, shape (n_components,), or None
@@ -143,8 +165,8 @@ class EMFit:
     gate_centre : numpy.ndarray, shape (n_gate,), or None
         Mean of the gating covariates.
     log_likelihood : float
-        Log-likelihood of the response in the user's units, with all constants; with a Gaussian
-        gate, the joint one of gating covariates and response.
+        Log-likelihood of all responses in the user's units, with all constants; with a Gaussian
+        gate, the joint one of gating covariates and responses.
     history : tuple of float
         Log-likelihood at the start of the best run and after every accepted step. It decreases
         by rounding errors at most.
@@ -167,7 +189,7 @@ class EMFit:
     entropy : float
         Entropy of the responsibilities, summed over groups or rows.
     family, link : str
-        Family of the response and its link.
+        Family of the response and its link; names of several are joined by commas if they differ.
     feature_names, gate_names : tuple of str
         Names of the columns and of the gating covariates.
     status : Status
@@ -184,6 +206,10 @@ class EMFit:
     design : FormulaDesign or None
         Encoding of rows by the formula, for a fit by formula. Predictions then take a DataFrame
         with its variables, and read from it whatever is not passed separately.
+    response_names : tuple of str
+        Names of several responses, or of all classes but the first; empty for one response.
+    classes : numpy.ndarray, shape (n_classes,), or None
+        Sorted labels of a categorical response; the first is the reference.
     """
 
     coefficients: FloatArray
@@ -214,20 +240,36 @@ class EMFit:
     gate_means: FloatArray | None = None
     gate_covariances: FloatArray | None = None
     design: FormulaDesign | None = None
+    response_names: tuple[str, ...] = ()
+    classes: NDArray[Any] | None = None
 
     @property
     def n_components(self) -> int:
         """Number of components."""
-        return int(self.coefficients.shape[1])
+        return int(self.weights.shape[0])
+
+    @property
+    def response_family(self) -> AnyFamily:
+        """Family of all responses, with links."""
+        n_classes = None if self.classes is None else len(self.classes)
+        n_responses = max(1, len(self.response_names))
+        return parse_family(self.family, self.link, n_classes, n_responses)
+
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """Names of what `predict` returns: several responses, or all classes; else empty."""
+        if self.classes is not None:
+            return tuple(str(label) for label in self.classes)
+        return self.response_names
 
     @property
     def scales(self) -> FloatArray:
-        """Lengths s_j of the coefficients, shape (n_components,)."""
+        """Lengths s_j of the coefficients, in the shape of the biases."""
         return self.centred_parameters.scales
 
     @property
     def directions(self) -> FloatArray:
-        """Unit directions u_j, shape (n_features, n_components); zero if the scale is zero."""
+        """Unit directions u_j, in the shape of the coefficients; zero if the scale is zero."""
         return self.centred_parameters.directions
 
     @property
@@ -274,11 +316,12 @@ class EMFit:
     def covariance(self) -> FloatArray | None:
         """Covariance of the vector of parameters, (N, N), from the observed information.
 
-        The order is that of `moment_init.likelihood.parameters`: coefficients, bias and log
-        dispersion, component by component; then, for each component but the last, its logit (at
-        gating covariates zero) and gate slopes. The parameters of a Gaussian gate follow in the
-        order of `moment_init.likelihood.gate`. Entries are NaN where the information is singular,
-        and zero for fixed parameters and those on a bound; None if nothing is determined.
+        The order is that of `moment_init.likelihood.parameters`: component by component, in it
+        response by response, coefficients, bias and log dispersion; then, for each component but
+        the last, its logit (at gating covariates zero) and gate slopes. The parameters of a
+        Gaussian gate follow in the order of `moment_init.likelihood.gate`. Entries are NaN where
+        the information is singular, and zero for fixed parameters and those on a bound; None if
+        nothing is determined.
         """
         return self.laplace.covariance
 
@@ -322,15 +365,15 @@ class EMFit:
         gating: Any = None,
         kind: PredictionKind = "mean",
     ) -> FloatArray:
-        """Predict the mean response of rows.
+        """Predict the mean responses of rows, or the probabilities of all classes.
 
         Parameters
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs; the columns of a DataFrame are matched by name.
-        offset : array-like, shape (n_obs,), optional
-            Known part of the linear predictor; zero by default.
-        n_trials : int or array-like, shape (n_obs,), optional
+        offset : array-like, shape (n_obs,) or (n_obs, n_responses), optional
+            Known part of the linear predictors; zero by default.
+        n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), optional
             Binomial trials; one by default.
         gating : array-like or DataFrame, shape (n_obs, n_gate), optional
             Gating covariates, for a fit with a gate.
@@ -340,7 +383,8 @@ class EMFit:
         Returns
         -------
         numpy.ndarray, shape (n_obs,) or (n_obs, n_components)
-            Mean responses; for the binomial family, probabilities times the number of trials.
+            Mean responses; for the binomial family, probabilities times the number of trials. With
+            several responses or classes, a last axis runs over `outcome_names`.
 
         Raises
         ------
@@ -367,8 +411,9 @@ class EMFit:
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs; the columns of a DataFrame are matched by name.
-        y : array-like, shape (n_obs,), optional
-            Response; a fit by formula reads it from the DataFrame.
+        y : array-like or DataFrame, shape (n_obs,) or (n_obs, n_responses), optional
+            Response, responses (matched by name if they have names) or labels of classes; a fit by
+            formula reads them from the DataFrame of `X`.
         offset, n_trials, gating : array-like, optional
             As in the fit.
         groups : array-like, shape (n_obs,), optional
@@ -407,8 +452,8 @@ class EMFit:
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features)
             Inputs; the columns of a DataFrame are matched by name.
-        y : array-like, shape (n_obs,), optional
-            Response; a fit by formula reads it from the DataFrame.
+        y : array-like or DataFrame, shape (n_obs,) or (n_obs, n_responses), optional
+            Response, as in `predict_membership`.
         offset, n_trials, gating, groups, sample_weight : array-like, optional
             As in the fit.
 
@@ -448,8 +493,8 @@ class EMFit:
         ----------
         X : array-like or DataFrame, shape (n_obs, n_features), optional
             Inputs; with them the log-likelihood of every draw is computed.
-        y : array-like, shape (n_obs,), optional
-            Response.
+        y : array-like or DataFrame, shape (n_obs,) or (n_obs, n_responses), optional
+            Response, as in `predict_membership`.
         draws : int, default 1000
             Number of draws.
         random_seed : int, sequence of int, numpy.random.Generator or None

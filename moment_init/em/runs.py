@@ -18,7 +18,11 @@ from moment_init.em.moves import climb_with_common_dispersion, tempered
 from moment_init.em.problem import EMProblem
 from moment_init.em.starts import RandomStart, random_parameters
 from moment_init.likelihood.climbing import KnownMaximum, MaximiseResult
-from moment_init.likelihood.parameters import MixtureParameters, parameter_count
+from moment_init.likelihood.parameters import (
+    MixtureParameters,
+    component_vectors,
+    parameter_count,
+)
 from moment_init.likelihood.splits import improve
 from moment_init.results import BREAKDOWNS, SAME_OPTIMUM, StartRecord, StartStatus
 
@@ -93,7 +97,7 @@ class Portfolio:
         """Record a finished run, and keep it if it is the best."""
         self._record(origin, run, StartStatus(str(run.ending)))
         if run.recognised is not None:
-            if self._is_best(run.recognised.log_likelihood):
+            if self._is_best(run.recognised.height):
                 self.agreeing_origins.add(origin.split()[0])
             return
         is_degenerate = _is_degenerate(run)
@@ -127,7 +131,7 @@ class Portfolio:
             f"temperature {temperature:g}": partial(tempered, self.problem, temperature=temperature)
             for temperature in temperatures
         }
-        if has_common_dispersion and self.problem.family.deviation_power is not None:
+        if has_common_dispersion and self.problem.family.is_unbounded:
             with_common = partial(climb_with_common_dispersion, self.problem, **FINISH)
             ways["common dispersion"] = with_common
         for _ in range(MAX_TEMPERINGS):
@@ -175,7 +179,7 @@ class Portfolio:
 
     def _record(self, origin: str, run: MaximiseResult, status: StartStatus) -> None:
         ahead = run.recognised
-        value = run.log_likelihood if ahead is None else ahead.log_likelihood
+        value = run.log_likelihood if ahead is None else ahead.height
         value -= self.problem.log_jacobian
         self.records.append(StartRecord(origin, value, run.n_iter, status, run.bounds))
 
@@ -184,13 +188,10 @@ def _is_degenerate(run: MaximiseResult) -> bool:
     """Whether a component is empty or a copy of another; such runs do not count as agreeing."""
     if any(bound.startswith("weight") for bound in run.bounds):
         return True
-    at = run.parameters
-    vectors = np.concatenate([at.coefficients, at.biases[None]])
-    if at.dispersion is not None:
-        vectors = np.concatenate([vectors, np.log(at.dispersion)[None]])
-    gaps = np.linalg.norm(vectors[:, :, None] - vectors[:, None, :], axis=0)
-    first, second = np.triu_indices(at.n_components, k=1)
-    sizes = 1.0 + np.linalg.norm(vectors, axis=0)
+    vectors = component_vectors(run.parameters)  # (n_components, q)
+    gaps = np.linalg.norm(vectors[:, None] - vectors, axis=2)
+    first, second = np.triu_indices(len(vectors), k=1)
+    sizes = 1.0 + np.linalg.norm(vectors, axis=1)
     return bool(np.any(gaps[first, second] < SAME_COMPONENT * sizes[first]))
 
 
@@ -247,23 +248,18 @@ def validate_options(
 
 
 def require_rows(problem: EMProblem, n_more: int = 0) -> None:
-    """Raise if there are more free parameters than rows."""
-    p, r = problem.rows.n_features, problem.n_components
-    any_parameters = MixtureParameters(
-        np.zeros((p, r)),
-        np.zeros(r),
-        np.full(r, 1 / r),
-        np.ones(r) if problem.family.has_dispersion else None,
-        None if problem.rows.gate is None else np.zeros((problem.rows.n_gate, r)),
-    )
-    constraint = problem.constraint(any_parameters)
-    n_free = parameter_count(any_parameters) if constraint is None else constraint.n_free
-    n_free += n_more
+    """Raise if each response has more free parameters than rows."""
+    r, n_predictors = problem.n_components, problem.family.n_predictors
+    blank = problem.blank(r)
+    constraint = problem.constraint(blank)
+    n_free = parameter_count(blank) if constraint is None else constraint.n_free
+    n_free = -(-(n_free + n_more) // n_predictors)
     if problem.rows.n_obs < n_free:
+        which = "" if n_predictors == 1 else " for each response or class"
         raise ValueError(
             f"`X` must have at least as many rows of positive weight as {r} components have free "
-            f"parameters ({n_free}); got {problem.rows.n_obs}. Use fewer components or columns, or "
-            "`shared` coefficients."
+            f"parameters{which} ({n_free}); got {problem.rows.n_obs}. Use fewer components or "
+            "columns, or `shared` coefficients."
         )
 
 

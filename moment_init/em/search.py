@@ -14,14 +14,16 @@ import numpy as np
 from moment_init.em.moves import (
     FEW_FEATURES,
     climb_with_common_dispersion,
+    propose_exchanges,
     propose_moves,
     propose_zeros,
     with_common_dispersion,
 )
-from moment_init.em.problem import EMProblem
+from moment_init.em.problem import EMProblem, parameters_per_response
 from moment_init.em.runs import FINISH, Portfolio, Start
 from moment_init.em.starts import (
     GrowthOptions,
+    can_peel,
     fit_single,
     grow,
     peel,
@@ -112,6 +114,7 @@ def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
     if options.use_tempering and (is_on_bound or n_units < MANY_UNITS_PER_PARAMETER):
         _temper(portfolio, has_common_dispersion=is_on_bound)
     if options.use_moves and portfolio.best is agreed:
+        _try_moves(portfolio, "exchanges", propose_exchanges)
         _try_moves(portfolio, "zeros", propose_zeros)
     # with binary responses all starts may end slightly below the best log-likelihood
     if options.use_moves and portfolio.best is agreed and portfolio.problem.family.has_binary_rows:
@@ -126,8 +129,9 @@ def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
 
 
 def _units_per_parameter(problem: EMProblem) -> float:
+    """Number of units for each parameter of one response, which has rows of its own."""
     rows = problem.rows
-    size = rows.n_features + 2 + problem.family.has_dispersion + rows.n_gate
+    size = parameters_per_response(problem.family, rows.n_features) + 1 + rows.n_gate
     return rows.n_units / (size * problem.n_components)
 
 
@@ -135,6 +139,7 @@ def _move(portfolio: Portfolio, options: PortfolioOptions) -> None:
     if options.use_tempering:
         _temper(portfolio, has_common_dispersion=True)
     if options.use_moves:
+        _try_moves(portfolio, "exchanges", propose_exchanges)
         _try_moves(portfolio, "zeros", propose_zeros)
         _try_moves(portfolio, "moves", propose_moves)
 
@@ -167,13 +172,13 @@ def _rounds(
     if options.use_splits:
         lean = [("splits", partial(_by_splits, growth=LEAN_GROWTH))]
         wide = [("splits", partial(_by_splits, growth=WIDE_GROWTH))]
-        if problem.family.deviation_power is not None:
+        if problem.family.is_unbounded:
             wide.append(("splits", _by_splits_with_common_dispersion))
     ungated: list[Route] = []
     if options.use_splits and problem.rows.gate is not None:
         ungated = [("splits ungated", _by_ungated_splits)]
     peeling: list[Route] = []
-    if options.use_peeling and not problem.family.has_binary_rows:
+    if options.use_peeling and can_peel(problem):
         peeling = [("peeling", _by_peeling)]
     subsets: list[Route] = []
     if options.use_subsets and problem.rows.n_features <= FEW_FEATURES:

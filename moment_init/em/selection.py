@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray, RandomSeed, make_generator, validate_n_components
-from moment_init.data.checking import validate_data, validate_sample_weight
+from moment_init.data.checking import validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.em.fitting import fit_em
 from moment_init.em.prediction import rows_for, unit_scores
 from moment_init.em.result import EMFit
-from moment_init.responses.data import has_several_responses, refuse_arguments, validate_responses
-from moment_init.responses.result import JointFit
 
 if TYPE_CHECKING:
     import pandas
@@ -41,15 +39,15 @@ class ComponentChoice:
         cv_error).
     chosen : int
         The chosen number of components.
-    fit : EMFit or JointFit
-        Fit to all rows; a `JointFit` for several responses or classes.
+    fit : EMFit
+        Fit to all rows.
     criterion : str
         The criterion of the choice.
     """
 
     table: "pandas.DataFrame"
     chosen: int
-    fit: EMFit | JointFit
+    fit: EMFit
     criterion: str
 
     def __repr__(self) -> str:
@@ -116,17 +114,16 @@ def select_components(
     ----------
     X : array-like or DataFrame, shape (n_obs, n_features), or str
         Inputs; or a formula such as ``"y ~ a + b | g"``.
-    y : array-like, shape (n_obs,), or DataFrame
-        Response. With a formula, its data. Several responses of the same component have shape
-        (n_obs, n_responses).
+    y : array-like, shape (n_obs,) or (n_obs, n_responses), or DataFrame
+        Response, or several responses. With a formula, its data.
     candidates : iterable of int
         Numbers of components to compare.
-    family : str or Family, default "bernoulli"
+    family : str or Family, or a sequence of them, default "bernoulli"
         Family of the response, or one per response; "categorical" for class labels. With a
         formula the default is chosen by the values of the response.
     link : str, optional
         Link; by default that of the family.
-    offset, n_trials, sample_weight, groups : array-like, shape (n_obs,), optional
+    offset, n_trials, sample_weight, groups : array-like, optional
         As in `fit_em`.
     random_seed : int, sequence of int, numpy.random.Generator or None
         Seed of every fit and of the folds, which are the same for all numbers of components.
@@ -163,13 +160,13 @@ def select_components(
     rows = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
     rows["groups"] = groups
     settings = {"family": family, "link": link}
-    n_obs, units = _checked_rows(X, y, gating, rows, settings)
-    numbers = _checked_candidates(candidates, n_obs)
+    data = validate_data(X, y, **rows, **settings)
+    numbers = _checked_candidates(candidates, data.n_obs)
     rows |= {"X": X, "y": y, "gating": gating}
     settings |= options
     folds: list[IndexArray] = []
     if criterion == "cv":
-        folds = _draw_folds(n_obs, units, n_folds, make_generator(random_seed))
+        folds = _draw_folds(data.n_obs, data.groups, n_folds, make_generator(random_seed))
     fits, scores = {}, {}
     for number in reversed(numbers):  # the largest first, to fail early if there are too few rows
         seeds = _seeds(random_seed, 1 + len(folds))
@@ -180,18 +177,6 @@ def select_components(
     values = -table["cv_score"] if criterion == "cv" else table[criterion]
     chosen = numbers[int(np.argmin(values.to_numpy()))]
     return ComponentChoice(table, chosen, fits[chosen], criterion)
-
-
-def _checked_rows(
-    X: Any, y: Any, gating: Any, rows: dict[str, Any], settings: dict[str, Any]
-) -> tuple[int, NDArray[np.generic] | None]:
-    """Check the data; return the number of rows and their groups."""
-    if has_several_responses(y, settings["family"]):
-        refuse_arguments("select_components", gating=gating)
-        data = validate_responses(X, y, **rows, **settings, function="select_components")
-        return data.n_obs, None
-    checked = validate_data(X, y, **rows, **settings)
-    return checked.n_obs, checked.groups
 
 
 def _checked_candidates(candidates: Iterable[int], n_obs: int) -> list[int]:
@@ -239,7 +224,7 @@ def _draw_folds(
     return [np.flatnonzero(fold_of_row == fold) for fold in range(n_folds)]
 
 
-def _fit(rows: dict[str, Any], number: int, settings: dict[str, Any]) -> EMFit | JointFit:
+def _fit(rows: dict[str, Any], number: int, settings: dict[str, Any]) -> EMFit:
     data = dict(rows)
     return fit_em(data.pop("X"), data.pop("y"), number, **data, **settings)
 
@@ -257,22 +242,13 @@ def _cross_validate(
         kept = np.setdiff1d(np.concatenate(folds), held_out)
         try:
             fit = _fit(_take(rows, kept), number, {**settings, "random_seed": seed})
-            scores = _unit_scores(fit, _take(rows, held_out))
+            scores = unit_scores(fit, rows_for(fit, **_take(rows, held_out))[0])
         except ValueError as error:
             error.add_note(f"This was fold {fold} of {len(folds)} with {number} components.")
             raise
         values.append(scores[0])
         weights.append(scores[1])
     return _weighted_mean(np.concatenate(values), np.concatenate(weights))
-
-
-def _unit_scores(fit: EMFit | JointFit, rows: dict[str, Any]) -> tuple[FloatArray, FloatArray]:
-    """Compute the log-likelihoods of held-out units, and their weights."""
-    if isinstance(fit, EMFit):
-        return unit_scores(fit, rows_for(fit, **rows)[0])
-    data = {name: rows[name] for name in ("X", "y", "offset", "n_trials")}
-    values = fit.log_densities(**data)
-    return values, validate_sample_weight(rows["sample_weight"], len(values))
 
 
 def _weighted_mean(values: FloatArray, weights: FloatArray) -> tuple[float, float]:
@@ -294,9 +270,7 @@ def _take_one(values: Any, index: IndexArray) -> Any:
     return values.iloc[index] if hasattr(values, "iloc") else np.asarray(values)[index]
 
 
-def _table(
-    fits: dict[int, EMFit | JointFit], scores: dict[int, tuple[float, float]]
-) -> "pandas.DataFrame":
+def _table(fits: dict[int, EMFit], scores: dict[int, tuple[float, float]]) -> "pandas.DataFrame":
     import pandas
 
     records = []

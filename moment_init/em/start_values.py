@@ -32,7 +32,7 @@ DIMS = {
     "gate_mean": ("component", "gate_feature"),
     "gate_covariance": ("component", "gate_feature", "gate_feature_2"),
 }
-"""Variables of the data model and their dims."""
+"""Variables of the data model and their dims; see `dims_of` for several responses."""
 
 _ATTRIBUTES = {
     "coefficient": "coefficients",
@@ -55,9 +55,19 @@ _LARGEST_ANGLE = 45.0
 further is closer to other directions than to the estimate."""
 
 
+def dims_of(name: str, n_dims: int) -> tuple[str, ...]:
+    """Return the dims of a variable; with several responses or classes it has one more, first."""
+    dims = DIMS[name]
+    return dims if n_dims == len(dims) else ("response", *dims)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StartValues:
-    """One value of every parameter, named and shaped as in an estimate; None if unknown."""
+    """One value of every parameter, named and shaped as in an estimate; None if unknown.
+
+    With several responses or classes, directions, coefficients, scales, biases and dispersion have
+    a leading axis.
+    """
 
     directions: FloatArray  # unit directions; (n_features, n_components)
     coefficients: FloatArray | None = None  # (n_features, n_components)
@@ -77,10 +87,10 @@ class StartValues:
     @property
     def n_components(self) -> int:
         """Number of components."""
-        return int(self.directions.shape[1])
+        return int(self.directions.shape[-1])
 
     def variables(self) -> dict[str, FloatArray]:
-        """Return the known parameters by their names in the data model, with the dims of `DIMS`."""
+        """Return the known parameters by their names in the data model, with dims as `dims_of`."""
         result = {}
         for name, attribute in _ATTRIBUTES.items():
             value = getattr(self, attribute)
@@ -93,7 +103,7 @@ class StartValues:
         # order: (n_components,)
         changed = {}
         for name, value in self.variables().items():
-            taken = np.take(value, order, axis=DIMS[name].index("component"))
+            taken = np.take(value, order, axis=dims_of(name, value.ndim).index("component"))
             changed[_ATTRIBUTES[name]] = taken.T if name in _TRANSPOSED else taken
         return StartValues(**changed)
 
@@ -106,7 +116,16 @@ def start_values_of(estimate: MomentEstimate | EMFit) -> StartValues:
     for name in ("gate", "gate_biases"):  # a fit has them relative to its last component
         if values[name] is not None:
             values[name] = values[name] - values[name].mean(axis=-1, keepdims=True)
-    return StartValues(**values)
+    return _with_response_directions(StartValues(**values))
+
+
+def _with_response_directions(start: StartValues) -> StartValues:
+    """Give every response its own directions and positive scales, if all share a direction."""
+    scales = start.scales
+    if scales is None or scales.ndim == start.directions.ndim - 1:
+        return start
+    directions = start.directions * np.where(scales < 0.0, -1.0, 1.0)[:, None]
+    return replace(start, directions=directions, scales=np.abs(scales))
 
 
 def draw_start_values(
@@ -141,7 +160,8 @@ def _draw_directions(
             f"`spread` must be 0 for an estimate without standard errors; got {spread} with "
             f'method={estimate.method!r}. Use method="stacked", or `fit_em(..., init=estimate)`.'
         )
-    start, directions = start_values_of(estimate), estimate.directions
+    scales, directions = estimate.scales, estimate.directions
+    start = start_values_of(estimate)
     angles = np.minimum(2.0 * estimate.standard_errors, _LARGEST_ANGLE)
     steps = spread * np.tan(np.radians(angles))
     if len(directions) > 1:  # a single column has one direction only, with error zero
@@ -151,6 +171,7 @@ def _draw_directions(
         tangent = noise - directions * (directions * noise).sum(axis=0)
         turned = directions + steps * tangent
         turned /= np.linalg.norm(turned, axis=0)
-        coefficients = None if start.scales is None else turned * start.scales
-        result.append(replace(start, directions=turned, coefficients=coefficients))
+        coefficients = None if scales is None else turned * scales[..., None, :]
+        changed = replace(start, directions=turned, coefficients=coefficients, scales=scales)
+        result.append(_with_response_directions(changed))
     return result

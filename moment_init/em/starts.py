@@ -2,7 +2,8 @@
 
 - Single: one generalised linear model for all rows, or one per component for given
   responsibilities; other starts build on these.
-- Moments: the candidates of the stacked estimator, if it applies.
+- Moments: the candidates of the stacked estimator, or of the moments of several responses, if they
+  apply.
 - Growth: components are split off one at a time where the fit is worst. The splits are moments that
   need no score function of the input: for a single component and a Gaussian input they are the
   paper's second moment with the best function of the response.
@@ -11,7 +12,7 @@
 - Peeling: Mix-IRLS of Zilber and Nadler (2023) finds the largest component of a linear mixture by
   regression with Cauchy weights on the residuals, removes the rows that it explains, and repeats.
   With deviance residuals, counts and positive responses can be peeled too. It works very well for
-  unequal weights and fails for equal ones.
+  unequal weights and fails for equal ones. It is for one response.
 - Random: the baseline.
 - Given: the user's estimate, fit, arrays or responsibilities.
 """
@@ -27,12 +28,15 @@ from moment_init.data.checking import RegressionData
 from moment_init.data.discrete_columns import find_discrete_columns
 from moment_init.em.problem import EMProblem, Restrictions
 from moment_init.em.result import EMFit
+from moment_init.families.base import Family
+from moment_init.families.several import Categorical
 from moment_init.likelihood.climbing import MaximiseResult, maximise
-from moment_init.likelihood.em_step import fit_assigned
+from moment_init.likelihood.em_step import fit_assigned, flat_start
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.splits import split_component, split_statistics
 from moment_init.moments.result import MomentEstimate
+from moment_init.moments.several import tensor_starts_several
 from moment_init.moments.stacked_result import low_order_moments
 from moment_init.scores.choosing import pose_problem
 from moment_init.scores.gaussian import Gaussian
@@ -40,21 +44,19 @@ from moment_init.scores.gaussian import Gaussian
 SINGLE_STEPS = 50
 """Maximum number of Newton steps of a single model: it converges in ten, or is separated."""
 
-_EDGE = 0.05
-"""Share of a row that moves a mean response away from zero and one, where links are infinite."""
-
 
 def fit_single(problem: EMProblem) -> MaximiseResult:
     """Fit a single generalised linear model to all rows."""
-    return problem.climb(_flat_start(problem), max_steps=SINGLE_STEPS, em_steps=3, tolerance=1e-6)
+    return problem.climb(
+        flat_start(problem.family, problem.rows), max_steps=SINGLE_STEPS, em_steps=3, tolerance=1e-6
+    )
 
 
 def fit_responsibilities(problem: EMProblem, responsibilities: FloatArray) -> MixtureParameters:
     """Fit each component to given responsibilities, to its maximum."""
     # responsibilities: (n_units, n_components)
     r = problem.n_components
-    flat = replace(_flat_start(problem), gate=None)
-    start = joined([flat] * r, np.full(r, 1 / r))
+    start = joined([flat_start(problem.family, problem.rows)] * r, np.full(r, 1 / r))
     rows = replace(problem.rows, gate=None)
     shares = np.ascontiguousarray(responsibilities.T)
     return problem.admit(fit_assigned(problem.family, rows, start, shares))
@@ -65,27 +67,10 @@ def joined(parts: list[MixtureParameters], weights: FloatArray) -> MixtureParame
     # weights: (n_components,)
     dispersions = [part.dispersion for part in parts if part.dispersion is not None]
     return MixtureParameters(
-        np.concatenate([part.coefficients for part in parts], axis=1),
-        np.concatenate([part.biases for part in parts]),
+        np.concatenate([part.coefficients for part in parts], axis=-1),
+        np.concatenate([part.biases for part in parts], axis=-1),
         np.asarray(weights, dtype=np.float64),
-        np.concatenate(dispersions) if dispersions else None,
-    )
-
-
-def _flat_start(problem: EMProblem) -> MixtureParameters:
-    """Return one component without slopes, at the mean response."""
-    rows, family = problem.rows, problem.family
-    total = rows.total_weight
-    exposure = rows.sample_weight if rows.n_trials is None else rows.sample_weight * rows.n_trials
-    mean = (float(rows.sample_weight @ rows.y) + _EDGE) / (float(exposure.sum()) + 2 * _EDGE)
-    bias = float(family.link.link(np.array(mean)))
-    if rows.offset is not None:
-        bias -= float(rows.sample_weight @ rows.offset) / total
-    return MixtureParameters(
-        np.zeros((rows.n_features, 1)),
-        np.array([bias]),
-        np.ones(1),
-        np.ones(1) if family.has_dispersion else None,
+        np.concatenate(dispersions, axis=-1) if dispersions else None,
     )
 
 
@@ -107,6 +92,10 @@ def tensor_starts(
     """Return the moment candidates, best first; empty if moments do not apply."""
     if problem.restrictions.directions is not None or not has_moments(data, problem.n_components):
         return []
+    if problem.family.n_predictors > 1:
+        return tensor_starts_several(problem, data, rng)
+    if isinstance(problem.family, Categorical):  # the second of two classes against the first
+        data = data.single(0)
     model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
     try:
         fit = low_order_moments(pose_problem(data, model)).estimate(problem.n_components, rng)
@@ -153,14 +142,14 @@ def _ranked(
 ) -> list[MaximiseResult]:
     """Run some EM steps from each start; return the runs, best first."""
     runs = [problem.climb(start, max_steps=n_steps, em_steps=n_steps) for start in starts]
-    return sorted(runs, key=_by_log_likelihood, reverse=True)
+    return sorted(runs, key=_by_log_posterior, reverse=True)
 
 
 def _children(
     problem: EMProblem, parent: MixtureParameters, options: GrowthOptions
 ) -> list[MixtureParameters]:
     """Return the most promising splits of a mixture."""
-    n_directions = min(options.n_directions, parent.n_features + 1)
+    n_directions = min(options.n_directions, parent.layout.slopes.size)
     statistics = split_statistics(problem.family, problem.rows, parent, n_directions=n_directions)
     ratios = statistics.eigenvalues / statistics.noise_edges[:, None]
     ranked = np.argsort(ratios, axis=None)[::-1][: options.n_splits]
@@ -175,8 +164,8 @@ def _children(
     return children
 
 
-def _by_log_likelihood(result: MaximiseResult) -> float:
-    return result.log_likelihood
+def _by_log_posterior(result: MaximiseResult) -> float:
+    return result.log_posterior
 
 
 N_SUBSETS = 20  # number of starts in the race
@@ -239,6 +228,12 @@ _SMALLEST = 1e-10
 """Smallest distance of a mean response from the ends of its range, and of a deviance from zero."""
 
 
+def can_peel(problem: EMProblem) -> bool:
+    """Whether rows have deviances that tell which component they may come from."""
+    family = problem.family
+    return isinstance(family, Family) and not family.has_binary_rows
+
+
 def peel(problem: EMProblem, single: MixtureParameters) -> MixtureParameters:
     """Fit components one at a time to the rows that the previous ones do not explain."""
     rows = replace(problem.rows, group_starts=None, gate=None)
@@ -282,34 +277,32 @@ def _robust_fit(
 
 def _saturated(problem: EMProblem, rows: LikelihoodRows) -> FloatArray:
     """Compute the log density of each row with its mean at the response, with dispersion one."""
-    family = problem.family
+    (family,) = problem.family.members
     trials = np.ones(rows.n_obs) if rows.n_trials is None else rows.n_trials
     mean = rows.y / trials
     if not family.response_power:
         mean = np.maximum(mean, _SMALLEST)
         if family.has_trials:
             mean = np.minimum(mean, 1.0 - _SMALLEST)
-    eta = family.link.link(mean)[None]
-    return _kernel(problem, rows, eta, np.ones(1) if family.has_dispersion else None)
+    eta = family.link.link(mean)
+    return _density(problem, rows, eta, np.ones(1) if family.has_dispersion else None)
 
 
 def _log_density(
     problem: EMProblem, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> FloatArray:
-    eta = (np.asarray(rows.Z) @ parameters.coefficients + parameters.biases).T
+    eta = np.asarray(rows.Z) @ parameters.coefficients[:, 0] + parameters.biases[0]
     if rows.offset is not None:
         eta = eta + rows.offset
-    return _kernel(problem, rows, eta, None if parameters.dispersion is None else np.ones(1))
+    return _density(problem, rows, eta, None if parameters.dispersion is None else np.ones(1))
 
 
-def _kernel(
+def _density(
     problem: EMProblem, rows: LikelihoodRows, eta: FloatArray, dispersion: FloatArray | None
 ) -> FloatArray:
     """Compute the log density of every row with dispersion one, as deviances require."""
-    derivatives = problem.family.kernel_derivatives(
-        rows.y, eta, dispersion=dispersion, n_trials=rows.n_trials
-    )
-    return np.asarray(derivatives.value[0])
+    (family,) = problem.family.members
+    return family.log_density_eta(rows.y, eta, dispersion=dispersion, n_trials=rows.n_trials)
 
 
 RandomStart = Literal["assignment", "coefficients"]
@@ -338,16 +331,19 @@ def random_assignment(problem: EMProblem, rng: np.random.Generator) -> MixturePa
 
 
 def random_coefficients(problem: EMProblem, rng: np.random.Generator) -> MixtureParameters:
-    """Draw coefficients of the family's typical size, and biases around that of a single model."""
+    """Draw coefficients of the family's typical size, and biases around those of a single model."""
     single = fit_single(problem).parameters
     r, p = problem.n_components, single.n_features
-    spread = problem.family.typical_scale / np.sqrt(p)
+    start = joined([single] * r, np.full(r, 1 / r))
+    sizes = [member.typical_scale for member in problem.family.predictor_families]
+    spreads = np.array(sizes)[:, None] / np.sqrt(p)
+    slopes = spreads[:, :, None] * rng.standard_normal(start.slopes.shape)
+    levels = start.levels + spreads * rng.standard_normal(start.levels.shape)
     return problem.admit(
-        MixtureParameters(
-            spread * rng.standard_normal((p, r)),
-            single.biases + spread * rng.standard_normal(r),
-            np.full(r, 1 / r),
-            None if single.dispersion is None else np.repeat(single.dispersion, r),
+        replace(
+            start,
+            coefficients=slopes.reshape(start.coefficients.shape),
+            biases=levels.reshape(start.biases.shape),
         )
     )
 
@@ -365,13 +361,14 @@ def given_starts(
     init: Any,
     has_weight: NDArray[np.bool_] | None = None,
     feature_names: tuple[str, ...] | None = None,
+    response_names: tuple[str, ...] = (),
 ) -> list[Start]:
     """Convert the user's `init` to starts in standardised coordinates."""
     # has_weight: (n_obs,)
     if isinstance(init, MomentEstimate):
         return _from_estimate(problem, init)
     if isinstance(init, EMFit):
-        parameters = _from_fit(problem, init, feature_names)
+        parameters = _from_fit(problem, init, feature_names, response_names)
         return [("given", _standardised(problem, parameters, has_labels=False))]
     if isinstance(init, tuple | list) and len(init) in (3, 4):
         return [("given", _standardised(problem, _from_arrays(init)))]
@@ -401,7 +398,10 @@ def _from_estimate(problem: EMProblem, estimate: MomentEstimate) -> list[Start]:
 
 
 def _from_fit(
-    problem: EMProblem, fit: EMFit, feature_names: tuple[str, ...] | None
+    problem: EMProblem,
+    fit: EMFit,
+    feature_names: tuple[str, ...] | None,
+    response_names: tuple[str, ...],
 ) -> MixtureParameters:
     """Return the parameters of a fit for these columns; drop its gate if the problem has none."""
     parameters = fit.parameters
@@ -410,8 +410,22 @@ def _from_fit(
     names = fit.feature_names
     if feature_names is not None and sorted(names) == sorted(feature_names):
         order = [names.index(name) for name in feature_names]
-        parameters = replace(parameters, coefficients=parameters.coefficients[order])
-    return parameters
+        parameters = replace(parameters, coefficients=parameters.coefficients[..., order, :])
+    if parameters.n_predictors == 1:
+        return parameters
+    names = fit.response_names
+    if sorted(names) != sorted(response_names):
+        raise ValueError(
+            "`init` must be a fit of the same responses or classes, "
+            f"{', '.join(response_names) or 'one response'}; got one of {', '.join(names)}."
+        )
+    order, dispersion = [names.index(name) for name in response_names], parameters.dispersion
+    return replace(
+        parameters,
+        coefficients=parameters.coefficients[order],
+        biases=parameters.biases[order],
+        dispersion=None if dispersion is None else dispersion[order],
+    )
 
 
 def _from_arrays(arrays: tuple[Any, ...] | list[Any]) -> MixtureParameters:
@@ -483,9 +497,9 @@ def _standardised(
     parameters = _checked(problem, parameters)
     standardised = problem.to_standardised(_projected(problem, parameters))
     if problem.family.has_dispersion and parameters.dispersion is None:
-        single = fit_single(problem).parameters.dispersion
-        dispersion = np.repeat(np.asarray(single), problem.n_components)
-        standardised = replace(standardised, dispersion=dispersion)
+        r = problem.n_components
+        single = joined([fit_single(problem).parameters] * r, np.full(r, 1 / r))
+        standardised = replace(standardised, dispersion=single.dispersion)
     return problem.admit(_with_fixed_weights(problem, standardised) if has_labels else standardised)
 
 
@@ -499,28 +513,36 @@ def _projected(problem: EMProblem, parameters: MixtureParameters) -> MixturePara
 
 
 def _checked(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
-    directions = problem.restrictions.directions
+    directions, family = problem.restrictions.directions, problem.family
     p = problem.rows.n_features if directions is None else directions.shape[0]
     r = problem.n_components
-    wanted = {"coefficients": (p, r), "biases": (r,), "weights": (r,)}
+    axis = () if family.n_predictors == 1 else (family.n_predictors,)
+    wanted = {"coefficients": (*axis, p, r), "biases": (*axis, r), "weights": (r,)}
     if parameters.dispersion is not None:
-        wanted["dispersion"] = (r,)
+        wanted["dispersion"] = (*axis, r)
     if parameters.gate is not None:
         wanted["gate"] = (problem.rows.n_gate, r)
+    has_dispersion = np.array([member.has_dispersion for member in family.predictor_families])
     for name, shape in wanted.items():
         values = getattr(parameters, name)
-        if values.shape != shape or not np.all(np.isfinite(values)):
+        is_right = values.shape == shape
+        if is_right and name == "dispersion" and family.has_dispersion:
+            values = np.where(has_dispersion[:, None], values, 1.0)  # others need none
+        if not is_right or not np.all(np.isfinite(values)):
             raise ValueError(
                 f"`init` must have finite {name} of shape {shape}; got shape {values.shape}. "
                 "Give a start for the same columns and number of components."
             )
     is_positive = bool(np.all(parameters.weights > 0.0))
-    if parameters.dispersion is not None:
-        is_positive = is_positive and bool(np.all(parameters.dispersion > 0.0))
+    if parameters.spreads is not None:
+        is_positive = is_positive and not np.any(parameters.spreads[has_dispersion] <= 0.0)
     if not is_positive:
         raise ValueError("`init` must have positive weights and dispersion; got zero or less.")
-    if not problem.family.has_dispersion and parameters.dispersion is not None:
+    if parameters.spreads is None:
+        return parameters
+    if not family.has_dispersion:
         raise ValueError(
-            f"`init` must not have a dispersion for family {problem.family.name!r}, which has none."
+            f"`init` must not have a dispersion for family {family.name!r}, which has none."
         )
-    return parameters
+    spreads = np.where(has_dispersion[:, None], parameters.spreads, np.nan)
+    return replace(parameters, dispersion=spreads.reshape(parameters.biases.shape))

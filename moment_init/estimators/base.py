@@ -1,7 +1,6 @@
 """The common base of the regressor and the classifier: parameters, fitting and projections."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Literal, get_args
 
@@ -12,16 +11,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from moment_init.checks import FloatArray, require_unmasked
-from moment_init.data.checking import require_finite_predictors
+from moment_init.data.checking import require_finite_predictors, require_one_response
 from moment_init.em.result import EMFit
 from moment_init.estimators.fitting import MixtureOptions, fit_mixture, sample_mixture
-from moment_init.estimators.joint_mixtures import DrawnJointMixture, JointMixture, side_by_side
-from moment_init.estimators.mixtures import DrawnMixture, FittedMixture, PointMixture
+from moment_init.estimators.mixtures import FittedMixture
 from moment_init.estimators.rows import EstimatorRows, distinct_rows
-from moment_init.families.base import Family
 from moment_init.families.links import LINKS
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
-from moment_init.responses.result import JointFit
 
 Inference = Literal["em", "nuts", "laplace", "pathfinder", "advi"]
 
@@ -40,15 +36,6 @@ _FITTING = (
     "progressbar",
 )
 """Parameters that are passed to `fit_em`."""
-
-_OF_ONE_RESPONSE: dict[str, Any] = {
-    "gate": "softmax",
-    "random_start": "assignment",
-    "shared": None,
-    "fixed_weights": None,
-    "fixed_directions": None,
-}
-"""Parameters that are not available for several responses, with their defaults."""
 
 _SAMPLING = ("directions", "anchor_angle", "priors", "draws", "tune", "chains", "progressbar")
 """Parameters that are passed to `sample`."""
@@ -156,49 +143,39 @@ class MixtureGLMBase(
             first class has probabilities but no projections.
         """
         features = np.asarray(self._validated(X), dtype=np.float64)
-        if self.transform_link == "components":
+        link = self.transform_link
+        if link not in (None, "family", "components", *LINKS):
+            raise ValueError(
+                "`transform_link` must be None, 'family', 'components' or one of "
+                f"{', '.join(map(repr, LINKS))}; got {link!r}."
+            )
+        if link == "components":
             means = [mixture.mean(features, "components") for mixture in self._mixtures]
-            return np.hstack([side_by_side(mean) for mean in means])
-        directions = self._all_directions()
-        require_finite_predictors(features, directions, "X")
-        projections = features @ directions
-        first = self._mixtures[0]
-        if self.transform_link == "family" and isinstance(first, JointMixture):
-            return first.linked(projections)
-        link = self._transform_link()
-        return projections if link is None else np.asarray(LINKS[link].mean(projections))
+            by_outcome = np.concatenate([np.atleast_3d(mean) for mean in means], axis=2)
+            return np.hstack([*np.moveaxis(by_outcome, 2, 0)])
+        directions = self.directions_.reshape(-1, *self.directions_.shape[-2:])
+        require_finite_predictors(features, np.moveaxis(directions, 1, 0), "X")
+        projections = features @ directions  # (n_predictors, n_obs, n_components)
+        if link == "family":
+            projections = self._mixtures[0].fit.response_family.means(projections)
+        elif link is not None:
+            projections = LINKS[link].mean(projections)
+        return np.hstack([*projections])
 
     @property
     def _n_features_out(self) -> int:
         """Number of columns of `transform`, from which scikit-learn makes their names."""
         if self.transform_link in ("family", "components"):
             return sum(mixture.n_means for mixture in self._mixtures)
-        return int(self._all_directions().shape[1])
-
-    def _all_directions(self) -> FloatArray:
-        """Return the directions of all mixtures and predictors, (n_features, n_directions)."""
-        if len(self._mixtures) > 1:
-            return np.hstack(self.directions_)
-        return side_by_side(self.directions_)
+        return int(self.scales_.size)
 
     # --- for the subclasses ----------------------------------------------------------------------
 
-    def _family(self) -> Family:
-        """Return the family of the response, with its link."""
-        raise NotImplementedError
-
-    def _fit_mixtures(
-        self,
-        rows: EstimatorRows,
-        codes: Sequence[float] | None = None,
-        *,
-        family: tuple[Family, ...] | str | None = None,
-    ) -> None:
-        """Fit one mixture to the response, or one to the indicator of each class code.
-
-        `family` is passed if one mixture has several responses or classes.
-        """
-        options = self._options(self._family() if family is None else family)
+    def _fit_mixtures(self, rows: EstimatorRows, codes: Sequence[float] | None = None) -> None:
+        """Fit one mixture to the response, or one to the indicator of each class code."""
+        options = self._options()
+        if self.inference not in ("em", "nuts"):
+            require_one_response(rows.data, f"inference={self.inference!r}")
         targets = _indicated(rows, codes)
         # Merged before indicators are made, so that all mixtures have the same rows.
         merged = distinct_rows(rows) if options.has_own_start and self.inference == "em" else rows
@@ -216,12 +193,9 @@ class MixtureGLMBase(
         )
         self._record(fits, trees)
 
-    def _record(self, fits: tuple[EMFit | JointFit, ...], trees: tuple[Any, ...]) -> None:
+    def _record(self, fits: tuple[EMFit, ...], trees: tuple[Any, ...]) -> None:
         """Set the fitted attributes."""
-        mixtures = [
-            _mixture_of(fit, tree)
-            for fit, tree in zip_longest(fits, trees)  # EM has no trees
-        ]
+        mixtures = [FittedMixture(*pair) for pair in zip_longest(fits, trees)]  # EM has no trees
         self._mixtures = tuple(mixtures)
         for name in ("fit_", "fits_", "posterior_", "posteriors_"):
             if hasattr(self, name):
@@ -242,13 +216,12 @@ class MixtureGLMBase(
         n_iter = np.array([fit.n_iter for fit in fits])
         self.n_iter_ = int(n_iter[0]) if is_single else n_iter
 
-    def _options(self, family: Family | tuple[Family, ...] | str) -> MixtureOptions:
+    def _options(self) -> MixtureOptions:
         """Collect the arguments of `fit_em` and `sample`."""
         self._validate_inference()
         sampling = {name: getattr(self, name) for name in _SAMPLING}
         return MixtureOptions(
             n_components=self.n_components,
-            family=family,
             fitting={name: getattr(self, name) for name in _FITTING},
             sampling={**sampling, "method": self.inference, **(self.sampler_options or {})},
         )
@@ -267,32 +240,6 @@ class MixtureGLMBase(
                     f"`{name}` must be {default!r} with inference={self.inference!r}, whose model "
                     f"does not support it; got {getattr(self, name)!r}. Use inference='em'."
                 )
-
-    def _require_joint(self, kind: str, remedy: str, **data: Any) -> None:
-        """Raise for parameters that are not available for several responses, or classes."""
-        arguments = {name: getattr(self, name) for name in _OF_ONE_RESPONSE} | data
-        for name, value in arguments.items():
-            default: Any = _OF_ONE_RESPONSE.get(name)
-            if not np.array_equal(value, default):  # may be an array
-                raise ValueError(
-                    f"`{name}` must be {default!r} with {kind}, for which it is not available; got "
-                    f"{value if isinstance(value, str) else type(value).__name__}. {remedy}"
-                )
-        if self.inference not in ("em", "nuts"):
-            raise ValueError(
-                f"`inference` must be 'em' or 'nuts' with {kind}; got {self.inference!r}. {remedy}"
-            )
-
-    def _transform_link(self) -> str | None:
-        """Return the name of the link that `transform` inverts."""
-        if self.transform_link == "family":
-            return self._family().link.name
-        if self.transform_link is not None and self.transform_link not in LINKS:
-            raise ValueError(
-                "`transform_link` must be None, 'family', 'components' or one of "
-                f"{', '.join(map(repr, LINKS))}; got {self.transform_link!r}."
-            )
-        return self.transform_link
 
     def _names(self) -> tuple[str, ...] | None:
         """Return the column names of the data of `fit`."""
@@ -313,13 +260,6 @@ def validated_data(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
         return validate_data(estimator, *data, **checks)
 
 
-def _mixture_of(fit: EMFit | JointFit, tree: Any) -> FittedMixture:
-    """Wrap a fit, or the draws that started there, for prediction."""
-    if isinstance(fit, JointFit):
-        return JointMixture(fit) if tree is None else DrawnJointMixture(fit, tree)
-    return PointMixture(fit) if tree is None else DrawnMixture(tree)
-
-
 def _drawn_seeds(random_state: Any, number: int) -> NDArray[np.integer[Any]]:
     """Draw two seeds for each mixture, (number, 2): for its search and for its draws.
 
@@ -336,7 +276,8 @@ def _indicated(rows: EstimatorRows, codes: Sequence[float] | None) -> list[Estim
     """Return the rows, or for each code the rows with the indicator of that code as response."""
     if codes is None:
         return [rows]
-    return [replace(rows, y=(rows.y == code).astype(np.float64)) for code in codes]
+    y = rows.data.y
+    return [rows.with_response((y == code).astype(np.float64)) for code in codes]
 
 
 def _stacked(values: list[FloatArray | None]) -> FloatArray | None:

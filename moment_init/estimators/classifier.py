@@ -5,7 +5,6 @@ components of one mixture of softmax regressions.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -18,12 +17,9 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from moment_init.checks import FloatArray, require_unmasked
 from moment_init.data.checking import validate_sample_weight
 from moment_init.estimators.base import Inference, MixtureGLMBase, validated_data
-from moment_init.estimators.joint_mixtures import JointMixture
 from moment_init.estimators.rows import validate_rows
-from moment_init.families.base import Family
-from moment_init.families.registry import get_family
+from moment_init.families.several import CATEGORICAL, categorical
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
-from moment_init.responses.data import CATEGORICAL
 
 MultiClass = Literal["one_vs_rest", "categorical"]
 
@@ -74,12 +70,13 @@ def require_known(y: Any, classes: NDArray[Any]) -> FloatArray:
 
 
 def require_two_classes_for(offset: Any, classes: NDArray[Any]) -> None:
-    """Raise for an offset with more than two classes, which have several predictors."""
+    """Raise for an offset with more than two classes, which have a mixture each."""
     # classes: (n_classes,)
     if offset is not None and len(classes) > 2:
         raise ValueError(
-            "`offset` must be None for more than two classes, because each class has its own "
-            f"predictor; got one for {len(classes)} classes. Leave it out."
+            "`offset` must be None for more than two classes with multi_class='one_vs_rest', "
+            f"because each class has its own mixture; got one for {len(classes)} classes. Leave it "
+            "out, or use multi_class='categorical'."
         )
 
 
@@ -110,8 +107,8 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         Model of more than two classes. "one_vs_rest" fits one mixture per class, with its own
         components; it supports all other arguments and costs one fit per class. "categorical" fits
         one mixture of softmax regressions, as ``fit_em(..., family="categorical")``: a row then has
-        one component for all classes. It has a logit link and inference "em" or "nuts", and
-        supports no groups, gate or restrictions. For two classes the models are the same.
+        one component for all classes. It has no other link, and inference "em" or "nuts". For two
+        classes the models are the same.
     link : {"logit", "probit"}, optional
         Link of the probabilities; "logit" by default.
     inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
@@ -157,7 +154,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     ----------
     classes_ : numpy.ndarray, shape (n_classes,)
         Sorted labels of the rows with positive weight.
-    fit_ : EMFit or JointFit
+    fit_ : EMFit
         The maximum-likelihood fit, if there is one mixture.
     fits_ : tuple of EMFit
         The fits of the classes in sorted order, if each class has its own mixture.
@@ -168,7 +165,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     coefficients_, directions_ : numpy.ndarray, shape (n_features, n_components)
         Coefficients, and unit vectors along them. If each class has its own mixture, these and the
         following arrays have a first dimension of length n_classes. If more than two classes share
-        one mixture, all but the weights have a last dimension of length n_classes - 1, without the
+        one mixture, all but the weights have a first dimension of length n_classes - 1, without the
         first class.
     scales_, biases_, weights_ : numpy.ndarray, shape (n_components,)
         Lengths of the coefficients, biases, and probabilities of the components. From draws, all
@@ -275,8 +272,8 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
             Weights of the rows; a row with weight 2 counts as two rows.
         groups : array-like, shape (n_obs,), optional
             Group labels; rows of a group share one component.
-        offset : array-like, shape (n_obs,), optional
-            Known part of the linear predictor, for two classes.
+        offset : array-like, shape (n_obs,) or (n_obs, n_classes - 1), optional
+            Known part of the linear predictor, for two classes or classes that share one mixture.
         gating : array-like or DataFrame, shape (n_obs, n_gate), optional
             Covariates of the weights, for a mixture of experts.
 
@@ -307,31 +304,25 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         weights = validate_sample_weight(sample_weight, len(labels))
         self.classes_ = classes_with_weight(labels, weights)
         is_joint = shares_components(self.multi_class, self.classes_)
-        require_two_classes_for(offset, self.classes_)
-        if is_joint:
-            self._require_joint(
-                "multi_class='categorical'",
-                "Leave it out, or use multi_class='one_vs_rest'.",
-                link=self.link,
-                groups=groups,
-                gating=gating,
-            )
+        n_classes, codes = len(self.classes_), encode_labels(labels, self.classes_)
+        if not is_joint:
+            require_two_classes_for(offset, self.classes_)
         rows = validate_rows(
             features,
-            np.zeros(len(labels)),
-            self._family(),
+            np.maximum(codes, 0.0) if is_joint else codes > 0.0,
+            family=categorical(n_classes) if is_joint else "bernoulli",
+            link=self.link,
             feature_names=self._names(),
             sample_weight=weights,
             groups=groups,
             offset=offset,
             gating=gating,
         )
-        rows = replace(rows, y=encode_labels(labels, self.classes_))
         if is_joint:
-            self._fit_mixtures(replace(rows, classes=self.classes_), family=CATEGORICAL)
-            return self
-        codes = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
-        self._fit_mixtures(rows, codes)
+            self._fit_mixtures(rows.with_response(codes, classes=self.classes_))
+        else:
+            first = 1 if n_classes == 2 else 0
+            self._fit_mixtures(rows.with_response(codes), range(first, n_classes))
         return self
 
     def predict_proba(self, X: Any, *, offset: Any = None, gating: Any = None) -> FloatArray:
@@ -354,9 +345,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
             mixture.mean(features, "mean", offset=offset, gating=gating)
             for mixture in self._mixtures
         ]
-        if isinstance(self._mixtures[0], JointMixture):
-            return columns[0]
-        return class_shares(columns)
+        return columns[0] if columns[0].ndim == 2 else class_shares(columns)
 
     def predict(self, X: Any, *, offset: Any = None, gating: Any = None) -> NDArray[Any]:
         """Predict the most probable class of rows.
@@ -466,15 +455,12 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         predicted = self.predict(X, offset=offset, gating=gating)
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
-    def _family(self) -> Family:
-        return get_family("bernoulli", self.link)
-
     def _responses(self, y: Any) -> list[NDArray[Any] | None]:
         """Return the response of each mixture; None without labels."""
         if y is None:
             return [None] * len(self._mixtures)
         codes = require_known(y, self.classes_)
-        if isinstance(self._mixtures[0], JointMixture):
+        if self._mixtures[0].fit.classes is not None:
             return [self.classes_[codes.astype(np.intp)]]
         if len(self._mixtures) == 1:
             return [codes]

@@ -9,7 +9,7 @@ standardised columns) among all with the same predictions.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,8 @@ from moment_init.em.fitting import fit_em
 from moment_init.em.information import LaplaceApproximation
 from moment_init.em.result import EMFit
 from moment_init.estimators.rows import EstimatorRows
-from moment_init.families.base import Family
+from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.posterior.sampling import sample
-from moment_init.responses.result import JointFit
 
 if TYPE_CHECKING:
     import xarray
@@ -66,7 +65,7 @@ class ColumnAxes:
         """Convert a fit of the axes into a fit of the columns."""
         coefficients = self.basis @ fit.coefficients
         root, undetermined = fit.laplace.root, fit.laplace.undetermined
-        matrix = self._parameter_matrix((fit.dispersion is not None,), fit.n_components, len(root))
+        matrix = self._parameter_matrix(fit.centred_parameters, len(root))
         return replace(
             fit,
             coefficients=coefficients,
@@ -77,39 +76,22 @@ class ColumnAxes:
             ),
         )
 
-    def lift_joint(self, fit: JointFit, feature_names: tuple[str, ...]) -> JointFit:
-        """Convert a fit of the axes with several predictors into a fit of the columns."""
-        coefficients = np.tensordot(self.basis, fit.coefficients, axes=1)
-        covariance = fit.covariance
-        if covariance is not None:
-            has_dispersion = fit.kind.has_dispersion
-            matrix = self._parameter_matrix(has_dispersion, fit.n_components, len(covariance))
-            covariance = matrix @ covariance @ matrix.T
-        return replace(
-            fit,
-            coefficients=coefficients,
-            biases=fit.biases - np.tensordot(self.mean, coefficients, axes=1),
-            feature_names=feature_names,
-            covariance=covariance,
-        )
-
-    def _parameter_matrix(
-        self, has_dispersion: tuple[bool, ...], n_components: int, size: int
-    ) -> FloatArray:
-        """Compute the derivative of the parameters of the columns by those of the axes.
-
-        A component has a block for each of its predictors, with or without a log dispersion.
-        """
+    def _parameter_matrix(self, parameters: MixtureParameters, size: int) -> FloatArray:
+        """Compute the derivative of the parameters of the columns by those of the axes."""
         predictor = np.block(
             [
                 [self.basis, np.zeros((len(self.basis), 1))],
                 [-(self.mean @ self.basis)[None, :], np.ones((1, 1))],
             ]
         )
-        blocks = [block_diag(predictor, np.eye(int(has_one))) for has_one in has_dispersion]
+        dispersed = parameters.layout.dispersed
+        blocks = [
+            block_diag(predictor, np.eye(int(a in dispersed)))
+            for a in range(parameters.n_predictors)
+        ]
         component = block_diag(*blocks)
-        n_rest = size - n_components * component.shape[1]
-        return np.asarray(block_diag(*[component] * n_components, np.eye(n_rest)))
+        n_rest = size - parameters.n_components * component.shape[1]
+        return np.asarray(block_diag(*[component] * parameters.n_components, np.eye(n_rest)))
 
 
 def affordable_size(
@@ -119,7 +101,7 @@ def affordable_size(
     *,
     has_dispersion: bool,
     n_gate: int,
-    n_predictors: int = 1,
+    n_predictors: int = 1,  # of each response
 ) -> tuple[int, int]:
     """Reduce the components and columns until there are no more free parameters than rows.
 
@@ -184,16 +166,8 @@ class MixtureOptions:
     """The options of an estimator."""
 
     n_components: int  # number of components
-    # family of the response with its link; one for each of several responses
-    family: Family | tuple[Family, ...] | str
     fitting: Mapping[str, Any]  # further arguments of `moment_init.fit_em`
     sampling: Mapping[str, Any]  # further arguments of `moment_init.sample`
-
-    @property
-    def has_dispersion(self) -> bool:
-        """Whether a component has a dispersion."""
-        families = self.family if isinstance(self.family, tuple) else (self.family,)
-        return any(isinstance(family, Family) and family.has_dispersion for family in families)
 
     @property
     def is_plain(self) -> bool:
@@ -215,30 +189,31 @@ def fit_mixture(
     seed: int,
     *,
     reduces: bool = True,
-) -> EMFit | JointFit:
+) -> EMFit:
     """Fit a mixture by maximum likelihood."""
     n_components = validate_n_components(options.n_components, rows.n_obs)
     axes, used = None, merged
     if reduces and options.is_plain:
-        n_components, axes = _reduction(merged, n_components, options.has_dispersion)
+        n_components, axes = _reduction(merged, n_components)
     if axes is not None:
-        used = replace(merged, X=axes.project(merged.X), feature_names=None)
+        projected = axes.project(merged.data.X)
+        names = tuple(f"x{index}" for index in range(projected.shape[1]))
+        used = replace(merged, data=replace(merged.data, X=projected, feature_names=names))
     fit = _run(used, n_components, options, seed)
     if axes is not None:
-        names = rows.feature_names or _default_names(rows)
-        fit = axes.lift(fit, names) if isinstance(fit, EMFit) else axes.lift_joint(fit, names)
+        fit = axes.lift(fit, rows.data.feature_names)
     return replace(fit, responsibilities=_memberships(rows, fit), n_obs=rows.n_obs)
 
 
 def sample_mixture(
-    rows: EstimatorRows, options: MixtureOptions, fit: EMFit | JointFit, seed: int
+    rows: EstimatorRows, options: MixtureOptions, fit: EMFit, seed: int
 ) -> "xarray.DataTree":
     """Draw from the posterior, starting at a fit."""
     return sample(
         rows.inputs,
         rows.response,
         options.n_components,
-        family=cast("Any", options.family),
+        family=rows.family,
         init=fit,
         random_seed=seed,
         **rows.data_block,
@@ -246,25 +221,23 @@ def sample_mixture(
     )
 
 
-def _reduction(
-    rows: EstimatorRows, n_components: int, has_dispersion: bool
-) -> tuple[int, ColumnAxes | None]:
+def _reduction(rows: EstimatorRows, n_components: int) -> tuple[int, ColumnAxes | None]:
     """Choose the number of components and the axes that the rows can support."""
-    n_features = rows.X.shape[1]
+    data = rows.data
     number, n_axes = affordable_size(
         rows.n_obs,
         n_components,
-        n_features,
-        has_dispersion=has_dispersion,
-        n_gate=rows.n_gate,
-        n_predictors=1 if rows.classes is None else len(rows.classes) - 1,
+        data.n_features,
+        has_dispersion=data.family.has_dispersion,
+        n_gate=len(rows.gate_names),
+        n_predictors=data.family.n_predictors // len(data.family.members),
     )
-    axes = column_axes(rows.X, rows.sample_weight, n_axes)
-    n_kept = n_features if axes is None else axes.basis.shape[1]
-    if number < n_components or n_kept == n_axes < n_features:
+    axes = column_axes(data.X, data.sample_weight, n_axes)
+    n_kept = data.n_features if axes is None else axes.basis.shape[1]
+    if number < n_components or n_kept == n_axes < data.n_features:
         notify(
             f"`X` has {rows.n_obs} distinct rows with positive weight, fewer than the parameters "
-            f"of {n_components} components with {n_features} columns. Fitted: {number} "
+            f"of {n_components} components with {data.n_features} columns. Fitted: {number} "
             f"component(s) along {n_kept} principal axes of the columns. Use fewer components or "
             "columns.",
             WeakSignalWarning,
@@ -272,15 +245,13 @@ def _reduction(
     return number, axes
 
 
-def _run(
-    rows: EstimatorRows, n_components: int, options: MixtureOptions, seed: int
-) -> EMFit | JointFit:
+def _run(rows: EstimatorRows, n_components: int, options: MixtureOptions, seed: int) -> EMFit:
     with quiet_notices():  # the warning below is for both libraries
-        fit: EMFit | JointFit = fit_em(
+        fit = fit_em(
             rows.inputs,
             rows.response,
             n_components,
-            family=cast("Any", options.family),
+            family=rows.family,
             random_seed=seed,
             **rows.data_block,
             **options.fitting,
@@ -290,17 +261,10 @@ def _run(
     return fit
 
 
-def _memberships(rows: EstimatorRows, fit: EMFit | JointFit) -> FloatArray:
+def _memberships(rows: EstimatorRows, fit: EMFit) -> FloatArray:
     """Compute the responsibilities of the user's rows."""
-    if isinstance(fit, EMFit):
-        return fit.predict_membership(rows.inputs, rows.y, **rows.data_block)
-    shares = fit.predict_membership(
-        rows.inputs, rows.response, offset=rows.offset, n_trials=rows.n_trials
-    )
-    if rows.classes is not None:
-        shares[rows.y < 0.0] = fit.weights  # an unknown label has no information
-    return shares
-
-
-def _default_names(rows: EstimatorRows) -> tuple[str, ...]:
-    return tuple(f"x{index}" for index in range(np.shape(rows.X)[1]))
+    block, is_unknown = rows.data_block, rows.data.y < 0.0
+    if rows.data.classes is not None and rows.data.groups is None and is_unknown.any():
+        # An unknown label has no information: its row is a group of weight zero.
+        block |= {"groups": np.arange(rows.n_obs), "sample_weight": np.where(is_unknown, 0.0, 1.0)}
+    return fit.predict_membership(rows.inputs, rows.response, **block)

@@ -1,10 +1,9 @@
-"""Fitted mixtures with the methods that an estimator needs: means, memberships and densities.
+"""A fitted mixture with the methods that an estimator needs: means, memberships and densities.
 
-`PointMixture` uses the parameters of a maximum-likelihood fit, `DrawnMixture` averages over the
-draws of a posterior.
+They use the parameters of a maximum-likelihood fit, or average over the draws of a posterior.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,22 +16,12 @@ from moment_init.data.checking import (
     require_finite_offset,
     require_finite_predictors,
     validate_groups,
-    validate_n_trials,
 )
 from moment_init.em.prediction import PredictionKind, logit_parameters, rows_for, unit_scores
 from moment_init.em.result import EMFit
-from moment_init.estimators.joint_mixtures import JointMixture
-from moment_init.families.registry import get_family
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import prior_probabilities
-from moment_init.posterior.draws import (
-    PosteriorDraws,
-    RowLayout,
-    draw_log_likelihoods,
-    family_of,
-    posterior_of,
-    read_draws,
-)
+from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods, posterior_of
 from moment_init.posterior.membership import predict_membership
 
 if TYPE_CHECKING:
@@ -42,20 +31,17 @@ _DENSITIES = 10_000_000
 """Largest number of log densities in memory, rows times draws: 80 MB."""
 
 
-def posterior_point(tree: "xarray.DataTree") -> MixtureParameters:
+def mean_parameters(draws: PosteriorDraws) -> MixtureParameters:
     r"""Compute the posterior means of the parameters.
 
     The coefficients are :math:`\bar s_j \bar u_j`, the mean length times the unit vector along the
     mean direction: the mean of the coefficients would be too short.
     """
-    draws = PosteriorDraws.of(posterior_of(tree, None))
-    lengths = np.linalg.norm(draws.coefficients, axis=1)
-    units = draws.coefficients / np.where(lengths > 0.0, lengths, 1.0)[:, None, :]
-    middle = units.mean(axis=0)
-    norms = np.linalg.norm(middle, axis=0)
-    directions = middle / np.where(norms > 0.0, norms, 1.0)
+    lengths = np.linalg.norm(draws.coefficients, axis=-2, keepdims=True)
+    middle = (draws.coefficients / np.where(lengths > 0.0, lengths, 1.0)).mean(axis=0)
+    norms = np.linalg.norm(middle, axis=-2, keepdims=True)
     return MixtureParameters(
-        directions * lengths.mean(axis=0),
+        middle / np.where(norms > 0.0, norms, 1.0) * lengths.mean(axis=0),
         draws.biases.mean(axis=0),
         draws.weights.mean(axis=0),
         None if draws.dispersion is None else draws.dispersion.mean(axis=0),
@@ -63,177 +49,130 @@ def posterior_point(tree: "xarray.DataTree") -> MixtureParameters:
 
 
 def mean_response(
-    tree: "xarray.DataTree",
-    X: Any,
-    kind: PredictionKind = "mean",
-    *,
-    offset: Any = None,
-    n_trials: Any = None,
-    gating: Any = None,
+    draws: PosteriorDraws, data: RegressionData, gating: FloatArray | None, kind: PredictionKind
 ) -> FloatArray:
-    r"""Compute the posterior mean of the mean response.
+    r"""Compute the posterior means of the mean responses, or of the probabilities of classes.
 
     .. math:: E\Big[\sum_j \pi_j\, g(\langle\beta_j, x\rangle + b_j)\Big]
     """
-    # X: (n_obs, n_features) -> (n_obs,) or (n_obs, n_components)
-    draws = PosteriorDraws.of(posterior_of(tree, None))
-    data, covariates = _rows(tree, draws, X, None, offset, n_trials, gating)
-    total = np.zeros((data.n_obs, draws.biases.shape[1]))
+    # gating: (n_obs, n_gate) -> (n_obs[, n_components]), with an axis of outcomes at the end if
+    # there are several
+    total: Any = 0.0  # (n_obs, n_components), or (n_outcomes, n_obs, n_components)
     for block in draws.blocks(data.n_obs):
-        means = data.family.link.mean(draws.predictors(data, block))
+        eta = draws.predictors(data, block)
+        means = data.family.means(eta if eta.ndim == 3 else np.moveaxis(eta, 1, 0))
         if kind == "mean":
-            means = means * np.exp(draws.log_weights(covariates, block))
-        total += means.sum(axis=0)
-    result = total / draws.n_draws
-    if data.n_trials is not None:
-        result *= data.n_trials[:, None]
-    return result.sum(axis=1) if kind == "mean" else result
+            means = means * np.exp(draws.log_weights(gating, block))
+        total = total + means.sum(axis=-3)
+    result = total.sum(axis=-1) if kind == "mean" else total
+    result = (result if total.ndim == 2 else np.moveaxis(result, 0, -1)) / draws.n_draws
+    if data.n_trials is None:
+        return np.ascontiguousarray(result)
+    is_by_component = kind == "components"
+    return np.asarray(result * (data.n_trials[:, None] if is_by_component else data.n_trials))
 
 
 def mean_density(
-    tree: "xarray.DataTree",
-    X: Any,
-    y: Any,
-    *,
-    offset: Any = None,
-    n_trials: Any = None,
-    gating: Any = None,
+    draws: PosteriorDraws, data: RegressionData, gating: FloatArray | None
 ) -> FloatArray:
-    r"""Compute the log predictive density of each response: the log of its mean density."""
-    # X: (n_obs, n_features), y: (n_obs,) -> (n_obs,)
-    draws = PosteriorDraws.of(posterior_of(tree, None))
-    data, covariates = _rows(tree, draws, X, y, offset, n_trials, gating)
+    """Compute the log predictive density of each row: the log of its mean density."""
+    # gating: (n_obs, n_gate) -> (n_obs,)
     result = np.empty(data.n_obs)
     step = max(1, _DENSITIES // draws.n_draws)
     for first in range(0, data.n_obs, step):
         part = slice(first, first + step)
-        gate = None if covariates is None else covariates[part]
+        gate = None if gating is None else gating[part]
         values = draw_log_likelihoods(draws, data.take(part), gate)
         result[part] = logsumexp(values, axis=0) - np.log(draws.n_draws)
     return result
 
 
-def _rows(
-    tree: "xarray.DataTree",
-    draws: PosteriorDraws,
-    X: Any,
-    y: Any,
-    offset: Any,
-    n_trials: Any,
-    gating: Any,
-) -> tuple[RegressionData, FloatArray | None]:
-    """Check rows and gating covariates; without a response, zeros are passed and not used."""
-    family = family_of(tree, None, None)
-    # The layout without a family accepts any response.
-    _, layout = read_draws(posterior_of(tree, 1), None)
-    response = np.zeros(len(X)) if y is None else y
-    rows, _ = rows_for(layout.as_fit(), X, response, offset=offset, gating=gating)
-    trials = validate_n_trials(n_trials, family, rows.n_obs)
-    if y is not None:
-        family.validate_response(rows.y, trials)
-    inputs = np.asarray(rows.Z)
-    require_finite_offset(rows.offset)
-    require_finite_predictors(inputs, np.moveaxis(draws.coefficients, 1, 0), "X")
-    if draws.gate is not None and rows.gate is not None:
-        require_finite_predictors(rows.gate, np.moveaxis(draws.gate, 1, 0), "gating")
-    data = RegressionData(
-        X=inputs,
-        y=rows.y,
-        family=family,
-        feature_names=layout.feature_names,
-        offset=rows.offset,
-        n_trials=trials,
-        sample_weight=np.ones(rows.n_obs),
-        groups=None,
-    )
-    return data, rows.gate
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class PointMixture:
-    """A maximum-likelihood fit."""
+class FittedMixture:
+    """A maximum-likelihood fit, or the draws of a posterior whose chains started there."""
 
     fit: EMFit
+    tree: "xarray.DataTree | None" = None  # as returned by `moment_init.sample`
 
     @property
     def point(self) -> MixtureParameters:
-        """Parameters of the fit."""
-        return self.fit.centred_parameters
+        """Parameters of the fit, or posterior means."""
+        if self.tree is None:
+            return self.fit.centred_parameters
+        return mean_parameters(PosteriorDraws.of(posterior_of(self.tree, None)))
 
     @property
     def n_means(self) -> int:
-        """Number of means per row: one per component."""
-        return self.fit.n_components
+        """Number of means per row: one for each component and outcome."""
+        return self.fit.n_components * max(1, len(self.fit.outcome_names))
 
     def mean(self, X: Any, kind: PredictionKind, **data: Any) -> FloatArray:
-        """Compute the mean response of rows."""
-        # X: (n_obs, n_features) -> (n_obs,) or (n_obs, n_components)
-        return self.fit.predict(X, kind=kind, **data)
+        """Compute the mean responses of rows, or the probabilities of all classes."""
+        # X: (n_obs, n_features) -> (n_obs[, n_components][, n_outcomes])
+        if self.tree is None:
+            return self.fit.predict(X, kind=kind, **data)
+        rows, gating = self._rows(X, None, **data)
+        return mean_response(self._draws(rows, gating), rows, gating, kind)
 
-    def membership(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Compute the probabilities of the components."""
-        # X: (n_obs, n_features), y: (n_obs,) -> (n_obs, n_components)
-        if y is not None:
-            return self.fit.predict_membership(X, y, **data)
-        fit, ones = self.fit, np.ones((len(X), 1))
-        # A gaussian family accepts any response, which is not used.
-        layout = RowLayout(
-            get_family("gaussian"),
-            fit.feature_names,
-            fit.gate_names,
-            fit.gate_centre,
-            fit.gate_means,
-        )
-        rows, _ = rows_for(layout.as_fit(), X, ones[:, 0], gating=data.get("gating"))
-        covariates = ones if rows.gate is None else np.hstack([ones, rows.gate])
-        prior = prior_probabilities(logit_parameters(fit), covariates).T
-        return np.broadcast_to(prior, (len(X), fit.n_components)).copy()
-
-    def log_density(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Compute the log densities of responses."""
-        # X: (n_obs, n_features), y: (n_obs,) -> (n_obs,)
-        rows, _ = rows_for(self.fit, X, y, **data)
-        return unit_scores(self.fit, rows)[0]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DrawnMixture:
-    """The draws of a posterior."""
-
-    tree: "xarray.DataTree"  # as returned by `moment_init.sample`
-
-    @property
-    def point(self) -> MixtureParameters:
-        """Posterior means; directions are the unit vectors along their means."""
-        return posterior_point(self.tree)
-
-    @property
-    def n_means(self) -> int:
-        """Number of means per row: one per component."""
-        return self.point.n_components
-
-    def mean(self, X: Any, kind: PredictionKind, **data: Any) -> FloatArray:
-        """Compute the posterior mean of the mean response of rows."""
-        # X: (n_obs, n_features) -> (n_obs,) or (n_obs, n_components)
-        return mean_response(self.tree, X, kind, **data)
-
-    def membership(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Compute the posterior means of the probabilities of the components."""
-        # X: (n_obs, n_features), y: (n_obs,) -> (n_obs, n_components)
-        if y is None and "gate" not in self.tree["posterior"]:
-            return np.tile(self.point.weights, (len(X), 1))
+    def membership(self, X: Any, y: Any, *, gating: Any = None, **data: Any) -> FloatArray:
+        """Compute the probabilities of the components, without responses those of the gate."""
+        # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses) -> (n_obs, n_components)
         if y is None:
-            data = {"gating": data.get("gating")}
-        probabilities = predict_membership(self.tree, X, y, average=True, **data)
+            return self._prior(X, gating)
+        if self.tree is None:
+            return self.fit.predict_membership(X, y, gating=gating, **data)
+        shares = predict_membership(self.tree, X, y, gating=gating, average=True, **data)
         codes = group_codes(validate_groups(data.get("groups"), len(X)))
-        values = np.asarray(probabilities.values, dtype=np.float64)
+        values = np.asarray(shares.values, dtype=np.float64)
         return values if codes is None else values[codes]
 
     def log_density(self, X: Any, y: Any, **data: Any) -> FloatArray:
-        """Compute the logs of the posterior mean densities of responses."""
-        # X: (n_obs, n_features), y: (n_obs,) -> (n_obs,)
-        return mean_density(self.tree, X, y, **data)
+        """Compute the log densities of all responses of rows."""
+        # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses) -> (n_obs,)
+        if self.tree is None:
+            return unit_scores(self.fit, rows_for(self.fit, X, y, **data)[0])[0]
+        rows, gating = self._rows(X, y, **data)
+        return mean_density(self._draws(rows, gating), rows, gating)
 
+    def _prior(self, X: Any, gating: Any) -> FloatArray:
+        """Compute the probabilities of the components before a response is observed."""
+        # X: (n_obs, n_features) -> (n_obs, n_components)
+        data, covariates = self._rows(X, None, gating=gating)
+        if covariates is None:
+            return np.tile(self.point.weights, (data.n_obs, 1))
+        if self.tree is None:
+            design = np.hstack([np.ones((data.n_obs, 1)), covariates])
+            return prior_probabilities(logit_parameters(self.fit), design).T
+        draws = self._draws(data, covariates)
+        shares = (np.exp(draws.log_weights(covariates, part)) for part in draws.blocks(data.n_obs))
+        return np.asarray(sum(share.sum(axis=0) for share in shares) / draws.n_draws)
 
-FittedMixture = PointMixture | DrawnMixture | JointMixture
-"""The fitted mixtures of an estimator; all have the same methods."""
+    def _rows(self, X: Any, y: Any, **data: Any) -> tuple[RegressionData, FloatArray | None]:
+        """Check rows against the fit; return them and their centred gating covariates."""
+        fit = self.fit
+        if y is None:  # a response that all families accept, and that is not used
+            shape = (len(X), max(1, len(fit.response_names)))
+            y = np.ones(shape) if fit.classes is None else np.repeat(fit.classes[:1], len(X))
+        rows, _ = rows_for(fit, X, y, **data)
+        checked = RegressionData(
+            X=rows.Z,
+            y=rows.y,
+            family=fit.response_family,
+            feature_names=fit.feature_names,
+            offset=rows.offset,
+            n_trials=rows.n_trials,
+            sample_weight=rows.sample_weight,
+            groups=None,
+        )
+        return checked, rows.gate
+
+    def _draws(self, data: RegressionData, gating: FloatArray | None) -> PosteriorDraws:
+        """Read the draws, for centred gating covariates; raise if predictors would overflow."""
+        draws = PosteriorDraws.of(posterior_of(self.tree, None))
+        require_finite_offset(data.offset)
+        require_finite_predictors(np.asarray(data.X), np.moveaxis(draws.coefficients, -2, 0), "X")
+        centre = self.fit.gate_centre
+        if gating is None or draws.gate is None or draws.gate_biases is None or centre is None:
+            return draws
+        require_finite_predictors(gating, np.moveaxis(draws.gate, 1, 0), "gating")
+        return replace(draws, gate_biases=draws.gate_biases + centre @ draws.gate)

@@ -4,7 +4,7 @@ The score is the share of the deviance of the responses that the predicted means
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -12,20 +12,20 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import column_or_1d
 
 from moment_init.checks import FloatArray, notify, require_no_dates, require_unmasked
-from moment_init.data.checking import validate_n_trials, validate_row_vector, validate_sample_weight
-from moment_init.data.formula_encoding import is_frame
-from moment_init.estimators.base import Inference, MixtureGLMBase, validated_data
-from moment_init.estimators.rows import (
-    has_several_columns,
-    refuses_negative,
-    validate_joint_rows,
-    validate_rows,
+from moment_init.data.checking import (
+    match_trials,
+    validate_n_trials,
+    validate_row_vector,
+    validate_sample_weight,
 )
+from moment_init.data.formula_encoding import is_frame
+from moment_init.data.responses import columns_of_fit, has_classes
+from moment_init.estimators.base import Inference, MixtureGLMBase, validated_data
+from moment_init.estimators.rows import refuses_negative, validate_rows
 from moment_init.families.base import Family
-from moment_init.families.registry import get_family
+from moment_init.families.registry import FAMILIES
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
-from moment_init.responses.data import columns_of_fit, validate_trials
-from moment_init.responses.kinds import SeparateResponses
+from moment_init.likelihood.rows import column
 
 
 def deviance_explained(
@@ -70,39 +70,13 @@ def deviance_explained(
     return float(1.0 - residual / total)
 
 
-def mean_deviance_explained(
-    kind: SeparateResponses,
-    y: Any,
-    mean: FloatArray,
-    *,
-    sample_weight: Any = None,
-    n_trials: Any = None,
-) -> float:
-    """Average the share of explained deviance over the responses."""
-    # y, mean: (n_obs, n_responses), sample_weight: (n_obs,),
-    # n_trials: (n_obs,) or (n_obs, n_responses)
-    trials = validate_trials(n_trials, kind, len(mean))
-    shares = []
-    for index, (family, column) in enumerate(
-        zip(kind.members, columns_of_fit(y, kind.names), strict=True)
-    ):
-        counts = trials[index] if family.has_trials and trials is not None else None
-        shares.append(
-            deviance_explained(
-                family, column, mean[:, index], sample_weight=sample_weight, n_trials=counts
-            )
-        )
-    return float(np.mean(shares))
-
-
 def _unit_deviance(
     family: Family, y: FloatArray, mean: FloatArray, n_trials: FloatArray | None
 ) -> FloatArray:
     dispersion = 1.0 if family.has_dispersion else None
-    saturated = y if n_trials is None else y / n_trials
     best, predicted = (
         family.log_density(y, value, dispersion=dispersion, n_trials=n_trials)
-        for value in (saturated, mean)
+        for value in (y if n_trials is None else y / n_trials, mean)
     )
     return np.asarray(2.0 * (best - predicted))
 
@@ -165,14 +139,13 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
 
     Attributes
     ----------
-    fit_ : EMFit or JointFit
-        The maximum-likelihood fit, with every start, standard errors, status and warnings; a
-        `JointFit` for several responses.
+    fit_ : EMFit
+        The maximum-likelihood fit, with every start, standard errors, status and warnings.
     posterior_ : xarray.DataTree
         The draws; not for inference="em".
     coefficients_, directions_ : numpy.ndarray, shape (n_features, n_components)
         Coefficients, and unit vectors along them. With several responses these, `scales_`,
-        `biases_` and `dispersion_` have a last dimension of length n_responses.
+        `biases_` and `dispersion_` have a first dimension of length n_responses.
     scales_, biases_, weights_ : numpy.ndarray, shape (n_components,)
         Lengths of the coefficients, biases, and probabilities of the components. From draws, all
         parameters are posterior means (directions: the unit vectors along the means).
@@ -199,7 +172,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     `shared`, `fixed_weights`, `fixed_directions`, a Gaussian gate or a given start, it keeps all
     columns and components and refuses constant and collinear columns, as `fit_em` does.
 
-    Several responses support inference "em" or "nuts", but no groups, gate or restrictions.
+    Several responses support inference "em" or "nuts".
 
     Examples
     --------
@@ -318,23 +291,26 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         """
         require_unmasked(X, "X")
         require_no_dates(y, "y")
-        is_joint = has_several_columns(y, self.family)
-        checks = {"y_numeric": True, "ensure_min_samples": 2, "dtype": "numeric"}
-        features, response = validated_data(self, X, y, multi_output=is_joint, **checks)
-        data = {"sample_weight": sample_weight, "offset": offset, "n_trials": n_trials}
-        data["feature_names"] = self._names()
-        if is_joint:
-            remedy = "Leave it out, or fit one response at a time."
-            self._require_joint("several responses", remedy, groups=groups, gating=gating)
-            named = y if is_frame(y) else response
-            rows, families = validate_joint_rows(
-                features, named, family=self.family, link=self.link, **data
+        if has_classes(self.family):
+            raise ValueError(
+                f"`family` must be one of {', '.join(map(repr, FAMILIES))}; got 'categorical'. Use "
+                "MixtureGLMClassifier(multi_class='categorical')."
             )
-            self._fit_mixtures(rows, family=families)
-            return self
-        response = np.asarray(response, dtype=np.float64)
+        shape = (y if hasattr(y, "shape") else np.asarray(y)).shape
+        is_several = len(shape) > 1 and shape[1] != 1
+        checks = {"y_numeric": True, "ensure_min_samples": 2, "dtype": "numeric"}
+        features, response = validated_data(self, X, y, multi_output=is_several, **checks)
         rows = validate_rows(
-            features, response, self._family(), groups=groups, gating=gating, **data
+            features,
+            y if is_several and is_frame(y) else response,
+            family=self.family,
+            link=self.link,
+            feature_names=self._names(),
+            sample_weight=sample_weight,
+            groups=groups,
+            offset=offset,
+            n_trials=n_trials,
+            gating=gating,
         )
         self._fit_mixtures(rows)
         return self
@@ -475,13 +451,15 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         to choose that number.
         """
         mean = self.predict(X, offset=offset, n_trials=n_trials, gating=gating)
-        arguments = {"sample_weight": sample_weight, "n_trials": n_trials}
-        if mean.ndim == 2:
-            return mean_deviance_explained(self.fit_.kind, y, mean, **arguments)
-        return deviance_explained(self._family(), y, mean, **arguments)
-
-    def _family(self) -> Family:
-        return get_family(cast("str | Family", self.family), self.link)
+        family, names = self.fit_.response_family, self.fit_.response_names
+        trials = match_trials(n_trials, family, len(mean))
+        responses = columns_of_fit(y, names) if names else [y]
+        shares = []
+        for index, (member, response) in enumerate(zip(family.members, responses, strict=True)):
+            counts = column(trials, index) if member.has_trials and trials is not None else None
+            data = {"sample_weight": sample_weight, "n_trials": counts}
+            shares.append(deviance_explained(member, response, column(mean, index), **data))
+        return float(np.mean(shares))
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags, with what the family requires of the response."""

@@ -7,24 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.data.checking import (
-    group_codes,
-    validate_gating,
-    validate_groups,
-    validate_n_trials,
-    validate_row_vector,
-    validate_sample_weight,
-)
-from moment_init.families.base import Family
+from moment_init.data.checking import RegressionData, group_codes, validate_data, validate_gating
 from moment_init.families.registry import get_family
-from moment_init.responses.data import (
-    has_several_responses,
-    is_joint_family,
-    response_columns,
-    response_families,
-)
-from moment_init.responses.data import validate_rows as validate_columns
-from moment_init.responses.kinds import SeparateResponses
+from moment_init.families.several import CATEGORICAL
 
 IndexArray = NDArray[np.intp]
 
@@ -33,140 +18,69 @@ IndexArray = NDArray[np.intp]
 class EstimatorRows:
     """The rows that an estimator is fitted to."""
 
-    X: NDArray[np.generic]  # inputs; (n_obs, n_features)
-    # one or several responses; with `classes` their codes, -1 for a label that no row with positive
-    # weight has; (n_obs,) or (n_obs, n_responses)
-    y: FloatArray
-    sample_weight: FloatArray  # sample weights; (n_obs,)
-    feature_names: tuple[str, ...] | None = None  # column names of X, if any
-    # known part of the linear predictor; (n_obs,) or (n_obs, n_responses)
-    offset: FloatArray | None = None
-    # numbers of binomial trials; (n_obs,) or (n_obs, n_responses)
-    n_trials: FloatArray | None = None
-    groups: NDArray[np.generic] | None = None  # group labels; (n_obs,)
+    # The codes of classes are -1 for a label that no row with positive weight has.
+    data: RegressionData
     gating: FloatArray | None = None  # gating covariates; (n_obs, n_gate)
     gate_names: tuple[str, ...] = ()  # names of the gating covariates
-    response_names: tuple[str, ...] | None = None  # names of several responses
-    classes: NDArray[Any] | None = None  # labels of classes that share one mixture; (n_classes,)
 
     @property
     def n_obs(self) -> int:
         """Number of rows."""
-        return int(self.X.shape[0])
-
-    @property
-    def n_gate(self) -> int:
-        """Number of gating covariates."""
-        return len(self.gate_names)
+        return self.data.n_obs
 
     @property
     def inputs(self) -> Any:
         """Inputs, with their column names if they have any."""
-        return _named(self.X, self.feature_names)
+        return _named(self.data.X, self.data.feature_names, "x")
 
     @property
     def response(self) -> Any:
         """Response in the form of `moment_init.fit_em`: an array, named columns or labels."""
-        if self.classes is None:
-            return _named(self.y, self.response_names)
+        y, classes = self.data.y, self.data.classes
+        if classes is None:
+            return y if y.ndim == 1 else _named(y, self.data.response_names, "y")
         # Rows with an unknown label have weight zero, so any other label can be used.
-        return self.classes[np.maximum(self.y, 0.0).astype(np.intp)]
+        return classes[np.maximum(y, 0.0).astype(np.intp)]
+
+    @property
+    def family(self) -> Any:
+        """Family in the form of `moment_init.fit_em`."""
+        return self.data.family if self.data.classes is None else CATEGORICAL
 
     @property
     def data_block(self) -> dict[str, Any]:
         """Arguments of `moment_init.fit_em` that belong to rows, except inputs and response."""
-        return {
-            "offset": self.offset,
-            "n_trials": self.n_trials,
-            "sample_weight": self.sample_weight,
-            "groups": self.groups,
-            "gating": None if self.gating is None else _named(self.gating, self.gate_names),
-        }
+        names = ("offset", "n_trials", "sample_weight", "groups")
+        block = {name: getattr(self.data, name) for name in names}
+        gating = self.gating
+        block["gating"] = None if gating is None else _named(gating, self.gate_names, "g")
+        return block
+
+    def with_response(self, y: FloatArray, **fields: Any) -> "EstimatorRows":
+        """Replace the response, and other fields of `data`."""
+        # y: (n_obs,)
+        return replace(self, data=replace(self.data, y=y, **fields))
 
     def take(self, index: IndexArray) -> "EstimatorRows":
         """Select rows."""
-        return replace(
-            self,
-            X=self.X[index],
-            y=self.y[index],
-            sample_weight=self.sample_weight[index],
-            offset=None if self.offset is None else self.offset[index],
-            n_trials=None if self.n_trials is None else self.n_trials[index],
-            groups=None if self.groups is None else self.groups[index],
-            gating=None if self.gating is None else self.gating[index],
-        )
+        gating = None if self.gating is None else self.gating[index]
+        return replace(self, data=self.data.take(index), gating=gating)
 
 
 def validate_rows(
     X: NDArray[np.generic],
-    y: FloatArray,
-    family: Family,
-    *,
-    feature_names: tuple[str, ...] | None = None,
-    sample_weight: Any = None,
-    groups: Any = None,
-    offset: Any = None,
-    n_trials: Any = None,
-    gating: Any = None,
-) -> EstimatorRows:
-    """Check all other data of rows whose inputs and response scikit-learn has checked."""
-    # X: (n_obs, n_features), y: (n_obs,)
-    n_obs = len(X)
-    trials = validate_n_trials(n_trials, family, n_obs)
-    family.validate_response(y, trials)
-    labels = validate_groups(groups, n_obs)
-    covariates = validate_gating(gating, n_obs, labels)
-    return EstimatorRows(
-        X=X,
-        y=y,
-        sample_weight=validate_sample_weight(sample_weight, n_obs),
-        feature_names=feature_names,
-        offset=None if offset is None else validate_row_vector(offset, "offset", n_obs),
-        n_trials=trials,
-        groups=labels,
-        gating=None if covariates is None else covariates[0],
-        gate_names=() if covariates is None else covariates[1],
-    )
-
-
-def has_several_columns(y: Any, family: Any) -> bool:
-    """Tell whether a response has several columns, or one family per column."""
-    if isinstance(family, str):
-        get_family(family)
-    if not has_several_responses(y, family):
-        return False
-    return is_joint_family(family) or np.shape(y)[1] != 1
-
-
-def validate_joint_rows(
-    X: NDArray[np.generic],
     y: Any,
     *,
-    family: Any,
-    link: str | None,
     feature_names: tuple[str, ...] | None = None,
-    sample_weight: Any = None,
-    offset: Any = None,
-    n_trials: Any = None,
-) -> tuple[EstimatorRows, tuple[Family, ...]]:
-    """Check rows with several responses, whose inputs scikit-learn has checked."""
-    # X: (n_obs, n_features), y: (n_obs, n_responses)
-    names, columns = response_columns(y)
-    families = response_families(family, link, len(names))
-    kind = SeparateResponses(names, families)
-    data = validate_columns(
-        X, columns, kind, offset=offset, n_trials=n_trials, sample_weight=sample_weight
-    )
-    rows = EstimatorRows(
-        X=X,
-        y=np.ascontiguousarray(data.y.T),
-        sample_weight=data.sample_weight,
-        feature_names=feature_names,
-        offset=None if data.offset is None else data.offset.T,
-        n_trials=None if data.n_trials is None else data.n_trials.T,
-        response_names=names,
-    )
-    return rows, families
+    gating: Any = None,
+    **data: Any,
+) -> EstimatorRows:
+    """Check all other data of rows whose inputs and response scikit-learn has checked."""
+    # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses)
+    rows = validate_data(X, y, **data)
+    if feature_names is not None:
+        rows = replace(rows, feature_names=feature_names)
+    return EstimatorRows(rows, *(validate_gating(gating, rows.n_obs, rows.groups) or ()))
 
 
 def refuses_negative(family: Any) -> bool:
@@ -186,7 +100,7 @@ def distinct_rows(rows: EstimatorRows) -> EstimatorRows:
     Nothing is lost, because a row with weight 2 has the likelihood of two equal rows. The result,
     and so the fit, is the same bit for bit whether rows are repeated or weighted, in any order.
     """
-    weighted = rows.take(np.flatnonzero(rows.sample_weight))
+    weighted = rows.take(np.flatnonzero(rows.data.sample_weight))
     keys = _keys(weighted)
     order = _sorting(keys)
     is_new = np.zeros(weighted.n_obs, dtype=bool)
@@ -195,18 +109,16 @@ def distinct_rows(rows: EstimatorRows) -> EstimatorRows:
         ordered = key[order]
         is_new[1:] |= ordered[1:] != ordered[:-1]
     starts = np.flatnonzero(is_new)
-    weights = np.add.reduceat(weighted.sample_weight[order], starts)
-    return replace(weighted.take(order[starts]), sample_weight=weights)
+    weights = np.add.reduceat(weighted.data.sample_weight[order], starts)
+    merged = weighted.take(order[starts])
+    return replace(merged, data=replace(merged.data, sample_weight=weights))
 
 
 def _keys(rows: EstimatorRows) -> list[NDArray[Any]]:
     """List the columns that must agree for two rows to be equal."""
-    keys: list[NDArray[Any]] = [*rows.X.T]
-    for values in (rows.y, rows.offset, rows.n_trials):
-        keys += [] if values is None else [*np.atleast_2d(values.T)]
-    keys += [] if rows.gating is None else [*rows.gating.T]
-    codes = group_codes(rows.groups)
-    return keys if codes is None else [*keys, codes]
+    data = rows.data
+    values = (data.X, data.y, data.offset, data.n_trials, rows.gating, group_codes(data.groups))
+    return [key for array in values if array is not None for key in np.atleast_2d(array.T)]
 
 
 def _sorting(keys: list[NDArray[Any]]) -> IndexArray:
@@ -219,8 +131,10 @@ def _sorting(keys: list[NDArray[Any]]) -> IndexArray:
     return order if np.all(first[1:] != first[:-1]) else np.lexsort(keys[::-1])
 
 
-def _named(values: NDArray[np.generic], names: tuple[str, ...] | None) -> Any:
-    if names is None:
+def _named(values: NDArray[np.generic], names: tuple[str, ...], letter: str) -> Any:
+    """Give columns their names, unless these only number the columns."""
+    # values: (n_obs, n_columns)
+    if names == tuple(f"{letter}{index}" for index in range(values.shape[1])):
         return values
     from pandas import DataFrame  # imported only if there are names
 

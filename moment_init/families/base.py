@@ -1,9 +1,7 @@
 """What a response family is: the interface that every estimator and model uses.
 
-`FamilyDensity` has what the likelihood of a mixture needs: derivatives of the log density,
-responsibilities, and quadratures of the response given its linear predictor. `Family` adds the
-check of a response, the density as a function of the mean, sampling, the dispersion, and the
-functions of the response that the moments use.
+A family has its log density as scalar functions (`moment_init.families.densities`), which loops
+over rows inline; the methods here evaluate the same functions for arrays.
 
 Conventions: `eta` is the linear predictor, ``mean = g(eta)`` (for the binomial family the
 probability of success in one trial) and `tau` the logarithm of the dispersion. `dispersion` is the
@@ -11,12 +9,11 @@ standard deviation (gaussian), alpha with variance ``mean + mean**2 / alpha`` (n
 the shape (gamma). Families without a dispersion ignore it, and families without trials ignore
 `n_trials`. Arguments broadcast: with `y` and `n_trials` of shape (n_obs, 1), `eta` or `mean` of
 shape (n_obs, n_components) and `dispersion` of shape (n_components,), results have the shape
-(n_obs, n_components). The mixture methods use the shape (n_components, n_obs) instead, so that the
-rows of each component are contiguous.
+(n_obs, n_components).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -25,6 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from moment_init.checks import FloatArray, as_float_array
+from moment_init.families.densities import (
+    Kernel,
+    LogDensityDerivatives,
+    evaluate_elements,
+    numbers_loop,
+)
 from moment_init.families.links import Link, bounded_exp
 from moment_init.families.response_functions import (
     ResponseBasis,
@@ -37,41 +40,15 @@ LARGEST_DRAWN_MEAN = 1e12
 of a negative binomial exceeds its mean by a factor of up to 40 / alpha, 4e5 at alpha = 1e-4."""
 
 
+_LARGEST = 1e300
+"""Linear predictor that stands for an infinite one."""
+
+
 class ResponseParameters(NamedTuple):
     """What a density needs besides the mean; NaN where the family has no such parameter."""
 
     dispersion: FloatArray  # broadcasts with the mean
     n_trials: FloatArray  # broadcasts with the mean
-
-
-class LogDensityDerivatives(NamedTuple):
-    """Log density and its derivatives in eta and tau = log(dispersion), all of one shape.
-
-    The derivatives in tau are None for families without a dispersion.
-    """
-
-    value: FloatArray  # the log density
-    eta1: FloatArray  # first derivative in eta
-    eta2: FloatArray  # second derivative in eta
-    tau1: FloatArray | None = None  # first derivative in tau
-    tau2: FloatArray | None = None  # second derivative in tau
-    eta_tau: FloatArray | None = None  # mixed derivative
-
-
-class MixturePosterior(NamedTuple):
-    """Densities and responsibilities of rows under a mixture.
-
-    The derivatives are those of each component's log density, all of shape (n_components, n_obs).
-    `log_density` leaves out `FamilyDensity.log_base_measure`.
-    """
-
-    log_density: FloatArray  # log density of each row under the mixture; (n_obs,)
-    responsibilities: FloatArray  # posterior probability of each component; (n_components, n_obs)
-    eta1: FloatArray  # first derivative in eta
-    eta2: FloatArray  # second derivative in eta
-    tau1: FloatArray | None = None  # first derivative in tau
-    tau2: FloatArray | None = None  # second derivative in tau
-    eta_tau: FloatArray | None = None  # mixed derivative
 
 
 class ResponseNodes(NamedTuple):
@@ -90,135 +67,6 @@ def normalise_joint(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
     total = joint.sum(axis=0)
     joint /= total
     return np.log(total) + largest, joint
-
-
-@dataclass(frozen=True, slots=True)
-class FamilyDensity(ABC):
-    """The density of a response as a function of eta and tau."""
-
-    link: Link
-    name: ClassVar[str]  # as users write it
-    has_dispersion: ClassVar[bool] = False  # whether the distribution has a dispersion parameter
-    has_trials: ClassVar[bool] = False  # whether each row has a number of trials
-    # whether the response is a count without an upper limit
-    has_unlimited_counts: ClassVar[bool] = False
-    # whether each response is zero or one, so that the residual of one row says little
-    has_binary_rows: ClassVar[bool] = False
-    # Set for families whose mixture likelihood is unbounded, because one component may fit a few
-    # rows without error. ``dispersion**deviation_power`` is then proportional to the standard
-    # deviation of the response, and its ratio between components must be bounded (Hathaway 1985).
-    deviation_power: ClassVar[float | None] = None
-    # whether the dispersion is the standard deviation of the residual, so that its
-    # maximum-likelihood estimate has a closed form
-    has_closed_deviation: ClassVar[bool] = False
-    # smallest and largest value of the dispersion in a search
-    dispersion_bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
-
-    def log_base_measure(self, y: FloatArray, *, n_trials: ArrayLike | None = None) -> FloatArray:
-        """Terms of the log density that do not depend on eta or the dispersion."""
-        return self._log_base_measure(y, self._parameter("n_trials", n_trials, self.has_trials))
-
-    def log_density_derivatives(
-        self,
-        y: FloatArray,
-        eta: FloatArray,
-        *,
-        dispersion: ArrayLike | None = None,
-        n_trials: ArrayLike | None = None,
-    ) -> LogDensityDerivatives:
-        """Log density with all constants, and its first and second derivatives."""
-        parameters = self._parameters(dispersion, n_trials)
-        kernel = self._kernel_derivatives(y, eta, parameters)
-        return kernel._replace(value=kernel.value + self._log_base_measure(y, parameters.n_trials))
-
-    def mixture_posterior(
-        self,
-        y: FloatArray,
-        eta: FloatArray,
-        weights: FloatArray,
-        *,
-        dispersion: FloatArray | None = None,
-        n_trials: FloatArray | None = None,
-    ) -> MixturePosterior:
-        r"""Density of each row under a mixture, and the responsibilities of the components.
-
-        .. math:: p(y_i) = \sum_j w_j p_j(y_i), \qquad R_{ji} = w_j p_j(y_i) / p(y_i).
-        """
-        # y: (n_obs,), eta: (n_components, n_obs), weights: (n_components,) or (n_components,
-        # n_obs), dispersion: (n_components,), n_trials: (n_obs,)
-        by_component = None if dispersion is None else np.asarray(dispersion)[:, None]
-        parameters = self._parameters(by_component, n_trials)
-        prior = weights[:, None] if weights.ndim == 1 else weights
-        return self._mixture_posterior(y, eta, prior, parameters)
-
-    def kernel_derivatives(
-        self,
-        y: FloatArray,
-        eta: FloatArray,
-        *,
-        dispersion: FloatArray | None = None,
-        n_trials: FloatArray | None = None,
-    ) -> LogDensityDerivatives:
-        """Log density of each row and component without the base measure, and its derivatives."""
-        # y: (n_obs,), eta: (n_components, n_obs), dispersion: (n_components,), n_trials: (n_obs,)
-        by_component = None if dispersion is None else np.asarray(dispersion)[:, None]
-        return self._kernel_derivatives(y, eta, self._parameters(by_component, n_trials))
-
-    def response_nodes(
-        self,
-        eta: FloatArray,
-        *,
-        dispersion: ArrayLike | None = None,
-        n_trials: int | None = None,
-        most: int | None = None,
-    ) -> ResponseNodes:
-        r"""Quadrature of the response: :math:`E[T(y) | \eta] = \sum_k w_k T(y_k)` for any T.
-
-        The rule is exact to rounding for counts. For gaussian and gamma responses it is a
-        Gauss-Hermite rule in the normal score of the response, exact to about 1e-6 if T, on the
-        scale of the residual, oscillates no faster than ``cos(4 z)``; steps in T are smoothed.
-        """
-        parameters = self._parameters(dispersion, n_trials)
-        if most is None and self.has_unlimited_counts:
-            raise ValueError(
-                f"`most` is needed for family {self.name!r}; got None. "
-                "Give the largest count that occurs."
-            )
-        return self._response_nodes(np.asarray(eta, dtype=np.float64), parameters, most or 0)
-
-    def _mixture_posterior(
-        self, y: FloatArray, eta: FloatArray, weights: FloatArray, parameters: ResponseParameters
-    ) -> MixturePosterior:
-        """Compute the posterior by a log-sum-exp over the components."""
-        kernel = self._kernel_derivatives(y, eta, parameters)
-        log_density, responsibilities = normalise_joint(kernel.value + np.log(weights))
-        return MixturePosterior(log_density, responsibilities, *kernel[1:])
-
-    def _parameters(
-        self, dispersion: ArrayLike | None, n_trials: ArrayLike | None
-    ) -> ResponseParameters:
-        return ResponseParameters(
-            self._parameter("dispersion", dispersion, self.has_dispersion),
-            self._parameter("n_trials", n_trials, self.has_trials),
-        )
-
-    def _parameter(self, argument: str, value: ArrayLike | None, is_needed: bool) -> FloatArray:
-        if value is None and is_needed:
-            raise ValueError(f"`{argument}` is needed for family {self.name!r}; got None. Give it.")
-        return np.asarray(np.nan if value is None else value, dtype=np.float64)
-
-    @abstractmethod
-    def _log_base_measure(self, y: FloatArray, n_trials: FloatArray) -> FloatArray: ...
-
-    @abstractmethod
-    def _kernel_derivatives(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> LogDensityDerivatives: ...
-
-    @abstractmethod
-    def _response_nodes(
-        self, eta: FloatArray, parameters: ResponseParameters, most: int
-    ) -> ResponseNodes: ...
 
 
 _N_NODES = 48
@@ -285,12 +133,32 @@ def require_rows(
 
 
 @dataclass(frozen=True, slots=True)
-class Family(FamilyDensity):
+class Family(ABC):
     """A response distribution with a link."""
 
+    link: Link
+    name: ClassVar[str]  # as users write it
     # the first is the default
     supported_links: ClassVar[tuple[str, ...]]
-    # whether the moment of order m uses ``y**m`` (Lemma 6 of the paper) instead of ``y``
+    # the log density under each of these links
+    kernels: ClassVar[Mapping[str, Kernel]]
+    has_dispersion: ClassVar[bool] = False  # whether the distribution has a dispersion parameter
+    has_trials: ClassVar[bool] = False  # whether each row has a number of trials
+    # whether the response is a count without an upper limit
+    has_unlimited_counts: ClassVar[bool] = False
+    # whether each response is zero or one, or a class, so that the residual of one row says little
+    has_binary_rows: ClassVar[bool] = False
+    # Set for families whose mixture likelihood is unbounded, because one component may fit a few
+    # rows without error. ``dispersion**deviation_power`` is then proportional to the standard
+    # deviation of the response, and its ratio between components must be bounded (Hathaway 1985).
+    deviation_power: ClassVar[float | None] = None
+    # whether the dispersion is the standard deviation of the residual, so that its
+    # maximum-likelihood estimate has a closed form
+    has_closed_deviation: ClassVar[bool] = False
+    # smallest and largest value of the dispersion in a search
+    dispersion_bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    # whether the moment of order m uses ``y**m`` (Lemma 6 of the paper) instead of ``y``; such a
+    # response has units, and is standardised
     response_power: ClassVar[bool] = False
     # length of the coefficients that gives informative data for standardised features
     typical_scale: ClassVar[float]
@@ -298,6 +166,56 @@ class Family(FamilyDensity):
     typical_dispersion: ClassVar[float | None] = None
     # the functions of the response that the stacked estimator uses
     response_basis: ClassVar[ResponseBasis]
+
+    @property
+    def kernel(self) -> Kernel:
+        """The log density as scalar functions."""
+        return self.kernels[self.link.name]
+
+    @property
+    def kernel_has_ratio(self) -> bool:
+        """Whether a part of the density depends on count and dispersion alone, for a table."""
+        return bool(self.kernels) and self.kernel.ratio is not None
+
+    @property
+    def kernel_name(self) -> str:
+        """Name of the kernel, for the files of compiled code."""
+        return f"{self.name}_{self.link.name}"
+
+    @property
+    def members(self) -> tuple["Family", ...]:
+        """The families of the responses: this one alone."""
+        return (self,)
+
+    @property
+    def link_name(self) -> str:
+        """Name of the link."""
+        return self.link.name
+
+    @property
+    def n_predictors(self) -> int:
+        """Number of linear predictors of a component."""
+        return 1
+
+    @property
+    def has_joint_predictors(self) -> bool:
+        """Whether the second derivatives of the log density mix predictors."""
+        return self.n_predictors > 1
+
+    @property
+    def predictor_families(self) -> tuple["Family", ...]:
+        """The family of each linear predictor."""
+        return (self,) * self.n_predictors
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether the likelihood grows without limit as a dispersion collapses."""
+        return self.deviation_power is not None
+
+    def means(self, eta: FloatArray) -> FloatArray:
+        """Mean of the response, or of every class or response if there are several."""
+        # eta: (n_predictors, ...) -> (n_outcomes, ...)
+        return self.link.mean(eta)
 
     def validate_response(self, y: ArrayLike, n_trials: ArrayLike | None = None) -> None:
         """Raise if a response is not possible under this family."""
@@ -310,50 +228,81 @@ class Family(FamilyDensity):
         response = as_float_array(y, "y")
         self._validate_response(response, n_trials)
 
-    def log_density(
+    def log_density_derivatives(
         self,
-        y: FloatArray,
-        mean: FloatArray,
+        y: ArrayLike,
+        eta: ArrayLike,
+        *,
+        dispersion: ArrayLike | None = None,
+        n_trials: ArrayLike | None = None,
+    ) -> LogDensityDerivatives:
+        """Log density with all constants, and its first and second derivatives."""
+        base, parts = self._evaluate(y, eta, dispersion, n_trials)
+        return LogDensityDerivatives(base + parts[0], *parts[1 : 6 if self.has_dispersion else 3])
+
+    def log_density_eta(
+        self,
+        y: ArrayLike,
+        eta: ArrayLike,
         *,
         dispersion: ArrayLike | None = None,
         n_trials: ArrayLike | None = None,
     ) -> FloatArray:
         """Log density (or log probability) of each response, with all constants."""
-        return self._log_density(y, mean, self._parameters(dispersion, n_trials))
+        base, parts = self._evaluate(y, eta, dispersion, n_trials)
+        return np.asarray(base + parts[0])
 
-    def log_density_eta(
+    def log_density(
         self,
-        y: FloatArray,
-        eta: FloatArray,
+        y: ArrayLike,
+        mean: ArrayLike,
         *,
         dispersion: ArrayLike | None = None,
         n_trials: ArrayLike | None = None,
     ) -> FloatArray:
-        """Log density of each response from the linear predictor, stable where the mean is not."""
-        return self._log_density_eta(y, eta, self._parameters(dispersion, n_trials))
+        """Log density of each response from its mean instead of the linear predictor."""
+        # finite at the ends of the range of the mean: zero times a predictor is then zero
+        eta = np.clip(self.link.link(np.asarray(mean, dtype=np.float64)), -_LARGEST, _LARGEST)
+        return self.log_density_eta(y, eta, dispersion=dispersion, n_trials=n_trials)
 
-    def score_and_weight(
-        self,
-        y: FloatArray,
-        eta: FloatArray,
-        *,
-        dispersion: ArrayLike | None = None,
-        n_trials: ArrayLike | None = None,
+    def log_base_measure(self, y: ArrayLike, *, n_trials: ArrayLike | None = None) -> FloatArray:
+        """Terms of the log density that do not depend on eta or the dispersion."""
+        return self.prepare_rows(y, n_trials)[0]
+
+    def prepare_rows(
+        self, y: ArrayLike, n_trials: ArrayLike | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """First derivative of the log density in eta, and the Fisher information of eta."""
-        parameters = self._parameters(dispersion, n_trials)
-        score, weight = self._score_and_weight(y, eta, parameters)
-        return score, np.array(np.broadcast_to(weight, score.shape))
+        """Parameter-free terms of the log density, and the number that its kernel needs."""
+        # n_trials broadcasts to the shape of y
+        response = np.asarray(y, dtype=np.float64)
+        trials = self._parameter("n_trials", n_trials, self.has_trials)
+        trials = np.array(np.broadcast_to(trials, response.shape))
+        base, number = np.empty(response.shape), np.empty(response.shape)
+        arrays = np.array(response), trials, base, number  # contiguous
+        numbers_loop(self.kernel, self.kernel_name)(*(array.reshape(-1) for array in arrays))
+        return base, number
 
-    def variance(
+    def response_nodes(
         self,
-        mean: FloatArray,
+        eta: FloatArray,
         *,
         dispersion: ArrayLike | None = None,
-        n_trials: ArrayLike | None = None,
-    ) -> FloatArray:
-        """Variance of the response given its mean."""
-        return self._variance(mean, self._parameters(dispersion, n_trials))
+        n_trials: int | None = None,
+        most: int | None = None,
+    ) -> ResponseNodes:
+        r"""Quadrature of the response: :math:`E[T(y) | \eta] = \sum_k w_k T(y_k)` for any T.
+
+        The rule is exact to rounding for counts. For gaussian and gamma responses it is a
+        Gauss-Hermite rule in the normal score of the response, exact to about 1e-6 if T, on the
+        scale of the residual, oscillates no faster than ``cos(4 z)``; steps in T are smoothed.
+        """
+        parameters = self._parameters(dispersion, n_trials)
+        if most is None and self.has_unlimited_counts:
+            raise ValueError(
+                f"`most` is needed for family {self.name!r}; got None. "
+                "Give the largest count that occurs."
+            )
+        return self._response_nodes(np.asarray(eta, dtype=np.float64), parameters, most or 0)
 
     def sample(
         self,
@@ -365,20 +314,6 @@ class Family(FamilyDensity):
     ) -> FloatArray:
         """Draw one response for each mean."""
         return self._sample(mean, self._parameters(dispersion, n_trials), rng)
-
-    def estimate_dispersion(
-        self, y: FloatArray, mean: FloatArray, weights: FloatArray, *, initial: float
-    ) -> float:
-        """Maximise the weighted log-likelihood over the dispersion, with the means fixed."""
-        # y: (n_obs,), mean: (n_obs,), weights: (n_obs,)
-        if not self.has_dispersion:
-            raise ValueError(
-                f"family {self.name!r} has no dispersion to estimate. "
-                "Check `has_dispersion` before the call."
-            )
-        if not np.any(weights > 0):
-            return float(initial)
-        return self._estimate_dispersion(y, mean, weights, initial)
 
     def moment_response(
         self,
@@ -415,29 +350,32 @@ class Family(FamilyDensity):
     def _validate_response(self, y: FloatArray, n_trials: ArrayLike | None) -> None: ...
 
     @abstractmethod
-    def _log_density(
-        self, y: FloatArray, mean: FloatArray, parameters: ResponseParameters
-    ) -> FloatArray: ...
-
-    @abstractmethod
-    def _log_density_eta(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> FloatArray: ...
-
-    @abstractmethod
-    def _score_and_weight(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> tuple[FloatArray, FloatArray]: ...
-
-    @abstractmethod
-    def _variance(self, mean: FloatArray, parameters: ResponseParameters) -> FloatArray: ...
-
-    @abstractmethod
     def _sample(
         self, mean: FloatArray, parameters: ResponseParameters, rng: np.random.Generator
     ) -> FloatArray: ...
 
-    def _estimate_dispersion(
-        self, y: FloatArray, mean: FloatArray, weights: FloatArray, initial: float
-    ) -> float:
-        raise NotImplementedError  # overridden wherever has_dispersion is true
+    @abstractmethod
+    def _response_nodes(
+        self, eta: FloatArray, parameters: ResponseParameters, most: int
+    ) -> ResponseNodes: ...
+
+    def _evaluate(
+        self, y: ArrayLike, eta: ArrayLike, dispersion: ArrayLike | None, n_trials: ArrayLike | None
+    ) -> tuple[FloatArray, FloatArray]:
+        parameters = self._parameters(dispersion, n_trials)
+        return evaluate_elements(
+            self.kernel, self.kernel_name, y, eta, parameters.dispersion, parameters.n_trials
+        )
+
+    def _parameters(
+        self, dispersion: ArrayLike | None, n_trials: ArrayLike | None
+    ) -> ResponseParameters:
+        return ResponseParameters(
+            self._parameter("dispersion", dispersion, self.has_dispersion),
+            self._parameter("n_trials", n_trials, self.has_trials),
+        )
+
+    def _parameter(self, argument: str, value: ArrayLike | None, is_needed: bool) -> FloatArray:
+        if value is None and is_needed:
+            raise ValueError(f"`{argument}` is needed for family {self.name!r}; got None. Give it.")
+        return np.asarray(np.nan if value is None else value, dtype=np.float64)

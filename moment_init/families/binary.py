@@ -1,40 +1,107 @@
-"""Families of successes and failures: bernoulli and binomial."""
+"""Families of successes and failures: bernoulli and binomial.
 
+Both links are symmetric, ``1 - g(eta) = g(-eta)``. With ``l(eta) = log g(eta)`` the log density of
+y successes in n trials is ``y l(eta) + (n - y) l(-eta)`` plus a constant, stable at every eta.
+"""
+
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, override
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from moment_init.checks import FloatArray, as_float_array
 from moment_init.families.base import (
     Family,
-    LogDensityDerivatives,
-    MixturePosterior,
     ResponseNodes,
     ResponseParameters,
     count_nodes,
     is_count,
     require_rows,
 )
+from moment_init.families.compiling import scalar
+from moment_init.families.densities import Constants, Kernel, Ratios, Term
 from moment_init.families.response_functions import PROPORTION_BASIS, ResponseBasis
+from moment_init.families.special import (
+    exponential,
+    log_binomial_coefficient,
+    log_normal_cdf,
+    logistic,
+)
 
-_SMALLEST_PROBABILITY = 1e-300
-"""A response less likely than this under the mixture has lost digits to underflow; its block of
-rows is then evaluated with logarithms."""
+_LARGEST_LOG_ODDS = 700.0
+"""exp(700), about 1e304, and its reciprocal can both be represented as doubles."""
+
+_SQRT_HALF = math.sqrt(0.5)
+_DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
+
+
+@scalar
+def _logit_mean_and_slope(z: float) -> tuple[float, float]:
+    odds, _ = exponential(_LARGEST_LOG_ODDS if -z > _LARGEST_LOG_ODDS else -z)
+    mean = 1.0 / (1.0 + odds)
+    return mean, odds * mean * mean
+
+
+@scalar
+def _probit_mean_and_slope(z: float) -> tuple[float, float]:
+    return 0.5 * math.erfc(-z * _SQRT_HALF), _DENSITY_AT_ZERO * math.exp(-0.5 * z * z)
+
+
+@scalar
+def _bernoulli_row(y: float, n_trials: float) -> tuple[float, float]:
+    return 0.0, 2.0 * y - 1.0
+
+
+@scalar
+def _bernoulli_logit(y: float, sign: float, eta: float, c: Constants, t: Ratios) -> Term:
+    z = sign * eta
+    upper, lower, log_larger = logistic(z)
+    value = log_larger + (z if z < 0.0 else 0.0)
+    return value, sign * lower, -upper * lower, 0.0, 0.0, 0.0
+
+
+@scalar
+def _bernoulli_probit(y: float, sign: float, eta: float, c: Constants, t: Ratios) -> Term:
+    value, slope, curvature = log_normal_cdf(sign * eta)
+    return value, sign * slope, curvature, 0.0, 0.0, 0.0
+
+
+@scalar
+def _binomial_row(y: float, n_trials: float) -> tuple[float, float]:
+    return log_binomial_coefficient(n_trials, y), n_trials - y
+
+
+@scalar
+def _binomial_logit(y: float, failures: float, eta: float, c: Constants, t: Ratios) -> Term:
+    upper, lower, log_larger = logistic(eta)
+    value = (y + failures) * log_larger + (-failures * eta if eta > 0.0 else y * eta)
+    return value, y * lower - failures * upper, -(y + failures) * upper * lower, 0.0, 0.0, 0.0
+
+
+@scalar
+def _binomial_probit(y: float, failures: float, eta: float, c: Constants, t: Ratios) -> Term:
+    upper, upper1, upper2 = log_normal_cdf(eta)
+    lower, lower1, lower2 = log_normal_cdf(-eta)
+    value = y * upper + failures * lower
+    return value, y * upper1 - failures * lower1, y * upper2 + failures * lower2, 0.0, 0.0, 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Binomial(Family):
-    """Successes among `n_trials`; the mean is the probability of one success.
-
-    Both links are symmetric, ``1 - g(eta) = g(-eta)``. With ``l(eta) = log g(eta)`` the log density
-    is therefore ``y l(eta) + (n - y) l(-eta)`` plus a constant, stable at every eta.
-    """
+    """Successes among `n_trials`; the mean is the probability of one success."""
 
     name: ClassVar[str] = "binomial"
     supported_links: ClassVar[tuple[str, ...]] = ("logit", "probit")
+    kernels: ClassVar[Mapping[str, Kernel]] = MappingProxyType(
+        {
+            "logit": Kernel(_binomial_row, _binomial_logit),
+            "probit": Kernel(_binomial_row, _binomial_probit),
+        }
+    )
     has_trials: ClassVar[bool] = True
     typical_scale: ClassVar[float] = 2.0
     response_basis: ClassVar[ResponseBasis] = PROPORTION_BASIS
@@ -48,55 +115,11 @@ class Binomial(Family):
         require_rows(y <= trials, y, rule, "Correct that row's `y` or `n_trials`.")
 
     @override
-    def _log_density(
-        self, y: FloatArray, mean: FloatArray, parameters: ResponseParameters
-    ) -> FloatArray:
-        successes: FloatArray = special.xlogy(y, mean)
-        failures: FloatArray = special.xlog1py(parameters.n_trials - y, -mean)
-        return successes + failures + _log_binomial_coefficient(parameters.n_trials, y)
-
-    @override
-    def _log_density_eta(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> FloatArray:
-        kernel = y * self.link.log_mean(eta) + (parameters.n_trials - y) * self.link.log_mean(-eta)
-        return kernel + _log_binomial_coefficient(parameters.n_trials, y)
-
-    @override
-    def _score_and_weight(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> tuple[FloatArray, FloatArray]:
-        upper = self.link.log_mean_derivative(eta)  # g'/g
-        lower = self.link.log_mean_derivative(-eta)  # g'/(1 - g)
-        return y * upper - (parameters.n_trials - y) * lower, parameters.n_trials * upper * lower
-
-    @override
-    def _variance(self, mean: FloatArray, parameters: ResponseParameters) -> FloatArray:
-        return parameters.n_trials * mean * (1 - mean)
-
-    @override
     def _sample(
         self, mean: FloatArray, parameters: ResponseParameters, rng: np.random.Generator
     ) -> FloatArray:
         return np.asarray(
             rng.binomial(parameters.n_trials.astype(np.int64), mean), dtype=np.float64
-        )
-
-    @override
-    def _log_base_measure(self, y: FloatArray, n_trials: FloatArray) -> FloatArray:
-        return _log_binomial_coefficient(n_trials, y)
-
-    @override
-    def _kernel_derivatives(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> LogDensityDerivatives:
-        failures = parameters.n_trials - y
-        _, upper1, upper2 = self.link.mean_and_log_derivatives(eta)
-        _, lower1, lower2 = self.link.mean_and_log_derivatives(-eta)
-        return LogDensityDerivatives(
-            y * self.link.log_mean(eta) + failures * self.link.log_mean(-eta),
-            y * upper1 - failures * lower1,
-            y * upper2 + failures * lower2,
         )
 
     @override
@@ -117,6 +140,14 @@ class Bernoulli(Family):
     name: ClassVar[str] = "bernoulli"
     has_binary_rows: ClassVar[bool] = True
     supported_links: ClassVar[tuple[str, ...]] = ("logit", "probit")
+    kernels: ClassVar[Mapping[str, Kernel]] = MappingProxyType(
+        {
+            "logit": Kernel(_bernoulli_row, _bernoulli_logit, mean_and_slope=_logit_mean_and_slope),
+            "probit": Kernel(
+                _bernoulli_row, _bernoulli_probit, mean_and_slope=_probit_mean_and_slope
+            ),
+        }
+    )
     typical_scale: ClassVar[float] = 3.0
     response_basis: ClassVar[ResponseBasis] = PROPORTION_BASIS
 
@@ -127,63 +158,10 @@ class Bernoulli(Family):
         require_rows((y == 0) | (y == 1), y, rule, remedy)
 
     @override
-    def _log_density(
-        self, y: FloatArray, mean: FloatArray, parameters: ResponseParameters
-    ) -> FloatArray:
-        result: FloatArray = special.xlogy(y, mean) + special.xlog1py(1 - y, -mean)
-        return result
-
-    @override
-    def _log_density_eta(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> FloatArray:
-        return self.link.log_mean((2 * y - 1) * eta)
-
-    @override
-    def _score_and_weight(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> tuple[FloatArray, FloatArray]:
-        upper = self.link.log_mean_derivative(eta)
-        lower = self.link.log_mean_derivative(-eta)
-        return np.where(y > 0, upper, -lower), upper * lower
-
-    @override
-    def _variance(self, mean: FloatArray, parameters: ResponseParameters) -> FloatArray:
-        return mean * (1 - mean)
-
-    @override
     def _sample(
         self, mean: FloatArray, parameters: ResponseParameters, rng: np.random.Generator
     ) -> FloatArray:
         return np.asarray(rng.random(np.shape(mean)) < mean, dtype=np.float64)
-
-    @override
-    def _log_base_measure(self, y: FloatArray, n_trials: FloatArray) -> FloatArray:
-        return np.zeros_like(y)
-
-    @override
-    def _kernel_derivatives(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> LogDensityDerivatives:
-        sign = 2 * y - 1
-        signed = sign * eta
-        _, first, second = self.link.mean_and_log_derivatives(signed)
-        return LogDensityDerivatives(self.link.log_mean(signed), sign * first, second)
-
-    @override
-    def _mixture_posterior(
-        self, y: FloatArray, eta: FloatArray, weights: FloatArray, parameters: ResponseParameters
-    ) -> MixturePosterior:
-        """Evaluate ``P(y) = sum_j w_j g((2y - 1) eta_j)`` with one logarithm per row, not r + 1."""
-        sign = 2 * y - 1
-        mean, first, second = self.link.mean_and_log_derivatives(sign * eta)
-        mean *= weights
-        total = mean.sum(axis=0)
-        if total.min(initial=1.0) < _SMALLEST_PROBABILITY:
-            return Family._mixture_posterior(self, y, eta, weights, parameters)
-        mean /= total
-        first *= sign
-        return MixturePosterior(np.log(total), mean, first, second)
 
     @override
     def _response_nodes(
@@ -209,8 +187,3 @@ def _validated_trials(y: FloatArray, n_trials: ArrayLike | None) -> FloatArray:
     is_positive = is_count(trials) & (trials >= 1)
     require_rows(is_positive, trials, rule, "Drop rows without trials.", argument="n_trials")
     return trials
-
-
-def _log_binomial_coefficient(n_trials: FloatArray, y: FloatArray) -> FloatArray:
-    result: FloatArray = -special.betaln(n_trials - y + 1, y + 1) - np.log1p(n_trials)
-    return result

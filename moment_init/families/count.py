@@ -1,30 +1,110 @@
 """Families of counts without an upper limit: poisson and negative binomial."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, override
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from moment_init.checks import FloatArray
 from moment_init.families.base import (
     Family,
-    LogDensityDerivatives,
     ResponseNodes,
     ResponseParameters,
     count_nodes,
     is_count,
     require_rows,
 )
-from moment_init.families.dispersion import (
-    DISPERSION_BOUNDS,
-    log_ratio_derivatives,
-    log_rising_factorial,
-    negative_binomial_alpha,
-)
-from moment_init.families.links import LARGEST_LOG_MEAN, bounded_exp, kept_in_order
+from moment_init.families.compiling import scalar
+from moment_init.families.densities import Constants, Kernel, Ratios, Term
+from moment_init.families.links import LARGEST_LOG_MEAN
 from moment_init.families.response_functions import COUNT_BASIS, ResponseBasis
+from moment_init.families.special import (
+    digamma,
+    exponential,
+    kept_in_order,
+    log_factorial,
+    log_rising_factorial,
+    logistic,
+    trigamma,
+    trigamma_difference,
+)
+
+DISPERSION_BOUNDS = (1e-4, 1e8)
+"""Bounds of the shape and of alpha. Data without overdispersion send the estimate to infinity; at
+1e8 the negative binomial is a Poisson, and the gamma a point, to the precision of any data."""
+
+
+@scalar
+def _count_row(y: float, n_trials: float) -> tuple[float, float]:
+    return -log_factorial(y), 0.0
+
+
+@scalar
+def _poisson(y: float, unused: float, eta: float, c: Constants, t: Ratios) -> Term:
+    near = LARGEST_LOG_MEAN if eta > LARGEST_LOG_MEAN else eta
+    mean, _ = exponential(near)
+    return y * near - mean, y - mean, -mean, 0.0, 0.0, 0.0
+
+
+@scalar
+def _poisson_is_far(y: float, unused: float, eta: float, c: Constants) -> bool:
+    return eta > LARGEST_LOG_MEAN
+
+
+@scalar
+def _poisson_beyond(y: float, unused: float, eta: float, c: Constants) -> float:
+    """Let the log density keep falling where the mean is cut."""
+    mean = math.exp(LARGEST_LOG_MEAN)
+    return mean - kept_in_order(mean, eta)
+
+
+@scalar
+def _negative_binomial_component(dispersion: float) -> Constants:
+    return (
+        dispersion,
+        math.log(dispersion),
+        math.lgamma(dispersion),
+        digamma(dispersion),
+        trigamma(dispersion),
+    )
+
+
+@scalar
+def _negative_binomial_ratio(y: float, c: Constants) -> tuple[float, float]:
+    a, log_gamma, digamma_of_a = c[0], c[2], c[3]
+    return log_rising_factorial(y, a, log_gamma, digamma_of_a)
+
+
+@scalar
+def _negative_binomial_curvature(y: float, c: Constants) -> float:
+    a, trigamma_of_a = c[0], c[4]
+    return trigamma_difference(y, a, trigamma_of_a)
+
+
+@scalar
+def _negative_binomial(y: float, unused: float, eta: float, c: Constants, t: Ratios) -> Term:
+    """Differentiate through z = eta - tau and the log rising factorial.
+
+    The two probabilities of the textbook form are the logistic function at z and -z: nothing
+    overflows, and alpha may be arbitrarily large.
+    """
+    a, log_a = c[0], c[1]
+    ratio, ratio1, ratio2 = t
+    z = eta - log_a
+    upper, lower, log_larger = logistic(z)
+    log_upper = log_larger + (z if z < 0.0 else 0.0)
+    log_lower = log_larger - (z if z > 0.0 else 0.0)
+    score = y * lower - a * upper
+    curvature = (y + a) * upper * lower
+    slope = a * (ratio1 + log_lower)  # derivative in tau with z fixed
+    mixed = upper * score  # curvature - a upper, without a difference
+    value = y * log_upper + a * log_lower + ratio
+    tau2 = slope + a * (a * ratio2 + upper) - mixed
+    return value, score, -curvature, slope - score, tau2, mixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +113,9 @@ class Poisson(Family):
 
     name: ClassVar[str] = "poisson"
     supported_links: ClassVar[tuple[str, ...]] = ("log",)
+    kernels: ClassVar[Mapping[str, Kernel]] = MappingProxyType(
+        {"log": Kernel(_count_row, _poisson, is_far=_poisson_is_far, beyond=_poisson_beyond)}
+    )
     has_unlimited_counts: ClassVar[bool] = True
     typical_scale: ClassVar[float] = 0.8
     response_basis: ClassVar[ResponseBasis] = COUNT_BASIS
@@ -42,47 +125,10 @@ class Poisson(Family):
         _require_counts(y, self.name)
 
     @override
-    def _log_density(
-        self, y: FloatArray, mean: FloatArray, parameters: ResponseParameters
-    ) -> FloatArray:
-        result: FloatArray = special.xlogy(y, mean) - mean - special.gammaln(y + 1)
-        return result
-
-    @override
-    def _log_density_eta(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> FloatArray:
-        kernel = _poisson_kernel(y, eta, bounded_exp(eta))
-        result: FloatArray = kernel - special.gammaln(y + 1)
-        return result
-
-    @override
-    def _score_and_weight(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> tuple[FloatArray, FloatArray]:
-        mean = bounded_exp(eta)
-        return y - mean, mean
-
-    @override
-    def _variance(self, mean: FloatArray, parameters: ResponseParameters) -> FloatArray:
-        return np.array(mean)
-
-    @override
     def _sample(
         self, mean: FloatArray, parameters: ResponseParameters, rng: np.random.Generator
     ) -> FloatArray:
         return np.asarray(rng.poisson(mean), dtype=np.float64)
-
-    @override
-    def _log_base_measure(self, y: FloatArray, n_trials: FloatArray) -> FloatArray:
-        return _minus_log_factorial(y)
-
-    @override
-    def _kernel_derivatives(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> LogDensityDerivatives:
-        mean = bounded_exp(eta)
-        return LogDensityDerivatives(_poisson_kernel(y, eta, mean), y - mean, -mean)
 
     @override
     def _response_nodes(
@@ -93,14 +139,21 @@ class Poisson(Family):
 
 @dataclass(frozen=True, slots=True)
 class NegativeBinomial(Family):
-    """An overdispersed count: Poisson with a gamma-distributed rate of shape alpha.
-
-    With ``t = eta - log(alpha)`` the two probabilities of the textbook form are the logistic
-    function at ``t`` and ``-t``. Nothing overflows, and alpha may be arbitrarily large.
-    """
+    """An overdispersed count: Poisson with a gamma-distributed rate of shape alpha."""
 
     name: ClassVar[str] = "negative_binomial"
     supported_links: ClassVar[tuple[str, ...]] = ("log",)
+    kernels: ClassVar[Mapping[str, Kernel]] = MappingProxyType(
+        {
+            "log": Kernel(
+                _count_row,
+                _negative_binomial,
+                _negative_binomial_component,
+                _negative_binomial_ratio,
+                _negative_binomial_curvature,
+            )
+        }
+    )
     has_unlimited_counts: ClassVar[bool] = True
     has_dispersion: ClassVar[bool] = True
     dispersion_bounds: ClassVar[tuple[float, float]] = DISPERSION_BOUNDS
@@ -113,75 +166,11 @@ class NegativeBinomial(Family):
         _require_counts(y, self.name)
 
     @override
-    def _log_density(
-        self, y: FloatArray, mean: FloatArray, parameters: ResponseParameters
-    ) -> FloatArray:
-        # A mean that has underflowed to zero becomes the smallest positive one.
-        eta = np.log(np.maximum(mean, np.finfo(np.float64).tiny))
-        return self._log_density_eta(y, eta, parameters)
-
-    @override
-    def _log_density_eta(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> FloatArray:
-        t = eta - np.log(parameters.dispersion)
-        kernel = y * special.log_expit(t) + parameters.dispersion * special.log_expit(-t)
-        constant = log_rising_factorial(parameters.dispersion, y) - special.gammaln(y + 1)
-        result: FloatArray = kernel + constant
-        return result
-
-    @override
-    def _score_and_weight(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> tuple[FloatArray, FloatArray]:
-        t = eta - np.log(parameters.dispersion)
-        weight: FloatArray = parameters.dispersion * special.expit(t)
-        score: FloatArray = y * special.expit(-t) - weight
-        return score, weight
-
-    @override
-    def _variance(self, mean: FloatArray, parameters: ResponseParameters) -> FloatArray:
-        return mean + mean**2 / parameters.dispersion
-
-    @override
     def _sample(
         self, mean: FloatArray, parameters: ResponseParameters, rng: np.random.Generator
     ) -> FloatArray:
         rates = rng.gamma(parameters.dispersion, mean / parameters.dispersion)
         return np.asarray(rng.poisson(rates), dtype=np.float64)
-
-    @override
-    def _estimate_dispersion(
-        self, y: FloatArray, mean: FloatArray, weights: FloatArray, initial: float
-    ) -> float:
-        return negative_binomial_alpha(y, mean, weights, initial)
-
-    @override
-    def _log_base_measure(self, y: FloatArray, n_trials: FloatArray) -> FloatArray:
-        return _minus_log_factorial(y)
-
-    @override
-    def _kernel_derivatives(
-        self, y: FloatArray, eta: FloatArray, parameters: ResponseParameters
-    ) -> LogDensityDerivatives:
-        """Differentiate through t = eta - tau and the derivatives of the log rising factorial."""
-        a = parameters.dispersion
-        t = eta - np.log(a)
-        log_lower = special.log_expit(-t)
-        upper, lower = special.expit(t), special.expit(-t)
-        ratio, ratio1, ratio2 = log_ratio_derivatives(a, y)
-        score = y * lower - a * upper
-        curvature = (y + a) * upper * lower
-        slope = a * (ratio1 + log_lower)  # derivative in tau with t fixed
-        mixed = curvature - a * upper
-        return LogDensityDerivatives(
-            value=y * special.log_expit(t) + a * log_lower + ratio,
-            eta1=score,
-            eta2=-curvature,
-            tau1=slope - score,
-            tau2=slope + a * (a * ratio2 + upper) - mixed,
-            eta_tau=mixed,
-        )
 
     @override
     def _response_nodes(
@@ -191,18 +180,6 @@ class NegativeBinomial(Family):
         return count_nodes(
             lambda counts: self.log_density_eta(counts, eta[..., None], dispersion=shape), most
         )
-
-
-def _poisson_kernel(y: FloatArray, eta: FloatArray, mean: FloatArray) -> FloatArray:
-    """Evaluate ``y eta - exp(eta)`` without overflow; it keeps falling beyond the bound of eta."""
-    if not np.max(eta, initial=0.0) > LARGEST_LOG_MEAN:
-        return np.asarray(y * eta - mean)
-    return y * np.minimum(eta, LARGEST_LOG_MEAN) - kept_in_order(mean, eta)
-
-
-def _minus_log_factorial(y: FloatArray) -> FloatArray:
-    result: FloatArray = -special.gammaln(y + 1)
-    return result
 
 
 def _require_counts(y: FloatArray, name: str) -> None:

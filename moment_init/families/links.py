@@ -22,20 +22,11 @@ LARGEST_LOG_MEAN = 300.0
 """exp(300) is about 1e130: beyond any data, and its square is still a finite double. So no variance
 or likelihood overflows while an optimiser is far from the optimum."""
 
-_LARGEST_DEVIATION = 1e140
+LARGEST_DEVIATION = 1e140
 """Largest residual, in standard deviations, that is squared: its square, 1e280, can be weighted and
 summed over all rows without overflow."""
 
-_LARGEST_DOUBLE = np.finfo(np.float64).max
-
-_LARGEST_LOG_ODDS = 700.0
-"""exp(700), about 1e304, and its reciprocal are still finite, non-zero doubles."""
-
-_MILLS_SERIES_FROM = 100.0
-"""Below -100, ``m (eta + m)`` loses eps eta^2 to cancellation, while its series in eta^-2 with four
-terms is exact to 518 eta^-8, 5e-14."""
-
-_LARGEST_LOGIT = 100.0
+LARGEST_LOGIT = 100.0
 """With a logistic predictor of standard deviation 100, only 2.4 percent of the rows have |eta| < 3:
 beyond it the response is a step function of the predictor. Only separation leads there."""
 
@@ -49,32 +40,6 @@ def bounded_exp(exponent: FloatArray) -> FloatArray:
     return result
 
 
-def kept_in_order(bounded: FloatArray, exponent: FloatArray) -> FloatArray:
-    """Let bounded exponentials grow beyond the bound, by the logarithm of the part cut off.
-
-    If two components are both far from a response, the nearer one then still has the higher
-    density. Derivatives of densities stay those of the bounded exponential.
-    """
-    if not np.max(exponent, initial=0.0) > LARGEST_LOG_MEAN:
-        return bounded
-    return np.asarray(bounded * (1 + np.log1p(np.maximum(exponent - LARGEST_LOG_MEAN, 0.0))))
-
-
-def bounded_square(deviation: FloatArray) -> FloatArray:
-    """Square without overflow, so that larger deviations still have larger values.
-
-    Beyond 1e140 the function grows by its logarithm, with the slope that it has there.
-    Derivatives of densities stay those of the square.
-    """
-    with np.errstate(over="ignore"):  # an overflow is handled below
-        square: FloatArray = deviation * deviation
-    if np.max(square, initial=0.0) > _LARGEST_DEVIATION**2:
-        size = np.minimum(np.abs(deviation), _LARGEST_DOUBLE)
-        growth = 1 + 2 * np.log(np.maximum(size / _LARGEST_DEVIATION, 1.0))
-        square = np.minimum(size, _LARGEST_DEVIATION) ** 2 * growth
-    return square
-
-
 @dataclass(frozen=True, slots=True)
 class Link:
     """A link function as data: what families and moments need to know about ``g``."""
@@ -84,15 +49,6 @@ class Link:
     link: Callable[[FloatArray], FloatArray] = field(repr=False)
     # ``(eta, order) -> g^(order)(eta)`` for the orders 0 to 4, elementwise
     derivative_function: Callable[[FloatArray, int], FloatArray] = field(repr=False)
-    # ``log g(eta)``, elementwise, stable where ``g`` underflows
-    log_mean: Callable[[FloatArray], FloatArray] = field(repr=False)
-    # ``g'(eta) / g(eta)``, elementwise, stable where ``g`` underflows
-    log_mean_derivative: Callable[[FloatArray], FloatArray] = field(repr=False)
-    # ``eta -> (g, (log g)', (log g)'')`` in one evaluation, elementwise; the derivatives are
-    # stable where ``g`` underflows
-    mean_and_log_derivatives: Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]] = (
-        field(repr=False)
-    )
     # ``(y, offset) -> y`` without the offset: the conditional mean of the result is
     # ``g(eta - offset)``. Links for which this is not possible exactly return `y`
     remove_offset: Callable[[FloatArray, FloatArray], FloatArray] = field(repr=False)
@@ -150,55 +106,6 @@ def _identity_derivative(eta: FloatArray, order: int) -> FloatArray:
     return np.array(eta) if order == 0 else np.full_like(eta, float(order == 1))
 
 
-def _reversed_expit(eta: FloatArray) -> FloatArray:
-    """Evaluate p' / p = 1 - p for the logistic function."""
-    result: FloatArray = special.expit(-eta)
-    return result
-
-
-def _inverse_mills_ratio(eta: FloatArray) -> FloatArray:
-    """Evaluate phi(eta) / Phi(eta) through the scaled complementary error function."""
-    result: FloatArray = np.sqrt(2 / np.pi) / special.erfcx(-eta / np.sqrt(2))
-    return result
-
-
-def _log_normal_distribution(eta: FloatArray) -> FloatArray:
-    """Evaluate log Phi; in the far lower tail it is -eta^2 / 2 to the last digit."""
-    if np.min(eta, initial=0.0) >= -_LARGEST_DEVIATION:
-        result: FloatArray = special.log_ndtr(eta)
-        return result
-    near = special.log_ndtr(np.maximum(eta, -_LARGEST_DEVIATION))
-    return np.where(eta < -_LARGEST_DEVIATION, -bounded_square(eta) / 2, near)
-
-
-def _logit_with_log_derivatives(eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Use one exponential per entry: ``e = exp(-eta)``, ``g = 1 / (1 + e)``, ``1 - g = e g``."""
-    odds = np.exp(np.minimum(-eta, _LARGEST_LOG_ODDS))
-    mean = 1 / (1 + odds)
-    slope = odds * mean
-    return mean, slope, -mean * slope
-
-
-def _probit_with_log_derivatives(eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Use the inverse Mills ratio m: ``(log Phi)' = m``, ``(log Phi)'' = -m (eta + m)``."""
-    ratio = _inverse_mills_ratio(eta)
-    inverse_square = np.minimum(eta, -_MILLS_SERIES_FROM) ** -2.0
-    series = 1 - inverse_square * (1 - inverse_square * (6 - 50 * inverse_square))
-    near = np.minimum(ratio, 2 * _MILLS_SERIES_FROM)  # unchanged where the series is not used
-    product = near * (np.maximum(eta, -_MILLS_SERIES_FROM) + near)
-    curvature = np.where(eta < -_MILLS_SERIES_FROM, series, product)
-    mean: FloatArray = special.ndtr(eta)
-    return mean, ratio, -curvature
-
-
-def _log_with_log_derivatives(eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    return bounded_exp(eta), np.ones_like(eta), np.zeros_like(eta)
-
-
-def _identity_with_log_derivatives(eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    return np.array(eta), 1 / eta, -1 / eta**2
-
-
 def _log_link(mean: FloatArray) -> FloatArray:
     """Take the logarithm; it is minus infinity at zero, as other links are at their ends."""
     with np.errstate(divide="ignore"):
@@ -221,31 +128,22 @@ _ALL_LINKS = (
         name="logit",
         link=special.logit,
         derivative_function=_logit_derivative,
-        log_mean=special.log_expit,
-        log_mean_derivative=_reversed_expit,
-        mean_and_log_derivatives=_logit_with_log_derivatives,
         remove_offset=_keep_offset,
-        largest_predictor=_LARGEST_LOGIT,
+        largest_predictor=LARGEST_LOGIT,
         third_derivative_sign=None,
     ),
     Link(
         name="probit",
         link=special.ndtri,
         derivative_function=_probit_derivative,
-        log_mean=_log_normal_distribution,
-        log_mean_derivative=_inverse_mills_ratio,
-        mean_and_log_derivatives=_probit_with_log_derivatives,
         remove_offset=_keep_offset,
-        largest_predictor=_LARGEST_LOGIT / 1.7,  # the probit is about the logit at 1.7 eta
+        largest_predictor=LARGEST_LOGIT / 1.7,  # the probit is about the logit at 1.7 eta
         third_derivative_sign=None,
     ),
     Link(
         name="log",
         link=_log_link,
         derivative_function=_log_derivative,
-        log_mean=np.array,
-        log_mean_derivative=np.ones_like,
-        mean_and_log_derivatives=_log_with_log_derivatives,
         remove_offset=_divide_by_exposure,
         largest_predictor=LARGEST_LOG_MEAN,
         third_derivative_sign=1,
@@ -254,9 +152,6 @@ _ALL_LINKS = (
         name="identity",
         link=np.array,
         derivative_function=_identity_derivative,
-        log_mean=_log_link,
-        log_mean_derivative=np.reciprocal,
-        mean_and_log_derivatives=_identity_with_log_derivatives,
         remove_offset=np.subtract,
         largest_predictor=np.inf,
         third_derivative_sign=None,

@@ -1,6 +1,7 @@
 """The registry of response families; all that differs between families is in its entries."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -9,6 +10,7 @@ from moment_init.families.binary import Bernoulli, Binomial
 from moment_init.families.continuous import Gamma, Gaussian
 from moment_init.families.count import NegativeBinomial, Poisson
 from moment_init.families.links import LINKS
+from moment_init.families.several import CATEGORICAL, AnyFamily, categorical, join_families
 
 _FAMILY_TYPES: tuple[type[Family], ...] = (
     Bernoulli,
@@ -49,7 +51,41 @@ def get_family(name: str | Family, link: str | None = None) -> Family:
             f"`link` must be one of {_quoted(family.supported_links)} for family "
             f"{family.name!r}; got {link!r}. Leave it out for the default."
         )
-    return type(family)(LINKS[link])
+    return family if link == family.link_name else replace(family, link=LINKS[link])
+
+
+def parse_family(
+    family: str, link: str | None, n_classes: int | None = None, n_responses: int = 1
+) -> AnyFamily:
+    """Rebuild a family from its `name` and `link_name`, as results and DataTrees store them.
+
+    Names of several responses are joined by ", "; one name stands for all of them.
+
+    Examples
+    --------
+    >>> parse_family("gaussian, poisson", "identity, log").n_predictors
+    2
+    >>> parse_family("categorical", "softmax", n_classes=4).n_predictors
+    3
+    """
+    if family == CATEGORICAL:
+        if n_classes is None:
+            raise ValueError(
+                "`n_classes` is needed for family 'categorical'; got None. Give the number of "
+                "classes."
+            )
+        return get_family(categorical(n_classes), link)
+    families = family.split(", ")
+    number = max(len(families), n_responses)
+    links: list[str | None] = [None] if link is None else [*link.split(", ")]
+    return join_families(
+        tuple(
+            get_family(name, each)
+            for name, each in zip(
+                _one_each(families, number), _one_each(links, number), strict=True
+            )
+        )
+    )
 
 
 def family_of_response(y: Any, link: str | None = None, *, has_trials: bool = False) -> str:
@@ -66,6 +102,10 @@ def family_of_response(y: Any, link: str | None = None, *, has_trials: bool = Fa
         if (link is None or link in family.supported_links) and (has_trials or _takes(family, y)):
             return family.name
     return Bernoulli.name
+
+
+def _one_each[T](names: list[T], number: int) -> list[T]:
+    return names * number if len(names) == 1 else names
 
 
 def _takes(family: Family, y: Any) -> bool:

@@ -26,7 +26,7 @@ from scipy.linalg import null_space, solve_triangular
 from scipy.optimize import linear_sum_assignment
 
 from moment_init.checks import FloatArray
-from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.em_step import em_step, solve_information
 from moment_init.likelihood.parameters import (
     MIN_DISPERSION_RATIO,
@@ -38,10 +38,12 @@ from moment_init.likelihood.parameters import (
     active_bounds,
     bounds_of,
     component_size,
+    component_vectors,
     enforce,
-    move,
+    move_into,
     pack,
 )
+from moment_init.likelihood.prior import LogPrior
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import (
     LikelihoodSums,
@@ -61,11 +63,12 @@ def bounded_step(
     active: Sequence[ActiveBound],
     constraint: LinearConstraint | None,
     damping: float,
+    ridge: float = 0.0,
 ) -> tuple[FloatArray, float]:
     """Solve for a step inside the bounds; parameters that would leave a bound stay on it."""
     # -> (n_parameters,), ...
     basis = None if constraint is None else constraint.basis
-    step, damping = free_step(sums, basis, damping)
+    step, damping = free_step(sums, basis, damping, ridge)
     binding: list[int] = []  # indices of the bounds that would be left
     while True:
         leaving = [
@@ -78,15 +81,18 @@ def bounded_step(
         binding += leaving
         normals = np.array([active[index].inward for index in binding])
         free = null_space(normals) if basis is None else basis @ null_space(normals @ basis)
-        step, damping = free_step(sums, free, damping)
+        step, damping = free_step(sums, free, damping, ridge)
 
 
 def free_step(
-    sums: LikelihoodSums, tangent: FloatArray | None, damping: float
+    sums: LikelihoodSums, tangent: FloatArray | None, damping: float, ridge: float = 0.0
 ) -> tuple[FloatArray, float]:
-    """Solve for a step with the least damping, from `damping` up, that is positive definite."""
+    """Solve for a step with the least damping, from `damping` up, that is positive definite.
+
+    A ridge adds its multiple of the diagonal to the information, as in the method of Levenberg and
+    Marquardt.
+    """
     # tangent: (n_parameters, n_free) -> (n_parameters,), ...
-    ridge = 0.0
     while True:
         information, score = sums.information(damping), sums.score
         if tangent is not None:
@@ -98,17 +104,21 @@ def free_step(
         if step is not None:
             return (step if tangent is None else tangent @ step), damping
         # the complete-data information of a dispersion may be negative far from the maximum
-        ridge = 2 * ridge + 0.5 if damping >= 1.0 else 0.0
+        ridge = 2 * ridge + 0.5 if damping >= 1.0 else ridge
         damping = min(1.0, 4 * damping + 1e-3)
 
 
 def rounding_of(sums: LikelihoodSums) -> float:
     """Gain in log-likelihood that cannot be distinguished from rounding."""
-    return _ROUNDING * max(abs(sums.log_likelihood), sums.magnitude)
+    return _ROUNDING * max(abs(sums.objective), sums.magnitude)
 
 
 _SMALLEST_SHARE = 1e-3
 """A search ends when its step is cut below this share without a gain: the gradient is rounding."""
+
+_SMALL_RIDGE, _LARGEST_RIDGE = 1e-3, 1e6
+"""Ridge after a first EM step that lowers the log-likelihood, in multiples of the diagonal, and the
+ridge beyond which no step gains: the gradient is rounding."""
 
 _NEWTON_DAMPING = 0.5
 """Only steps with less damping predict the remaining gain. An EM step underestimates it by the
@@ -199,7 +209,7 @@ class _Search[P]:
     def advance(self, parameters: P, sums: LikelihoodSums) -> bool:
         """Accept a step; return whether the climb now leads to a known maximum."""
         self.parameters, self.sums = parameters, sums
-        self.history.append(sums.log_likelihood)
+        self.history.append(sums.objective)
         return self.recognise()
 
     def recognise(self) -> bool:
@@ -225,7 +235,7 @@ def climb[P](
     """Climb any likelihood from a start inside its bounds."""
     most_em = min(max_steps, max(em_steps, max_em_steps or 0))
     sums = likelihood.sums(start, missing=most_em == 0 < max_steps)
-    search = _Search(start, sums, [sums.log_likelihood], damping, is_known=is_known)
+    search = _Search(start, sums, [sums.objective], damping, is_known=is_known)
     search.recognise()
     _climb_by_em(likelihood, search, em_steps, most_em, target)
     if search.ending is None and (search.n_iter < max_steps or max_steps == 0):
@@ -243,26 +253,26 @@ def _climb_by_em[P](
     """Take EM steps: at least `em_steps`, then more while they are fast."""
     last_gain = np.inf
     while search.n_iter < most and search.ending is None:
-        before = search.sums.log_likelihood
+        before = search.sums.objective
         while True:
             candidate = likelihood.em_moved(search.parameters, search.sums, search.share)
             candidate_sums = likelihood.sums(candidate, missing=False)
             search.n_iter += 1
-            if candidate_sums.log_likelihood >= before or search.n_iter >= most:
+            if candidate_sums.objective >= before or search.n_iter >= most:
                 break
             search.share = 1.0 if search.share > 1.0 else search.share / 3
             if search.share < _SMALLEST_SHARE:
                 return
-        if candidate_sums.log_likelihood < before:
+        if not candidate_sums.objective >= before:  # or it is NaN
             return
-        gain = candidate_sums.log_likelihood - before
+        gain = candidate_sums.objective - before
         if search.advance(candidate, candidate_sums):
             return
         is_slow = _SLOW_RATE * last_gain < gain <= last_gain and gain < len(candidate_sums.score)
         rate = gain / max(last_gain, _SMALLEST_GAIN)
         if search.n_iter >= em_steps and target is not None and rate < _LARGEST_RATE:
             # Aitken: the remaining gains form a geometric series
-            if candidate_sums.log_likelihood + _HOPEFUL * gain * rate / (1 - rate) < target:
+            if candidate_sums.objective + _HOPEFUL * gain * rate / (1 - rate) < target:
                 search.ending = Ending.ABANDONED
                 return
         is_near = gain < _NEWTON_GAIN and gain <= last_gain
@@ -286,7 +296,7 @@ def _add_missing[P](likelihood: _Climbable[P], search: _Search[P], max_steps: in
         candidate = likelihood.em_moved(search.parameters, search.sums, min(1.0, search.share))
         candidate_sums = likelihood.sums(candidate, missing=True)
         search.n_iter += 1
-        if candidate_sums.log_likelihood >= search.sums.log_likelihood:
+        if candidate_sums.objective >= search.sums.objective:
             search.advance(candidate, candidate_sums)
             return
     search.sums = likelihood.sums(search.parameters, missing=True)
@@ -301,38 +311,40 @@ def _climb_by_newton[P](
     """Take damped Newton steps until one predicts little gain."""
     if search.sums.missing_information is None:
         _add_missing(likelihood, search, max_steps)
-    search.share, n_idle = 1.0, 0
+    ridge, n_idle = 0.0, 0
     while search.n_iter < max_steps and search.ending is None:
         active = likelihood.active(search.parameters)
         sums = search.sums
-        step, damping = bounded_step(sums, active, likelihood.constraint, search.damping)
+        step, damping = bounded_step(sums, active, likelihood.constraint, search.damping, ridge)
         gain = 0.5 * float(sums.score @ step)
-        if damping < _NEWTON_DAMPING and gain < _NEGLIGIBLE_GAIN * tolerance:
+        is_newton = damping < _NEWTON_DAMPING and ridge == 0.0
+        if is_newton and gain < _NEGLIGIBLE_GAIN * tolerance:
             search.ending = Ending.CONVERGED
             break
-        candidate = likelihood.moved(search.parameters, search.share * step)
+        candidate = likelihood.moved(search.parameters, step)
         candidate_sums = likelihood.sums(candidate, missing=True)
         search.n_iter += 1
         search.damping = damping
-        if candidate_sums.log_likelihood >= sums.log_likelihood:
-            gained = candidate_sums.log_likelihood - sums.log_likelihood
+        if candidate_sums.objective >= sums.objective:
+            gained = candidate_sums.objective - sums.objective
             n_idle = n_idle + 1 if gained <= rounding_of(sums) else 0
             if search.advance(candidate, candidate_sums):
                 break
-            is_newton = damping < _NEWTON_DAMPING
             if gain < tolerance and (is_newton or n_idle >= _IDLE_STEPS):
                 search.ending = Ending.CONVERGED
             elif n_idle >= _IDLE_STEPS:  # the bounds undo what a step would gain
                 search.ending = Ending.STALLED
             search.damping = damping / 4 if damping > _PURE_NEWTON else 0.0
-            search.share = min(1.0, 2 * search.share)
+            ridge = ridge / 8 if ridge > _SMALL_RIDGE else 0.0
         elif gain <= rounding_of(sums):
             search.ending = Ending.CONVERGED
         elif damping < 1.0:
             search.damping = min(1.0, 8 * damping + 1e-2)
         else:
-            search.share /= 3
-            if search.share < _SMALLEST_SHARE:
+            # even an EM step is too long where rows are nearly separated: shorten it most in the
+            # directions with the least information
+            ridge = 8 * ridge + _SMALL_RIDGE
+            if ridge > _LARGEST_RIDGE:
                 search.ending = Ending.STALLED
 
 
@@ -357,7 +369,7 @@ class KnownMaximum:
     """A maximum that a climb has reached."""
 
     parameters: MixtureParameters
-    log_likelihood: float
+    height: float  # log-likelihood, plus the log prior if there is one
     # lower Cholesky factor of the observed information; (n_parameters, n_parameters)
     factor: FloatArray
 
@@ -370,14 +382,14 @@ class KnownMaximum:
             factor = np.linalg.cholesky(sums.information())
         except np.linalg.LinAlgError:
             return None
-        return cls(parameters, sums.log_likelihood, factor)
+        return cls(parameters, sums.objective, factor)
 
     def lies_ahead(self, parameters: MixtureParameters, sums: LikelihoodSums) -> bool:
         """Whether a climb from the given parameters leads to this maximum."""
         if len(sums.score) != len(self.factor):
             return False
         # A climb never goes down: from above this maximum it leads to another one.
-        if not -SMALLEST_GAP < self.log_likelihood - sums.log_likelihood < LARGEST_GAP:
+        if not -SMALLEST_GAP < self.height - sums.objective < LARGEST_GAP:
             return False
         order = _matching(self.parameters, parameters)
         distance = self.factor.T @ (pack(parameters.reorder(order)) - pack(self.parameters))
@@ -388,13 +400,10 @@ class KnownMaximum:
 
 def _matching(known: MixtureParameters, other: MixtureParameters) -> IndexArray:
     """Component of another mixture that matches each component of the known one."""
-    gaps = _vectors(known)[:, :, None] - _vectors(other)[:, None, :]
-    return np.asarray(linear_sum_assignment(np.einsum("ajk,ajk->jk", gaps, gaps))[1])
-
-
-def _vectors(parameters: MixtureParameters) -> FloatArray:
-    """Coefficients and bias of each component, (p + 1, r)."""
-    return np.concatenate([parameters.coefficients, parameters.biases[None]])
+    places = known.layout.slopes.ravel()  # coefficients and biases
+    mine, others = (component_vectors(each)[:, places] for each in (known, other))
+    gaps = mine[:, None] - others[None]
+    return np.asarray(linear_sum_assignment(np.einsum("jka,jka->jk", gaps, gaps))[1])
 
 
 def _reordered_score(
@@ -416,7 +425,7 @@ class MaximiseResult:
     sums: LikelihoodSums  # log-likelihood and derivatives at these parameters
     n_iter: int  # number of steps tried
     ending: Ending  # why the climb ended
-    # log-likelihood at the start and after every accepted step; it never falls
+    # objective at the start and after every accepted step; it never falls
     history: tuple[float, ...]
     bounds: tuple[str, ...]  # the bounds on which the parameters lie; empty at an interior point
     # the known maximum that the climb leads to, if it was ended for that reason
@@ -426,6 +435,11 @@ class MaximiseResult:
     def log_likelihood(self) -> float:
         """Log-likelihood of the best parameters, with all constants."""
         return self.sums.log_likelihood
+
+    @property
+    def log_posterior(self) -> float:
+        """Log-likelihood plus the log prior of the best parameters, if there is one."""
+        return self.sums.objective
 
     @property
     def information(self) -> FloatArray:
@@ -442,20 +456,22 @@ class MaximiseResult:
 class _Likelihood:
     """Likelihood of a mixture of GLMs, to be climbed."""
 
-    family: Family
+    family: AnyFamily
     rows: LikelihoodRows
     bounds: ParameterBounds
     constraint: LinearConstraint | None
     constant: float
+    prior: LogPrior | None = None
 
     def sums(self, parameters: MixtureParameters, *, missing: bool) -> LikelihoodSums:
-        return likelihood_sums(
+        sums = likelihood_sums(
             self.family, self.rows, parameters, missing=missing, constant=self.constant
         )
+        return sums if self.prior is None else self.prior.add_to(sums, parameters)
 
     def moved(self, parameters: MixtureParameters, step: FloatArray) -> MixtureParameters:
         """Take a step that ends inside the bounds and on the constraint."""
-        inside = enforce(move(parameters, step), self.bounds)
+        inside = move_into(parameters, step, self.bounds)
         return inside if self.constraint is None else self.constraint.project(inside, parameters)
 
     def em_moved(
@@ -473,7 +489,7 @@ class _Likelihood:
 
 
 def maximise(
-    family: Family,
+    family: AnyFamily,
     rows: LikelihoodRows,
     start: MixtureParameters,
     *,
@@ -488,13 +504,14 @@ def maximise(
     target: float | None = None,
     constant: float | None = None,
     known: Sequence[KnownMaximum] = (),
+    prior: LogPrior | None = None,
 ) -> MaximiseResult:
-    """Climb from a start to a nearby maximum of the likelihood."""
-    rows = rows.with_products()
+    """Climb from a start to a nearby maximum of the likelihood, or of the posterior."""
+    rows = rows.prepared(family)
     bounds = bounds_of(family, min_weight=min_weight, min_dispersion_ratio=min_dispersion_ratio)
     if constant is None:
         constant = parameter_free_log_likelihood(family, rows)
-    likelihood = _Likelihood(family, rows, bounds, constraint, constant)
+    likelihood = _Likelihood(family, rows, bounds, constraint, constant, prior)
     ahead: list[KnownMaximum] = []
 
     def is_recognised(parameters: MixtureParameters, sums: LikelihoodSums) -> bool:

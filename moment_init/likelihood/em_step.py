@@ -1,16 +1,22 @@
 """The M-step: maximise the expected complete-data likelihood, component by component.
 
 `solve_information` and `solve_blocks` solve for steps with information matrices, `em_step` solves
-for one EM step, and `fit_assigned` fits components to given responsibilities.
+for one EM step, `fit_assigned` fits components to given responsibilities, and `flat_start` is one
+component at the mean responses.
 """
 
+from functools import lru_cache
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
 from moment_init.checks import FloatArray
 from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily, Categorical
 from moment_init.likelihood.parameters import MixtureParameters, component_size, move
-from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.passes import em_steps, solve_component
+from moment_init.likelihood.rows import LikelihoodRows, column
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
 
 _RIDGE = 1e-10
@@ -35,18 +41,13 @@ def solve_information(information: FloatArray, score: FloatArray) -> FloatArray 
 
 
 def solve_blocks(informations: FloatArray, scores: FloatArray) -> FloatArray | None:
-    """Solve for the steps of several components at once."""
+    """Solve for the steps of several components; None if an information is not positive."""
     # informations: (n_components, size, size), scores: (n_components, size) -> (n_components, size)
-    size = scores.shape[1]
-    diagonals = np.einsum("jaa->ja", informations)
-    scales = np.sqrt(np.maximum(diagonals, _SMALLEST_DIAGONAL))
-    scaled = informations / (scales[:, :, None] * scales[:, None, :])
-    scaled[:, range(size), range(size)] += _RIDGE
-    try:
-        steps = np.linalg.solve(scaled, (scores / scales)[:, :, None])[:, :, 0]
-    except np.linalg.LinAlgError:
-        return None
-    return np.asarray(steps / scales)
+    steps, places = np.empty(scores.shape), np.arange(scores.shape[1])
+    for information, score, step in zip(informations, scores, steps, strict=True):
+        if not solve_component(information, score, places, _RIDGE, _SMALLEST_DIAGONAL, step):
+            return None
+    return steps
 
 
 _SMALLEST_COUNT = 1e-8
@@ -58,9 +59,13 @@ _SMALLEST_VARIANCE_RATIO = 1e-6
 _BLIND_STEP = 0.5
 """Step of a log dispersion along the sign of its score, where its curvature has the wrong sign."""
 
+_LIMITS = np.array(
+    [_RIDGE, _SMALLEST_DIAGONAL, _SMALLEST_COUNT, _SMALLEST_VARIANCE_RATIO, _BLIND_STEP]
+)
+
 
 def em_step(
-    family: Family, sums: LikelihoodSums, parameters: MixtureParameters
+    family: AnyFamily, sums: LikelihoodSums, parameters: MixtureParameters
 ) -> FloatArray | None:
     r"""Solve for an EM step, by one weighted least-squares solve per component.
 
@@ -75,54 +80,55 @@ def em_step(
     # -> (n_parameters,)
     if sums.component_information is None:
         raise ValueError("`curvature` must be True in `likelihood_sums` for an EM step.")
-    p, r, q = parameters.n_features, parameters.n_components, component_size(parameters)
-    scores = sums.score[: r * q].reshape(r, q)
-    informations = sums.component_information[:, : p + 1, : p + 1]
-    slopes = solve_blocks(informations, scores[:, : p + 1])
-    gate = _gate_step(sums, parameters)
-    if slopes is None or gate is None:
+    r, layout = parameters.n_components, parameters.layout
+    gate = gate_step(sums, parameters)
+    if gate is None:
         return None
     step = np.empty_like(sums.score)
-    by_component = step[: r * q].reshape(r, q)
-    by_component[:, : p + 1] = slopes
-    step[r * q :] = gate
-    if parameters.dispersion is not None:
-        curved = np.einsum("ja,jab,jb->j", slopes, informations, slopes)
-        gains = 2 * (scores[:, : p + 1] * slopes).sum(axis=1) - curved
-        by_component[:, p + 1] = _dispersion_steps(family, sums, scores[:, -1], gains)
-    return step
+    is_solved = em_steps(
+        sums.component_information,
+        sums.score[: r * layout.size].reshape(r, layout.size),
+        # classes have information in common and are solved together
+        layout.slopes.reshape(1, -1) if family.has_joint_predictors else layout.slopes,
+        layout.slopes,
+        layout.dispersions,
+        layout.dispersed,
+        # a prior leaves no closed form
+        closed_deviations(family) & (sums.prior_count == 0.0),
+        sums.row_counts,
+        _LIMITS,
+        step[: r * layout.size].reshape(r, layout.size),
+    )
+    step[r * layout.size :] = gate
+    return step if is_solved else None
 
 
-def _dispersion_steps(
-    family: Family, sums: LikelihoodSums, scores: FloatArray, gains: FloatArray
-) -> FloatArray:
-    """Steps of the log dispersions: closed form for a standard deviation, else Newton steps.
+@lru_cache(maxsize=64)
+def closed_deviations(family: AnyFamily) -> NDArray[np.bool_]:
+    """Whether each predictor has a standard deviation with a closed form."""
+    return np.array([member.has_closed_deviation for member in family.predictor_families])
 
-    The residual sum of squares after the step is sigma^2 (score + count - gain), where the gain is
-    twice what the step of the coefficients adds to the expected log-likelihood.
-    """
-    if family.has_closed_deviation:
-        ratios = 1 + (scores - gains) / np.maximum(sums.row_counts, _SMALLEST_COUNT)
-        return 0.5 * np.log(np.maximum(ratios, _SMALLEST_VARIANCE_RATIO))
-    blocks = sums.component_information
-    curvature = np.ones_like(scores) if blocks is None else blocks[:, -1, -1]
+
+def dispersion_steps(curvature: FloatArray, scores: FloatArray) -> FloatArray:
+    """Newton steps of log dispersions, or blind ones where the curvature has the wrong sign."""
     is_curved = curvature > 0.0
     steps = scores / np.where(is_curved, curvature, 1.0)
     return np.where(is_curved, steps, np.sign(scores) * _BLIND_STEP)
 
 
-def _gate_step(sums: LikelihoodSums, parameters: MixtureParameters) -> FloatArray | None:
+def gate_step(sums: LikelihoodSums, parameters: MixtureParameters) -> FloatArray | None:
     """Step of the weights: closed form without a gate, else a multinomial logit's Newton step."""
     r, q = parameters.n_components, component_size(parameters)
     if parameters.gate is None:
-        counts = np.log(np.maximum(sums.unit_counts, _SMALLEST_COUNT)) - np.log(parameters.weights)
+        expected = np.maximum(sums.unit_counts + sums.prior_count, _SMALLEST_COUNT)
+        counts = np.log(expected) - np.log(parameters.weights)
         return np.asarray(counts[:-1] - counts[-1])
     information = sums.gate_information
     return None if information is None else solve_information(information, sums.score[r * q :])
 
 
 def fit_assigned(
-    family: Family,
+    family: AnyFamily,
     rows: LikelihoodRows,
     start: MixtureParameters,
     assigned: FloatArray,
@@ -153,3 +159,44 @@ def fit_assigned(
         if gain < tolerance:
             break
     return parameters
+
+
+_EDGE = 0.05
+"""Share of a row that moves a mean response away from zero and one, where links are infinite."""
+
+
+def flat_start(family: AnyFamily, rows: LikelihoodRows) -> MixtureParameters:
+    """Return one component without slopes, at the mean responses."""
+    if isinstance(family, Categorical):
+        levels = _class_levels(rows, family)
+    else:
+        members = enumerate(family.members)
+        levels = np.array([_mean_level(rows, member, a) for a, member in members])
+    if rows.offset is not None:
+        levels = levels - rows.sample_weight @ rows.offset / rows.total_weight
+    shape = (1,) if family.n_predictors == 1 else (family.n_predictors, 1)
+    spreads = [1.0 if member.has_dispersion else np.nan for member in family.predictor_families]
+    return MixtureParameters(
+        np.zeros((*shape[:-1], rows.n_features, 1)),
+        levels.reshape(shape),
+        np.ones(1),
+        np.array(spreads).reshape(shape) if family.has_dispersion else None,
+    )
+
+
+def _mean_level(rows: LikelihoodRows, member: Family, response: int) -> float:
+    """Predictor of the mean of one response, without its offset."""
+    y, exposure = column(rows.y, response), rows.sample_weight
+    if member.has_trials and rows.n_trials is not None:
+        exposure = exposure * column(rows.n_trials, response)
+    mean = (float(rows.sample_weight @ y) + _EDGE) / (float(exposure.sum()) + 2 * _EDGE)
+    return float(member.link.link(np.array(mean)))
+
+
+def _class_levels(rows: LikelihoodRows, family: Categorical) -> FloatArray:
+    """Log odds of the classes to the first; a class without rows counts as half a row."""
+    # -> (n_classes - 1,)
+    counts = np.bincount(rows.y.astype(np.intp), rows.sample_weight, minlength=family.n_classes)
+    least = 0.5 * rows.total_weight / rows.n_obs
+    logs = np.log(np.maximum(counts, least))
+    return np.asarray(logs[1:] - logs[0])

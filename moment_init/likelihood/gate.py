@@ -29,7 +29,7 @@ from scipy.special import logsumexp
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import sum_over_blocks
-from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import free_step
 from moment_init.likelihood.em_step import em_step
 from moment_init.likelihood.parameters import (
@@ -277,7 +277,7 @@ class GatedMixture:
 class GatedLikelihood:
     """The joint likelihood of gating covariates and response, to be climbed."""
 
-    family: Family
+    family: AnyFamily
     rows: LikelihoodRows  # rows whose gate holds the statistics of the gating covariates
     bounds: ParameterBounds  # bounds of the experts and weights
     mixture_constraint: LinearConstraint | None  # on the vector of experts and weights

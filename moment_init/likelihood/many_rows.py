@@ -1,13 +1,17 @@
-"""Climb the likelihood of many rows by Le Cam's steps: score of all rows, curvature of a sample.
+"""Climb the likelihood of many rows: score of all rows, curvature of a sample.
 
-A step costs one pass without curvature, a fraction of a Newton step. Rows are not whitened: they
-stay in the user's units, and `AllRows` maps parameters and scores to these units and back.
-`best_start` chooses a start on a sample of rows; `climb_on_many` takes the steps.
+The maximum of a sample is close to that of all rows, and so is its curvature. A pass that sums only
+the score costs a twentieth of one that also sums the information, so most Newton steps are replaced
+by quasi-Newton steps (`QuasiNewton`), which start from the information of a sample and need one
+such pass each. With the outer products of a sample's scores they are Le Cam's steps.
+
+`climb_on_many` climbs rows that are not whitened: they stay in the user's units, and `AllRows` maps
+parameters and scores to these units and back. `best_start` chooses a start on a sample of rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +19,7 @@ from scipy.linalg import solve_triangular
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import read_block, sample_rows
-from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.em_step import solve_information
 from moment_init.likelihood.parameters import (
     MixtureParameters,
@@ -28,15 +32,102 @@ from moment_init.likelihood.parameters import (
 )
 from moment_init.likelihood.posterior import unit_log_likelihood
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.likelihood.sums import likelihood_sums, outer_product_information
+from moment_init.likelihood.sums import (
+    LikelihoodSums,
+    likelihood_sums,
+    outer_product_information,
+)
 from moment_init.row_sources.columns import hold_rows
+
+SMALLEST_CURVATURE = 0.2
+"""Powell's damping: the curvature along a step is kept at this share of its previous value or more,
+so that the information stays positive definite where the likelihood is not concave."""
+
+
+class Step(NamedTuple):
+    """A whole quasi-Newton step."""
+
+    change: FloatArray  # in the directions that are free; (n_free,)
+    gain: float  # gain in log-likelihood that it predicts
+
+
+@dataclass(slots=True, eq=False)
+class QuasiNewton:
+    """State of a climb by quasi-Newton steps (BFGS): scores are summed, curvature is corrected."""
+
+    evaluate: Callable[[MixtureParameters], LikelihoodSums]  # sums over all rows, without curvature
+    # takes a step that ends inside the bounds and on the constraint
+    moved: Callable[[MixtureParameters, FloatArray], MixtureParameters]
+    parameters: MixtureParameters
+    information: FloatArray  # of all rows, in the free directions; (n_free, n_free)
+    basis: FloatArray | None = None  # orthonormal basis of the free directions, None if all are
+    share: float = 1.0  # of the whole step that is tried next
+    n_iter: int = 0  # number of steps tried
+    sums: LikelihoodSums = field(init=False)  # at `parameters`
+    history: list[float] = field(init=False)  # log-likelihood at the start and after every step
+    # change of the parameters and decrease of the score along the last step that was tried
+    last: tuple[FloatArray, FloatArray] | None = None
+
+    def __post_init__(self) -> None:
+        """Evaluate the start."""
+        self.sums = self.evaluate(self.parameters)
+        self.history = [self.sums.log_likelihood]
+
+    def propose(self) -> Step | None:
+        """Solve for a step; None if the information is not positive definite."""
+        score = self._free(self.sums.score)
+        change = solve_information(self.information, score)
+        return None if change is None else Step(change, 0.5 * float(score @ change))
+
+    def end_of(self, step: Step) -> MixtureParameters:
+        """Return the parameters after the next share of a step."""
+        change = step.change if self.basis is None else self.basis @ step.change
+        return self.moved(self.parameters, self.share * change)
+
+    def attempt(self, step: Step) -> bool:
+        """Take a share of a step unless the log-likelihood falls; return whether it was taken."""
+        candidate = self.end_of(step)
+        sums = self.evaluate(candidate)
+        self.n_iter += 1
+        change = self._free(pack(candidate) - pack(self.parameters))
+        self.last = change, self._free(self.sums.score - sums.score)
+        self.correct()
+        if sums.log_likelihood < self.sums.log_likelihood:
+            self.share /= 3
+            return False
+        self.parameters, self.sums = candidate, sums
+        self.history.append(sums.log_likelihood)
+        self.share = min(1.0, 2 * self.share)
+        return True
+
+    def correct(self) -> None:
+        """Make the information match the decrease of the score along the last step."""
+        if self.last is None:
+            return
+        change, decrease = self.last
+        expected = self.information @ change
+        predicted, observed = float(change @ expected), float(change @ decrease)
+        if not (predicted > 0.0 and np.isfinite(observed)):
+            return
+        if observed < SMALLEST_CURVATURE * predicted:
+            mix = (1 - SMALLEST_CURVATURE) * predicted / (predicted - observed)
+            decrease = mix * decrease + (1 - mix) * expected
+            observed = SMALLEST_CURVATURE * predicted
+        self.information = (
+            self.information
+            - np.outer(expected, expected) / predicted
+            + np.outer(decrease, decrease) / observed
+        )
+
+    def _free(self, vector: FloatArray) -> FloatArray:
+        return vector if self.basis is None else self.basis.T @ vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllRows:
     """All rows of a likelihood, with the map to standardised coordinates."""
 
-    family: Family
+    family: AnyFamily
     rows: LikelihoodRows  # rows with inputs in the user's units
     mean: FloatArray  # mean of the inputs; (n_features,)
     # lower triangular L with L L' the covariance of the inputs; (n_features, n_features)
@@ -62,24 +153,25 @@ class AllRows:
         """Keep every `stride`-th row, without a copy and without the constant."""
         return replace(self, rows=self.rows.take(slice(None, None, stride)), constant=0.0)
 
-    def evaluate(self, parameters: MixtureParameters) -> tuple[float, FloatArray]:
+    def evaluate(self, parameters: MixtureParameters) -> LikelihoodSums:
         """Sum log-likelihood and score over the rows, without whitening them."""
-        # -> log-likelihood, score (n_parameters,)
-        slopes = solve_triangular(self.factor, parameters.coefficients, lower=True, trans="T")
+        slopes = np.linalg.solve(self.factor.T, parameters.slopes)
+        levels = parameters.levels - np.einsum("f,afj->aj", self.mean, slopes)
         in_user_units = replace(
             parameters,
-            coefficients=np.asarray(slopes),
-            biases=np.asarray(parameters.biases - self.mean @ slopes),
+            coefficients=slopes.reshape(parameters.coefficients.shape),
+            biases=levels.reshape(parameters.biases.shape),
         )
         sums = likelihood_sums(
             self.family, self.rows, in_user_units, curvature=False, constant=self.constant
         )
         score = sums.score.copy()
-        p, r = parameters.coefficients.shape
+        r = parameters.n_components
         by_component = score[: r * component_size(parameters)].reshape(r, -1)
-        about_mean = by_component[:, :p] - by_component[:, [p]] * self.mean
-        by_component[:, :p] = solve_triangular(self.factor, about_mean.T, lower=True).T
-        return sums.log_likelihood, score
+        for places in parameters.layout.slopes:
+            about_mean = by_component[:, places[:-1]] - by_component[:, places[-1:]] * self.mean
+            by_component[:, places[:-1]] = solve_triangular(self.factor, about_mean.T, lower=True).T
+        return replace(sums, score=score)
 
 
 # Rows for the curvature. Gains shrink at a rate that is the square of its relative error: a few
@@ -117,10 +209,6 @@ LEFT_GAIN_PER_PARAMETER = 1.0 / 400.0
 EXPECTED_RATE = 0.1
 MAX_STEPS = 12
 
-# If the score decreases along a step by less than this share of the prediction, the step has left
-# the region where the quadratic model holds.
-SMALLEST_CURVATURE = 0.01
-
 
 class Optimum(NamedTuple):
     """End of a climb."""
@@ -129,47 +217,6 @@ class Optimum(NamedTuple):
     log_likelihood: float  # log-likelihood of all rows
     information: FloatArray  # information of all rows; (n_parameters, n_parameters)
     has_converged: bool  # whether the predicted gain of the last step was small enough
-
-
-class _Step(NamedTuple):
-    """A step that was evaluated."""
-
-    change: FloatArray  # change of the parameters, in the order of `pack`
-    decrease: FloatArray  # decrease of the score
-    gain: float  # predicted gain in log-likelihood
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Curvature:
-    """Sum of outer products of the scores of some rows, updated by the steps taken."""
-
-    family: Family
-    rows: LikelihoodRows
-    products: FloatArray
-
-    @classmethod
-    def at(
-        cls, family: Family, rows: LikelihoodRows, parameters: MixtureParameters
-    ) -> "_Curvature":
-        """Compute the curvature of some rows."""
-        return cls(family, rows, outer_product_information(family, rows, parameters))
-
-    def information(self, total_weight: float) -> FloatArray:
-        """Information of rows with this total weight."""
-        return total_weight / self.rows.total_weight * self.products
-
-    def updated(self, step: _Step, total_weight: float) -> "_Curvature":
-        """Update the curvature to match the decrease of the score along a step (BFGS).
-
-        The score of all rows includes heavy-tailed rows that the sample over-represents or lacks.
-        """
-        expected = self.products @ step.change
-        decrease = self.rows.total_weight / total_weight * step.decrease
-        observed, predicted = float(decrease @ step.change), float(expected @ step.change)
-        if predicted <= 0.0 or observed < SMALLEST_CURVATURE * predicted:
-            return self
-        change = np.outer(decrease, decrease) / observed - np.outer(expected, expected) / predicted
-        return replace(self, products=self.products + change)
 
 
 def curvature_rows(n_obs: int, n_parameters: int) -> int:
@@ -188,12 +235,12 @@ def best_start(
     if len(rivals) == 1:
         return starts[rivals[0]]
     thinned = likelihood.thin(COMPARISON_STRIDE)
-    values = [thinned.evaluate(admissible[rival])[0] for rival in rivals]
+    values = [thinned.evaluate(admissible[rival]).log_likelihood for rival in rivals]
     return starts[rivals[int(np.argmax(values))]]
 
 
 def _undecided(
-    family: Family, starts: Sequence[MixtureParameters], sample: LikelihoodRows
+    family: AnyFamily, starts: Sequence[MixtureParameters], sample: LikelihoodRows
 ) -> list[int]:
     """Indices of the starts that may be the best, judged on a sample of rows."""
     weight = sample.sample_weight
@@ -214,78 +261,75 @@ def climb_on_many(
 
     It takes a few passes over every 16th row, two over every fourth, and two or three over all.
     """
-    family, n_parameters = likelihood.family, parameter_count(start)
-    n_obs = likelihood.rows.n_obs
-    start = enforce(start, bounds_of(family))
-    curvature = _Curvature.at(family, sample, start)
+    n_obs, n_parameters = likelihood.rows.n_obs, parameter_count(start)
+    start = enforce(start, bounds_of(likelihood.family))
+    near = _Stage(likelihood, sample).curvature(start)
     for stride, far_gain in APPROACHES:
         if n_obs >= stride * APPROACH_ROWS_PER_PARAMETER * n_parameters:
-            climb = _Climb(likelihood.thin(stride), n_parameters, far_gain * n_parameters)
-            near, curvature = climb.run(start, curvature)
-            start = near.parameters
-    rows = likelihood.sample(curvature_rows(n_obs, n_parameters), rng)
-    return _Climb(likelihood, n_parameters).run(start, _Curvature.at(family, rows, start))[0]
+            stage = _Stage(likelihood.thin(stride), sample, far_gain * n_parameters)
+            end = stage.run(start, near)
+            start, near = end.parameters, end.information / stage.likelihood.rows.total_weight
+    last = _Stage(likelihood, likelihood.sample(curvature_rows(n_obs, n_parameters), rng))
+    return last.run(start, last.curvature(start))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Climb:
+class _Stage:
     """Steps on some rows, to an optimum or, if `far_gain` is given, close to an optimum.
 
     No step is taken if the first predicts a gain below `far_gain`.
     """
 
     likelihood: AllRows
-    n_parameters: int
+    sample: LikelihoodRows  # the rows whose scores give the curvature
     far_gain: float | None = None
 
-    def run(
-        self, parameters: MixtureParameters, curvature: _Curvature
-    ) -> tuple[Optimum, _Curvature]:
-        """Take the steps; return their end and the updated curvature."""
+    def curvature(self, parameters: MixtureParameters) -> FloatArray:
+        """Mean outer product of the scores of the sample, (n_parameters, n_parameters)."""
+        products = outer_product_information(self.likelihood.family, self.sample, parameters)
+        return products / self.sample.total_weight
+
+    def run(self, start: MixtureParameters, curvature: FloatArray) -> Optimum:
+        """Take the steps."""
+        # curvature: information of one row, (n_parameters, n_parameters)
         weight = self.likelihood.rows.total_weight
         bounds = bounds_of(self.likelihood.family)
-        log_likelihood, score = self.likelihood.evaluate(parameters)
-        fraction, rate = 1.0, EXPECTED_RATE
-        last: _Step | None = None
+
+        def moved(parameters: MixtureParameters, change: FloatArray) -> MixtureParameters:
+            return enforce(move(parameters, change), bounds)
+
+        search = QuasiNewton(self.likelihood.evaluate, moved, start, weight * curvature)
+        least = -np.inf if self.far_gain is None else self.far_gain
+        rate, is_first = EXPECTED_RATE, True
         for _ in range(MAX_STEPS):
-            information = curvature.information(weight)
-            change = solve_information(information, score)
-            if change is None:
+            step = search.propose()
+            if step is None or (is_first and step.gain < least):
                 break
-            gain = 0.5 * float(score @ change)
-            if last is None and self.far_gain is not None and gain < self.far_gain:
-                break
-            candidate = enforce(move(parameters, fraction * change), bounds)
-            if fraction == 1.0 and self._is_last(gain, rate, last):
-                return Optimum(candidate, log_likelihood + gain, information, True), curvature
-            candidate_value, candidate_score = self.likelihood.evaluate(candidate)
-            step = _Step(pack(candidate) - pack(parameters), score - candidate_score, gain)
-            curvature = curvature.updated(step, weight)
-            if candidate_value < log_likelihood:
-                fraction /= 2.0
-                continue
-            parameters, log_likelihood, score = candidate, candidate_value, candidate_score
-            last, fraction = step, min(1.0, 2.0 * fraction)
-            curvature, rate = self._renew(curvature, step, parameters, score)
-        information = curvature.information(weight)
-        return Optimum(parameters, log_likelihood, information, False), curvature
+            if search.share == 1.0 and self._is_last(step, rate, is_first=is_first):
+                value = search.sums.log_likelihood + step.gain
+                return Optimum(search.end_of(step), value, search.information, True)
+            if search.attempt(step):
+                rate, is_first = self._renew(search, step), False
+        value = search.sums.log_likelihood
+        return Optimum(search.parameters, value, search.information, False)
 
-    def _is_last(self, gain: float, rate: float, last: _Step | None) -> bool:
+    def _is_last(self, step: Step, rate: float, *, is_first: bool = False) -> bool:
         """Whether a step can be taken without evaluating it."""
+        left, n_parameters = step.gain * rate, len(step.change)
         if self.far_gain is None:
-            is_small = gain * rate < LEFT_GAIN_PER_PARAMETER * self.n_parameters
-            return is_small and gain * float(np.sqrt(rate)) < LARGEST_ERROR
-        return last is not None and gain * rate < APPROACH_GAIN_PER_PARAMETER * self.n_parameters
+            is_small = left < LEFT_GAIN_PER_PARAMETER * n_parameters
+            return is_small and step.gain * float(np.sqrt(rate)) < LARGEST_ERROR
+        return not is_first and left < APPROACH_GAIN_PER_PARAMETER * n_parameters
 
-    def _renew(
-        self, curvature: _Curvature, step: _Step, parameters: MixtureParameters, score: FloatArray
-    ) -> tuple[_Curvature, float]:
-        """Curvature after a step, recomputed if it predicted badly, and the rate of gains."""
-        weight = self.likelihood.rows.total_weight
-        change = solve_information(curvature.information(weight), score)
-        rate = 1.0 if change is None else min(1.0, 0.5 * float(score @ change) / step.gain)
-        is_slow = self.far_gain is None and not self._is_last(rate * step.gain, rate, step)
-        if not is_slow and step.gain < LONG_STEP_PER_PARAMETER * self.n_parameters:
-            return curvature, rate
-        renewed = _Curvature.at(curvature.family, curvature.rows, parameters)
-        return renewed.updated(step, weight), rate
+    def _renew(self, search: QuasiNewton, step: Step) -> float:
+        """Recompute a curvature that predicted badly; return the rate at which gains shrink."""
+        following = search.propose()
+        rate = 1.0 if following is None else min(1.0, following.gain / step.gain)
+        is_slow = self.far_gain is None and not self._is_last(
+            step._replace(gain=rate * step.gain), rate
+        )
+        if is_slow or step.gain >= LONG_STEP_PER_PARAMETER * len(step.change):
+            weight = self.likelihood.rows.total_weight
+            search.information = weight * self.curvature(search.parameters)
+            search.correct()
+        return rate

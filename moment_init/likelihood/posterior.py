@@ -6,10 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.data.blocks import read_block, sum_over_blocks
-from moment_init.families.base import Family, MixturePosterior, normalise_joint
+from moment_init.data.blocks import sum_over_blocks
+from moment_init.families.base import Family, normalise_joint
+from moment_init.families.densities import constants_of, rows_loop, table_loop
+from moment_init.families.several import AnyFamily, Categorical, softmax_rows
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.passes import group_rows, share_units
+from moment_init.likelihood.rows import LikelihoodRows, column, with_ones
 
 ARRAYS_PER_COMPONENT = 8
 """Doubles held per row and component: posterior, predictors and derivatives, about this many."""
@@ -17,69 +20,193 @@ ARRAYS_PER_COMPONENT = 8
 _SMALLEST_PROBABILITY = 1e-280
 """Lower bound of a gate's probabilities, so that their logarithms are finite."""
 
+_NO_GROUPS = np.empty(0, dtype=np.intp)
+NO_TABLE = np.empty((3, 0, 0))
+
+
+class Derivatives(NamedTuple):
+    """Log densities of the rows under the components, and their derivatives.
+
+    P is the number of linear predictors of a component, T the number of those with a dispersion.
+    """
+
+    value: FloatArray  # without the terms that depend on no parameter; (n_components, n_block)
+    first: FloatArray  # in the predictors; (P, n_components, n_block)
+    # in pairs of predictors: each with itself, or for classes all pairs a <= b;
+    # (n_pairs, n_components, n_block)
+    second: FloatArray
+    # in the log dispersions: first, second, and mixed with the predictor;
+    # (T, 3, n_components, n_block)
+    tau: FloatArray
+
 
 class BlockPosterior(NamedTuple):
     """A mixture evaluated on a block of units."""
 
-    z: FloatArray  # inputs of the rows, read only; (n_block, n_features)
+    x: FloatArray  # inputs of the rows and a one, read only; (n_block, n_features + 1)
     weight: FloatArray  # weights of the rows; (n_block,)
-    # responsibilities and derivatives of the rows, (n_components, n_block); `log_density` is that
-    # of the units, (n_units,)
-    posterior: MixturePosterior
+    derivatives: Derivatives  # of the rows; `value` has been used up
+    log_density: FloatArray  # of the units; (n_units,)
+    responsibilities: FloatArray  # of the units; (n_components, n_units)
     unit_weight: FloatArray  # number of draws of a component per unit; (n_units,)
-    unit_responsibilities: FloatArray  # responsibilities of the units; (n_components, n_units)
     # prior probabilities of the components; (n_components, 1) or (n_components, n_units)
     prior: FloatArray
-    group_starts: NDArray[np.intp] | None  # first row of each group within the block; (n_units,)
-    gate: FloatArray  # a one and the gating covariates of each unit; (n_units, 1 + n_gate)
+    starts: NDArray[np.intp]  # first row of each group within the block, or empty; (n_units,)
+    # a one and the gating covariates of each unit, None without a gate; (n_units, 1 + n_gate)
+    gate: FloatArray | None
     products: FloatArray | None  # stored products of columns of the rows
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether units are groups of rows."""
+        return len(self.starts) > 0
+
+    @property
+    def gate_design(self) -> FloatArray:
+        """A one and the gating covariates of each unit, (n_units, 1 + n_gate)."""
+        return np.ones((len(self.unit_weight), 1)) if self.gate is None else self.gate
+
+    @property
+    def row_responsibilities(self) -> FloatArray:
+        """Responsibilities of the rows; those of a group are the same; (n_components, n_block)."""
+        if not self.is_grouped:
+            return self.responsibilities
+        sizes = np.diff(np.append(self.starts, len(self.weight)))
+        return np.repeat(self.responsibilities, sizes, axis=1)
+
+
+def evaluate_rows(
+    family: AnyFamily,
+    rows: LikelihoodRows,
+    parameters: MixtureParameters,
+    row_slice: slice,
+    x: FloatArray,
+    tables: tuple[FloatArray | None, ...],
+) -> Derivatives:
+    """Evaluate the log density of a block of rows under every component."""
+    # x: (n_block, n_features + 1)
+    r, n = parameters.n_components, len(x)
+    layout, n_predictors = parameters.layout, parameters.n_predictors
+    vectors = np.empty((n_predictors, r, x.shape[1]))
+    vectors[:, :, :-1] = parameters.slopes.transpose(0, 2, 1)
+    vectors[:, :, -1] = parameters.levels
+    eta = np.dot(vectors.reshape(n_predictors * r, -1), x.T).reshape(n_predictors, r, n)
+    if rows.offset is not None:
+        offset = rows.offset[row_slice]
+        eta += offset if offset.ndim == 1 else offset.T[:, None]
+    value, first = np.zeros((r, n)), np.empty((n_predictors, r, n))
+    tau = np.empty((len(layout.dispersed), 3, r, n))
+    if isinstance(family, Categorical):
+        second = np.empty((n_predictors * (n_predictors + 1) // 2, r, n))
+        codes = np.ascontiguousarray(rows.y[row_slice])
+        softmax_rows(codes, eta, value, first, second)
+        return Derivatives(value, first, second, tau)
+    second, place = np.empty((n_predictors, r, n)), 0
+    for a, member in enumerate(family.members):
+        y, number, table = _prepared(member, rows, row_slice, a, tables[a], parameters)
+        spread = tau[place] if member.has_dispersion else tau[:0].reshape(0, r, n)
+        loop = rows_loop(member.kernel, member.kernel_name)
+        constants = _constants(member, parameters, a)
+        loop(y, number, eta[a], constants, table, value, first[a], second[a], spread)
+        place += member.has_dispersion
+    return Derivatives(value, first, second, tau)
+
+
+def _constants(member: Family, parameters: MixtureParameters, response: int) -> FloatArray:
+    spreads = parameters.spreads
+    dispersion = spreads[response] if member.has_dispersion and spreads is not None else None
+    return constants_of(member.kernel, dispersion, parameters.n_components)
+
+
+def _prepared(
+    member: Family,
+    rows: LikelihoodRows,
+    row_slice: slice,
+    response: int,
+    table: FloatArray | None,
+    parameters: MixtureParameters,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Response of a block, the numbers that its kernel needs, and its table of counts."""
+    y = np.ascontiguousarray(column(rows.y, response)[row_slice], dtype=np.float64)
+    if rows.numbers is not None:
+        number = np.ascontiguousarray(column(rows.numbers, response)[row_slice])
+        return y, number, NO_TABLE if table is None else table
+    if member.kernel.ratio is not None:
+        counts, number = distinct_counts(y)
+        return y, number, tabulate(member, counts, parameters, response)
+    trials = None
+    if member.has_trials and rows.n_trials is not None:
+        trials = column(rows.n_trials, response)[row_slice]
+    return y, member.prepare_rows(y, trials)[1], NO_TABLE
+
+
+def distinct_counts(y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Distinct counts, and the index of every row's count among them."""
+    # y: (n,) -> (n_counts,), (n,)
+    counts, index = np.unique(y, return_inverse=True)
+    return counts, index.astype(np.float64)
+
+
+def tabulate(
+    member: Family, counts: FloatArray, parameters: MixtureParameters, response: int
+) -> FloatArray:
+    """Evaluate what depends on count and dispersion alone, once for each count."""
+    # counts: (n_counts,) -> (3, n_components, n_counts)
+    constants = _constants(member, parameters, response)
+    table = np.empty((3, parameters.n_components, len(counts)))
+    table_loop(member.kernel, member.kernel_name)(counts, constants, table)
+    return table
+
+
+def tables_of(
+    family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters
+) -> tuple[FloatArray | None, ...]:
+    """Tables of the distinct counts of all rows, for every response that needs one."""
+    counts = rows.counts or (None,) * len(family.members)
+    return tuple(
+        None if distinct is None else tabulate(member, distinct, parameters, a)
+        for a, (member, distinct) in enumerate(zip(family.members, counts, strict=True))
+    )
 
 
 def posterior_of_block(
-    family: Family,
+    family: AnyFamily,
     rows: LikelihoodRows,
     parameters: MixtureParameters,
     block: slice,
+    *,
     assigned: FloatArray | None = None,
+    tables: tuple[FloatArray | None, ...] | None = None,
 ) -> BlockPosterior:
     """Read a block of units and evaluate the mixture on it."""
     # assigned: (n_components, n_units)
     row_slice = rows.rows_of(block)
-    z = read_block(rows.Z, row_slice)
+    x = rows.design[row_slice] if rows.design is not None else with_ones(rows.Z[row_slice])
     weight = rows.sample_weight[row_slice]
-    eta = parameters.coefficients.T @ z.T
-    eta += parameters.biases[:, None]
-    if rows.offset is not None:
-        eta += rows.offset[row_slice]
-    trials = None if rows.n_trials is None else rows.n_trials[row_slice]
-    starts = None if rows.group_starts is None else rows.group_starts[block] - row_slice.start
-    gate = _gate_design(None if parameters.gate is None else rows.gate, row_slice, starts)
-    prior = prior_probabilities(parameters, gate)
-    if starts is None and assigned is None:
-        posterior = family.mixture_posterior(
-            rows.y[row_slice], eta, prior, dispersion=parameters.dispersion, n_trials=trials
-        )
-        by_unit, unit_weight = posterior.responsibilities, weight
+    if tables is None:
+        tables = (None,) * len(family.members)
+        if rows.numbers is not None:
+            tables = tables_of(family, rows, parameters)
+    derivatives = evaluate_rows(family, rows, parameters, row_slice, x, tables)
+    starts, unit_weight, joint = _NO_GROUPS, weight, derivatives.value
+    if rows.group_starts is not None:
+        starts = rows.group_starts[block] - row_slice.start
+        joint, unit_weight = np.empty((len(joint), len(starts))), np.ones(len(starts))
+        group_rows(derivatives.value, weight, starts, joint)
+    gate, prior = None, parameters.weights[:, None]
+    if parameters.gate is not None and rows.gate is not None:
+        gate = _gate_design(rows.gate, row_slice, starts)
+        prior = prior_probabilities(parameters, gate)
+    if assigned is None:
+        log_density, shares = np.empty(joint.shape[1]), joint
+        share_units(joint, np.log(prior), log_density)
     else:
-        kernel = family.kernel_derivatives(
-            rows.y[row_slice], eta, dispersion=parameters.dispersion, n_trials=trials
-        )
-        joint, unit_weight = kernel.value, weight
-        if starts is not None:
-            joint = np.add.reduceat(joint * weight, starts, axis=1)
-            unit_weight = np.ones(len(starts))
-        joint = joint + np.log(prior)
-        if assigned is None:
-            log_density, by_unit = normalise_joint(joint)
-        else:
-            by_unit = assigned[:, block]
-            log_density = (joint * by_unit).sum(axis=0)
-        by_row = by_unit
-        if starts is not None:
-            by_row = np.repeat(by_unit, np.diff(np.append(starts, len(weight))), axis=1)
-        posterior = MixturePosterior(log_density, by_row, *kernel[1:])
+        shares = assigned[:, block]
+        log_density = ((joint + np.log(prior)) * shares).sum(axis=0)
     products = None if rows.products is None else rows.products[row_slice]
-    return BlockPosterior(z, weight, posterior, unit_weight, by_unit, prior, starts, gate, products)
+    return BlockPosterior(
+        x, weight, derivatives, log_density, shares, unit_weight, prior, starts, gate, products
+    )
 
 
 def prior_probabilities(parameters: MixtureParameters, gate: FloatArray) -> FloatArray:
@@ -96,7 +223,7 @@ def prior_probabilities(parameters: MixtureParameters, gate: FloatArray) -> Floa
 
 
 def unit_log_likelihood(
-    family: Family, rows: LikelihoodRows, parameters: MixtureParameters
+    family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> FloatArray:
     """Log density of every unit under the mixture, with all constants."""
     # -> (n_units,)
@@ -104,20 +231,30 @@ def unit_log_likelihood(
 
     def write_block(units: slice) -> tuple[FloatArray, ...]:
         block = posterior_of_block(family, rows, parameters, units)
-        row_slice = rows.rows_of(units)
-        trials = None if rows.n_trials is None else rows.n_trials[row_slice]
-        base = family.log_base_measure(rows.y[row_slice], n_trials=trials)
-        if block.group_starts is not None:
-            base = np.add.reduceat(base * block.weight, block.group_starts)
-        result[units] = block.posterior.log_density + base
+        base = base_measure(family, rows, rows.rows_of(units))
+        if block.is_grouped:
+            base = np.add.reduceat(base * block.weight, block.starts)
+        result[units] = block.log_density + base
         return ()
 
     sum_over_blocks(write_block, rows.n_units, doubles_per_unit(rows, parameters))
     return result
 
 
+def base_measure(family: AnyFamily, rows: LikelihoodRows, row_slice: slice) -> FloatArray:
+    """Terms of the log density of rows that depend on no parameter, summed over responses."""
+    # -> (n_block,)
+    total = np.zeros(row_slice.stop - row_slice.start)
+    for a, member in enumerate(family.members):
+        trials = None
+        if member.has_trials and rows.n_trials is not None:
+            trials = column(rows.n_trials, a)[row_slice]
+        total += member.log_base_measure(column(rows.y, a)[row_slice], n_trials=trials)
+    return total
+
+
 def responsibilities(
-    family: Family, rows: LikelihoodRows, parameters: MixtureParameters
+    family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> FloatArray:
     """Posterior probability of every component for each row, or for its group."""
     # -> (n_obs, n_components)
@@ -125,7 +262,7 @@ def responsibilities(
 
     def write_block(units: slice) -> tuple[FloatArray, ...]:
         block = posterior_of_block(family, rows, parameters, units)
-        result[rows.rows_of(units)] = block.posterior.responsibilities.T
+        result[rows.rows_of(units)] = block.row_responsibilities.T
         return ()
 
     sum_over_blocks(write_block, rows.n_units, doubles_per_unit(rows, parameters))
@@ -134,17 +271,15 @@ def responsibilities(
 
 def doubles_per_unit(rows: LikelihoodRows, parameters: MixtureParameters, extra: int = 0) -> int:
     """Doubles that a block holds for each of its units."""
-    per_row = parameters.n_features + ARRAYS_PER_COMPONENT * parameters.n_components + extra
+    predictors = parameters.n_predictors * parameters.n_components
+    per_row = parameters.n_features + ARRAYS_PER_COMPONENT * predictors + extra
     return per_row * -(-rows.n_obs // max(1, rows.n_units))
 
 
-def _gate_design(
-    covariates: FloatArray | None, row_slice: slice, starts: NDArray[np.intp] | None
-) -> FloatArray:
+def _gate_design(covariates: FloatArray, row_slice: slice, starts: NDArray[np.intp]) -> FloatArray:
     """A one and the gating covariates of each unit; a group has those of its first row."""
-    n_units = row_slice.stop - row_slice.start if starts is None else len(starts)
-    if covariates is None:
-        return np.ones((n_units, 1))
-    design = np.ones((n_units, 1 + covariates.shape[1]))
-    design[:, 1:] = covariates[row_slice] if starts is None else covariates[row_slice][starts]
+    block = covariates[row_slice]
+    units = block[starts] if len(starts) else block
+    design = np.ones((len(units), 1 + units.shape[1]))
+    design[:, 1:] = units
     return design

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import RowSource, source_of
+from moment_init.families.several import AnyFamily
+from moment_init.likelihood.passes import scale_rows
 from moment_init.row_sources.columns import take_rows
 
 MAX_PRODUCT_WIDTH = 48
@@ -24,7 +26,7 @@ _FORMED_WIDTH = 8
 """Up to this width products are formed even for a single use (measured, 1 to 6 weightings)."""
 
 
-def with_ones(z: FloatArray) -> FloatArray:
+def with_ones(z: NDArray[np.generic]) -> FloatArray:
     """Inputs with a column of ones for the bias."""
     # z: (n_block, n_features) -> (n_block, n_features + 1)
     x = np.empty((z.shape[0], z.shape[1] + 1))
@@ -48,20 +50,27 @@ def symmetric_products(z: FloatArray) -> FloatArray:
 
 
 def weighted_grams(
-    z: FloatArray, weights: FloatArray, products: FloatArray | None = None
+    x: FloatArray, weights: FloatArray, products: FloatArray | None = None
 ) -> FloatArray:
-    r"""Sums :math:`\sum_i w_{ki} x_i x_i'` with x = (z, 1), for every weighting k."""
-    # z: (n_block, n_features), weights: (n_weightings, n_block), products: (n_block, n_products) ->
-    # (n_weightings, n_features + 1, n_features + 1)
-    width = z.shape[1] + 1
-    if products is None and width > _FORMED_WIDTH:
-        x = with_ones(z)
-        weighted = weights[:, None, :] * np.ascontiguousarray(x.T)
-        grams = np.dot(weighted.reshape(len(weights) * width, len(x)), x)
-        return np.asarray(grams.reshape(-1, width, width))
-    if products is None:
-        products = symmetric_products(z)
-    return np.asarray(np.dot(weights, products)[:, _positions(width)])
+    r"""Sums :math:`\sum_i w_{ki} x_i x_i'`, for every weighting k; the last column of x is ones."""
+    # x: (n_block, width), weights: (n_weightings, n_block), products: (n_block, n_products) ->
+    # (n_weightings, width, width)
+    width = x.shape[1]
+    if products is None and width <= _FORMED_WIDTH:
+        products = symmetric_products(x[:, :-1])
+    if products is not None:
+        return np.asarray(np.dot(weights, products)[:, _positions(width)])
+    weighted = np.empty((len(x), len(weights) * width))
+    scale_rows(x, weights, weighted)
+    grams = np.dot(x.T, weighted).reshape(width, len(weights), width)
+    return np.ascontiguousarray(grams.transpose(1, 0, 2))
+
+
+def predictor_pairs(n_predictors: int, n_pairs: int) -> list[tuple[int, int]]:
+    """Pairs of predictors: each with itself if there are as many pairs, otherwise all a <= b."""
+    if n_pairs == n_predictors:
+        return [(a, a) for a in range(n_predictors)]
+    return list(zip(*(index.tolist() for index in np.triu_indices(n_predictors)), strict=True))
 
 
 @lru_cache(maxsize=64)
@@ -88,19 +97,27 @@ class LikelihoodRows:
     # inputs without a column of ones, of any real type; blocks are read in double precision;
     # (n_obs, n_features)
     Z: NDArray[np.generic]
-    y: FloatArray  # response; (n_obs,)
+    y: FloatArray  # response, or several of them; (n_obs,) or (n_obs, n_responses)
     # weight of each row; a row with weight 2 counts as two rows (of the same group, if any);
     # (n_obs,)
     sample_weight: FloatArray
-    offset: FloatArray | None = None  # known part of the linear predictor; (n_obs,)
-    n_trials: FloatArray | None = None  # trials behind each binomial response; (n_obs,)
+    # known part of the linear predictors; (n_obs,) or (n_obs, n_predictors)
+    offset: FloatArray | None = None
+    # trials behind each binomial response; in the shape of `y`
+    n_trials: FloatArray | None = None
     # gating covariates, the same for all rows of a group; (n_obs, n_gate)
     gate: FloatArray | None = None
     # first row of each group; the rows of a group are contiguous and share one component; None if
     # there is one component per row; (n_groups,)
     group_starts: IndexArray | None = None
-    # products of the columns of (Z, 1), see `with_products`; (n_obs, n_products)
+    # (Z, 1) and the products of its columns, see `prepared`; (n_obs, n_features + 1),
+    # (n_obs, n_products)
+    design: FloatArray | None = None
     products: FloatArray | None = None
+    # what the kernels of the families need of each row, see `prepared`; in the shape of `y`
+    numbers: FloatArray | None = None
+    # distinct counts of the responses whose density is tabulated, to which `numbers` point
+    counts: tuple[FloatArray | None, ...] = ()
 
     @property
     def n_obs(self) -> int:
@@ -162,19 +179,41 @@ class LikelihoodRows:
             starts = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes)[:-1]])
             index = np.concatenate(spans)
         columns = (self.Z, self.y, self.sample_weight, self.offset, self.n_trials, self.gate)
-        Z, y, weight, offset, trials, gate, products = take_rows((*columns, self.products), index)
-        return LikelihoodRows(Z, y, weight, offset, trials, gate, starts, products)
+        taken_columns = take_rows((*columns, self.design, self.products, self.numbers), index)
+        Z, y, weight, offset, trials, gate, design, products, numbers = taken_columns
+        return LikelihoodRows(
+            Z, y, weight, offset, trials, gate, starts, design, products, numbers, self.counts
+        )
 
-    def with_products(self) -> "LikelihoodRows":
-        """Store the products of the columns if they are small, for callers that sum often."""
+    def prepared(self, family: AnyFamily) -> "LikelihoodRows":
+        """Store what every pass over rows in memory would compute again."""
+        if self.source is not None or self.numbers is not None:
+            return self
+        numbers = np.empty(self.y.shape, order="F")
+        counts: list[FloatArray | None] = []
+        for a, member in enumerate(family.members):
+            y = np.asarray(column(self.y, a), dtype=np.float64)
+            if member.kernel_has_ratio:
+                distinct, index = np.unique(y, return_inverse=True)
+                column(numbers, a)[:] = index
+                counts.append(distinct)
+            else:
+                trials = None
+                if member.has_trials and self.n_trials is not None:
+                    trials = column(self.n_trials, a)
+                column(numbers, a)[:] = member.prepare_rows(y, trials)[1]
+                counts.append(None)
         width = self.n_features + 1
         is_small = self.n_obs * width * (width + 1) // 2 <= MAX_STORED_PRODUCTS
-        is_in_memory = self.source is None
-        if (
-            self.products is not None
-            or not is_small
-            or width > MAX_PRODUCT_WIDTH
-            or not is_in_memory
-        ):
-            return self
-        return replace(self, products=symmetric_products(np.asarray(self.Z, dtype=np.float64)))
+        design, products = None, None
+        if is_small and width <= MAX_PRODUCT_WIDTH:
+            Z = np.asarray(self.Z, dtype=np.float64)
+            design, products = with_ones(Z), np.ascontiguousarray(symmetric_products(Z))
+        return replace(
+            self, design=design, products=products, numbers=numbers, counts=tuple(counts)
+        )
+
+
+def column(values: FloatArray, index: int) -> FloatArray:
+    """One response's column of an array with or without an axis of responses."""
+    return values if values.ndim == 1 else values[:, index]

@@ -16,16 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import sum_over_blocks
-from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import BlockPosterior, doubles_per_unit, posterior_of_block
-from moment_init.likelihood.rows import LikelihoodRows, weighted_grams, with_ones
+from moment_init.likelihood.rows import LikelihoodRows, predictor_pairs, weighted_grams
 
 _RIDGE = 1e-8
 """Added to C_j, which is zero for a component without rows; its splits then have size zero."""
@@ -43,7 +42,7 @@ class SplitStatistics:
     eigenvalues: FloatArray
     noise_edges: FloatArray  # largest eigenvalue expected from noise alone; (n_components,)
     # eigenvectors v, the bias last, scaled to ``v' C_j v = sum R_j``;
-    # (n_components, n_directions, n_features + 1)
+    # (n_components, n_directions, P (n_features + 1))
     directions: FloatArray
     # log-likelihood lost by dropping a component without refitting; infinite for a single one;
     # (n_components,)
@@ -61,7 +60,7 @@ class SplitStatistics:
 
 
 def split_statistics(
-    family: Family,
+    family: AnyFamily,
     rows: LikelihoodRows,
     parameters: MixtureParameters,
     *,
@@ -73,7 +72,7 @@ def split_statistics(
     matrix: twice the square root of the largest row sum of its entries' variances.
     """
     excess, curvature, counts, drop_losses = _split_sums(family, rows, parameters)
-    width = parameters.n_features + 1
+    width = curvature.shape[1]
     curvature = curvature + _RIDGE * np.eye(width)
     factors = np.linalg.cholesky(curvature)
     whiteners = np.stack(
@@ -88,81 +87,108 @@ def split_statistics(
     return SplitStatistics(values[:, top], edges, directions, drop_losses)
 
 
-def misfit(family: Family, rows: LikelihoodRows, parameters: MixtureParameters) -> float:
+def misfit(family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters) -> float:
     """Largest split statistic of all components, relative to its noise."""
     return split_statistics(family, rows, parameters).misfit
 
 
 def _split_sums(
-    family: Family, rows: LikelihoodRows, parameters: MixtureParameters
+    family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """M_j and C_j (r, p + 1, p + 1), expected rows (r,) and losses from dropping (r,)."""
+    """M_j and C_j (r, w, w) with w = P (p + 1), expected rows (r,), losses from dropping (r,)."""
     r = parameters.n_components
 
     def sum_block(units: slice) -> tuple[FloatArray, ...]:
         block = posterior_of_block(family, rows, parameters, units)
-        posterior, weight = block.posterior, block.unit_weight
-        counts = posterior.responsibilities * block.weight
-        curvature = -counts * posterior.eta2
+        _, first, second, _ = block.derivatives
+        counts = block.row_responsibilities * block.weight
+        pairs = predictor_pairs(len(first), len(second))
         # the probabilities of the others are rescaled to sum to one
-        remainders = _log_remainder(block.prior) - _log_remainder(block.unit_responsibilities)
-        losses = np.dot(remainders, weight) if r > 1 else np.full(1, np.inf)
-        if block.group_starts is None:
-            squares = counts * posterior.eta1**2
-            both = weighted_grams(block.z, np.concatenate([squares, curvature]), block.products)
-            return both[:r] - both[r:], both[r:], counts.sum(axis=1), losses
-        information = weighted_grams(block.z, curvature, block.products)
-        x, starts, shares = with_ones(block.z), block.group_starts, block.unit_responsibilities
-        scores = [np.add.reduceat(x * u[:, None], starts) for u in posterior.eta1 * block.weight]
-        pairs = zip(scores, shares, strict=True)
-        squared = np.stack([np.dot((t * share[:, None]).T, t) for t, share in pairs])
+        remainders = _log_remainder(block.prior) - _log_remainder(block.responsibilities)
+        losses = np.dot(remainders, block.unit_weight) if r > 1 else np.full(1, np.inf)
+        curved = {pair: -counts * second[k] for k, pair in enumerate(pairs)}
+        information = _assembled(block, curved, len(first))
+        if block.is_grouped:
+            x, starts = block.x, block.starts
+            squares = []
+            for j, share in enumerate(block.responsibilities):
+                slopes = first[:, j] * block.weight
+                designs = [np.add.reduceat(x * slope[:, None], starts) for slope in slopes]
+                scores = np.concatenate(designs, axis=1)
+                squares.append(np.dot((scores * share[:, None]).T, scores))
+            squared = np.stack(squares)
+        else:
+            all_pairs = predictor_pairs(len(first), 0)
+            products = {(a, b): counts * first[a] * first[b] for a, b in all_pairs}
+            squared = _assembled(block, products, len(first))
         return squared - information, information, counts.sum(axis=1), losses
 
     sums = sum_over_blocks(sum_block, rows.n_units, _doubles_per_unit(rows, parameters))
     return sums[0], sums[1], sums[2], sums[3]
 
 
+def _assembled(
+    block: BlockPosterior, weightings: dict[tuple[int, int], FloatArray], n_predictors: int
+) -> FloatArray:
+    """Weighted sums of x x' as blocks of one matrix for each component, (r, w, w)."""
+    # weightings: pair of predictors -> (r, n)
+    stacked = np.concatenate(list(weightings.values()))
+    grams = weighted_grams(block.x, stacked, block.products)
+    r, width = len(block.responsibilities), block.x.shape[1]
+    result = np.zeros((r, n_predictors, width, n_predictors, width))
+    for (a, b), gram in zip(weightings, grams.reshape(-1, r, width, width), strict=True):
+        result[:, a, :, b] = result[:, b, :, a] = gram
+    return result.reshape(r, n_predictors * width, n_predictors * width)
+
+
 def _noise_edges(
-    family: Family, rows: LikelihoodRows, parameters: MixtureParameters, whiteners: FloatArray
+    family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters, whiteners: FloatArray
 ) -> FloatArray:
     """Edge of the noise of the whitened M_j, shape (r,)."""
 
     def sum_block(units: slice) -> tuple[FloatArray, ...]:
         block = posterior_of_block(family, rows, parameters, units)
-        x = with_ones(block.z)
-        pairs = enumerate(whiteners)
-        return (np.stack([_row_variances(block, j, x @ whitener.T) for j, whitener in pairs]),)
+        variances = [_row_variances(block, j, block.x, w) for j, w in enumerate(whiteners)]
+        return (np.stack(variances),)
 
     (row_sums,) = sum_over_blocks(sum_block, rows.n_units, _doubles_per_unit(rows, parameters))
     # a component without rows has neither signal nor noise
     return 2 * np.sqrt(np.maximum(row_sums.max(axis=1), np.finfo(np.float64).tiny))
 
 
-def _row_variances(block: BlockPosterior, component: int, whitened: FloatArray) -> FloatArray:
-    """Row sums of the variances of R (u^2 - V) x x' with whitened x, shape (p + 1,)."""
-    if block.group_starts is not None:
-        return _group_variances(block, block.group_starts, component, whitened)
-    posterior = block.posterior
-    slopes, curvature = posterior.eta1[component], posterior.eta2[component]
-    excess = posterior.responsibilities[component] * (slopes**2 + curvature)
-    # Whitened rows are small where slopes are huge, so neither is squared alone.
-    products = excess[:, None] * whitened**2
-    return np.asarray(np.dot(block.weight * products.sum(axis=1), products))
-
-
-def _group_variances(
-    block: BlockPosterior, starts: NDArray[np.intp], component: int, whitened: FloatArray
+def _row_variances(
+    block: BlockPosterior, component: int, x: FloatArray, whitener: FloatArray
 ) -> FloatArray:
-    """Row sums of the variances of R (t t' - sum V x x') over groups, one matrix row at a time."""
-    posterior = block.posterior
-    slopes = posterior.eta1[component] * block.weight
-    curvature = posterior.eta2[component] * block.weight
-    scores = np.add.reduceat(whitened * slopes[:, None], starts)
-    shares = block.unit_responsibilities[component] ** 2
-    result = np.empty(whitened.shape[1])
-    for a, column in enumerate(whitened.T):
-        information = np.add.reduceat(whitened * (curvature * column)[:, None], starts)
-        result[a] = shares @ ((scores * scores[:, [a]] + information) ** 2).sum(axis=1)
+    """Row sums of the variances of R (t t' - information) with whitened scores t, (w,)."""
+    _, first, second, _ = block.derivatives
+    n_predictors, width = len(first), x.shape[1]
+    # design of each predictor, whitened
+    designs = [x @ whitener[:, a * width : (a + 1) * width].T for a in range(n_predictors)]
+    slopes, curvature = first[:, component], second[:, component]
+    share = block.responsibilities[component]
+    if n_predictors == 1 and not block.is_grouped:
+        excess = share * (slopes[0] ** 2 + curvature[0])
+        # Whitened rows are small where slopes are huge, so neither is squared alone.
+        products = excess[:, None] * designs[0] ** 2
+        return np.asarray(np.dot(block.weight * products.sum(axis=1), products))
+    weight = block.weight if block.is_grouped else np.ones_like(block.weight)
+
+    def by_unit(values: FloatArray) -> FloatArray:
+        return np.add.reduceat(values, block.starts) if block.is_grouped else values
+
+    terms = zip(slopes * weight, designs, strict=True)
+    scores = by_unit(np.sum([slope[:, None] * design for slope, design in terms], axis=0))
+    factor = block.unit_weight * share**2
+    result = np.empty(len(whitener))
+    pairs = predictor_pairs(n_predictors, len(second))
+    for row in range(len(whitener)):
+        information = np.zeros_like(x, shape=(len(x), len(whitener)))
+        for (a, b), curved in zip(pairs, curvature * weight, strict=True):
+            information += (curved * designs[a][:, row])[:, None] * designs[b]
+            if a != b:
+                information += (curved * designs[b][:, row])[:, None] * designs[a]
+        total = scores * scores[:, [row]] + by_unit(information)
+        result[row] = factor @ np.square(total).sum(axis=1)
     return result
 
 
@@ -198,24 +224,24 @@ Proposals = Callable[[MixtureParameters], list[MixtureParameters]]
 
 
 def split_component(
-    family: Family, parameters: MixtureParameters, component: int, direction: FloatArray
+    family: AnyFamily, parameters: MixtureParameters, component: int, direction: FloatArray
 ) -> MixtureParameters:
     """Replace a component by two children at ``beta +- v``, each with half its weight."""
-    # direction: (n_features + 1,)
+    # direction: (P (n_features + 1),)
     appended = np.append(np.arange(parameters.n_components), component)
     doubled = parameters.reorder(appended)
     return _plant_children(family, doubled, component, parameters.n_components, direction)
 
 
 def drop_and_split(
-    family: Family,
+    family: AnyFamily,
     parameters: MixtureParameters,
     drop: int,
     split: int,
     direction: FloatArray,
 ) -> MixtureParameters:
     """Drop one component and split another, so that their number stays the same."""
-    # direction: (n_features + 1,)
+    # direction: (P (n_features + 1),)
     order = np.arange(parameters.n_components)
     order[drop] = split
     return _plant_children(family, parameters.reorder(order), split, drop, direction)
@@ -237,7 +263,7 @@ def improve(
     n_moves = 0
     while n_moves < max_rounds:
         raced = _raced(climb, propose(current.parameters), race_steps, 2 * n_finishers)
-        target = current.log_likelihood + min_gain
+        target = current.log_posterior + min_gain
         for run in raced[:n_finishers]:
             end = climb(
                 run.parameters,
@@ -247,7 +273,7 @@ def improve(
                 tolerance=tolerance,
                 target=target,
             )
-            if end.log_likelihood >= target:
+            if end.log_posterior >= target:
                 break
         else:
             break
@@ -256,7 +282,7 @@ def improve(
 
 
 def propose_drops_and_splits(
-    family: Family, rows: LikelihoodRows, parameters: MixtureParameters, *, n_pairs: int = 6
+    family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters, *, n_pairs: int = 6
 ) -> list[MixtureParameters]:
     """Propose mixtures with the least useful component dropped and the worst fitting one split."""
     statistics = split_statistics(family, rows, parameters)
@@ -272,17 +298,17 @@ def _raced(
     """Short runs, best first: a few EM steps from every start, then more from the best ends."""
     short = _RACE_EM_STEPS
     heats = [climb(start, max_steps=short, em_steps=short) for start in starts]
-    heats.sort(key=_by_log_likelihood, reverse=True)
+    heats.sort(key=_by_log_posterior, reverse=True)
     # runs that lead back to a known maximum are dropped
     kept = [run for run in heats if run.recognised is None][:n_kept]
     more = n_steps - short
     runs = [climb(run.parameters, max_steps=more, max_em_steps=more) for run in kept]
     runs = [run for run in runs if run.recognised is None]
-    return sorted(runs, key=_by_log_likelihood, reverse=True)
+    return sorted(runs, key=_by_log_posterior, reverse=True)
 
 
-def _by_log_likelihood(result: MaximiseResult) -> float:
-    return result.log_likelihood
+def _by_log_posterior(result: MaximiseResult) -> float:
+    return result.log_posterior
 
 
 def _best_pairs(statistics: SplitStatistics, n_pairs: int) -> list[tuple[int, int]]:
@@ -298,19 +324,27 @@ def _best_pairs(statistics: SplitStatistics, n_pairs: int) -> list[tuple[int, in
 
 
 def _plant_children(
-    family: Family, doubled: MixtureParameters, first: int, second: int, direction: FloatArray
+    family: AnyFamily, doubled: MixtureParameters, first: int, second: int, direction: FloatArray
 ) -> MixtureParameters:
     """Move two copies of a parent apart, halve their weights and reduce their dispersion."""
     children = np.array([first, second])
-    signs = np.array([1.0, -1.0])
-    coefficients, biases = doubled.coefficients.copy(), doubled.biases.copy()
+    slopes, levels = doubled.slopes.copy(), doubled.levels.copy()
+    vectors = direction.reshape(doubled.n_predictors, -1)
+    for child, sign in zip(children, (1.0, -1.0), strict=True):
+        slopes[:, :, child] += sign * vectors[:, :-1]
+        levels[:, child] += sign * vectors[:, -1]
     weights, dispersion = doubled.weights.copy(), doubled.dispersion
-    coefficients[:, children] += signs * direction[:-1, None]
-    biases[children] += signs * direction[-1]
     weights[children] /= 2
-    if dispersion is not None and family.deviation_power is not None:
-        dispersion = dispersion.copy()
-        dispersion[children] *= _CHILD_DEVIATION ** (1 / family.deviation_power)
+    if doubled.spreads is not None and dispersion is not None:
+        spreads = doubled.spreads.copy()
+        for a, member in enumerate(family.predictor_families):
+            if member.deviation_power is not None:
+                spreads[a, children] *= _CHILD_DEVIATION ** (1 / member.deviation_power)
+        dispersion = spreads.reshape(dispersion.shape)
     return MixtureParameters(
-        coefficients, biases, weights / weights.sum(), dispersion, doubled.gate
+        slopes.reshape(doubled.coefficients.shape),
+        levels.reshape(doubled.biases.shape),
+        weights / weights.sum(),
+        dispersion,
+        doubled.gate,
     )

@@ -8,157 +8,36 @@ The complete-data information is the conditional mean, given the data, of the in
 components were known; the missing information is the conditional variance of the complete-data
 score. The first alone gives EM steps, the difference Newton steps. A unit is a group, or a row if
 there are no groups.
+
+`pass_over_block` sums over one block of units. The missing information has two ways: without groups
+and gate, one matrix product of the products of columns with weights for all pairs of components;
+otherwise, and with many columns, the product of the matrix of all scores with itself.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import sum_over_blocks
-from moment_init.families.base import Family
-from moment_init.likelihood.parameters import MixtureParameters, component_size, parameter_count
-from moment_init.likelihood.posterior import BlockPosterior, doubles_per_unit, posterior_of_block
-from moment_init.likelihood.rows import LikelihoodRows, weighted_grams
-
-
-class BlockScores(NamedTuple):
-    """Scores of the units of a block, multiplied by the roots of the units' weights.
-
-    t_j is the score of a unit's density under component j in the parameters of component j.
-    """
-
-    by_component: FloatArray  # scores t_j of groups, or R_j t_j of rows; (n_units, n_components, q)
-    responsibilities: FloatArray  # R_j; (n_units, n_components)
-    gate: FloatArray  # a one and the gating covariates; (n_units, 1 + n_gate)
-    is_grouped: bool  # whether units are groups
-    # buffer for the means of the complete-data scores; without groups `by_component` is a view;
-    # (n_units, n_parameters)
-    means: FloatArray
-
-
-class MissingSums(NamedTuple):
-    """Sums over units from which the missing information is assembled."""
-
-    # sum of outer products of the mean complete-data scores; (n_parameters, n_parameters)
-    products: FloatArray
-    second_moment: FloatArray  # sum of R_j t_j t_j'; (n_components, q, q)
-    gate_cross: FloatArray  # sum of R_j t_j g'; (n_components, q, 1 + n_gate)
-    gate_square: FloatArray  # sum of R_j g g'; (n_components, 1 + n_gate, 1 + n_gate)
-
-
-def missing_of_block(block: BlockPosterior, q: int) -> MissingSums:
-    """Sum the terms of the missing information over the units of a block."""
-    scores = block_scores(block, q)
-    means = mean_scores(scores, scores.responsibilities)
-    u, r = scores.responsibilities.shape
-    component_means = means[:, : r * q].reshape(u, r, q)
-    roots = np.sqrt(block.unit_weight)
-    counts = block.unit_responsibilities * block.unit_weight
-    if block.gate.shape[1] == 1:  # without a gate g = 1
-        squares = counts.sum(axis=1)[:, None, None]
-        cross = np.dot(roots, means[:, : r * q]).reshape(r, q, 1)
-    else:
-        gate = block.gate
-        squares = np.stack([np.dot((gate * count[:, None]).T, gate) for count in counts])
-        weighted = gate * roots[:, None]
-        cross = np.stack([np.dot(component_means[:, j].T, weighted) for j in range(r)])
-    seconds = _second_moments(block, scores, component_means, q)
-    return MissingSums(np.dot(means.T, means), seconds, cross, squares)
-
-
-def _second_moments(
-    block: BlockPosterior, scores: BlockScores, component_means: FloatArray, q: int
-) -> FloatArray:
-    """Sum over units of R_j t_j t_j', (r, q, q)."""
-    posterior = block.posterior
-    if block.group_starts is not None:
-        by_component = scores.by_component
-        pairs = (
-            (component_means[:, j].T, by_component[:, j]) for j in range(component_means.shape[1])
-        )
-        return np.stack([np.dot(*pair) for pair in pairs])
-    counts = posterior.responsibilities * block.weight
-    squared, mixed = None, None
-    if posterior.tau1 is not None:
-        squared, mixed = counts * posterior.tau1**2, counts * posterior.eta1 * posterior.tau1
-    return weighted_blocks(block, counts * posterior.eta1**2, mixed, squared, q)
-
-
-def block_scores(block: BlockPosterior, q: int) -> BlockScores:
-    """Compute the scores t_j of every unit; those of a group are sums over its rows."""
-    posterior, z = block.posterior, block.z
-    (n, p), r = z.shape, len(posterior.eta1)
-    is_grouped = block.group_starts is not None
-    n_parameters = r * q + (r - 1) * block.gate.shape[1]
-    means = np.empty((len(block.gate), n_parameters))
-    scores = np.empty((n, r, q)) if is_grouped else means[:, : r * q].reshape(n, r, q)
-    # without groups only products with the responsibilities are needed
-    factor = block.weight if is_grouped else posterior.responsibilities * np.sqrt(block.weight)
-    slopes = (posterior.eta1 * factor).T
-    np.multiply(slopes[:, :, None], z[:, None, :], out=scores[:, :, :p])
-    scores[:, :, p] = slopes
-    if posterior.tau1 is not None:
-        scores[:, :, p + 1] = (posterior.tau1 * factor).T
-    if block.group_starts is not None:
-        scores = np.add.reduceat(scores, block.group_starts, axis=0)
-    shares = block.unit_responsibilities.T * np.sqrt(block.unit_weight)[:, None]
-    return BlockScores(scores, shares, block.gate, is_grouped, means)
-
-
-def mean_scores(scores: BlockScores, shares: FloatArray) -> FloatArray:
-    """Conditional means of the complete-data scores of each unit."""
-    # shares: (n_units, n_components) -> (n_units, n_parameters)
-    u, r, q = scores.by_component.shape
-    width = scores.gate.shape[1]
-    result = scores.means
-    if scores.is_grouped:
-        weighted = scores.by_component * scores.responsibilities[:, :, None]
-        result[:, : r * q] = weighted.reshape(u, r * q)
-    logits = shares[:, : r - 1, None] * scores.gate[:, None, :]
-    result[:, r * q :] = logits.reshape(u, (r - 1) * width)
-    return result
-
-
-def weighted_blocks(
-    block: BlockPosterior,
-    eta: FloatArray,
-    mixed: FloatArray | None,
-    tau: FloatArray | None,
-    q: int,
-) -> FloatArray:
-    """Sum over rows of [[eta x x', mixed x], [mixed x', tau]] with x = (z, 1)."""
-    # eta, mixed, tau: (n_components, n_block) -> (n_components, q, q)
-    result = np.empty((len(eta), q, q))
-    p = block.z.shape[1]
-    result[:, : p + 1, : p + 1] = weighted_grams(block.z, eta, block.products)
-    if tau is not None and mixed is not None:
-        result[:, :p, -1] = np.dot(mixed, block.z)
-        result[:, p, -1] = mixed.sum(axis=1)
-        result[:, -1, :-1] = result[:, :-1, -1]
-        result[:, -1, -1] = tau.sum(axis=1)
-    return result
-
-
-def assemble_missing(sums: MissingSums) -> FloatArray:
-    """Assemble the conditional variance of the complete-data score e_j (t_j, g), e_j indicating j.
-
-    Given the unit, e_j has mean R_j, so Cov(e_j t_j, e_k t_k) =
-    delta_jk R_j t_j t_j' - R_j t_j R_k t_k', and likewise for the gate.
-    """
-    # -> (n_parameters, n_parameters)
-    r, q, width = sums.gate_cross.shape
-    missing = -sums.products
-    for j in range(r):
-        entries = slice(j * q, (j + 1) * q)
-        missing[entries, entries] += sums.second_moment[j]
-        if j < r - 1:
-            logits = slice(r * q + j * width, r * q + (j + 1) * width)
-            missing[entries, logits] += sums.gate_cross[j]
-            missing[logits, entries] += sums.gate_cross[j].T
-            missing[logits, logits] += sums.gate_square[j]
-    return missing
+from moment_init.families.several import AnyFamily
+from moment_init.likelihood.parameters import Layout, MixtureParameters, parameter_count
+from moment_init.likelihood.passes import covary_rows, score_units, weigh_rows
+from moment_init.likelihood.posterior import (
+    BlockPosterior,
+    base_measure,
+    doubles_per_unit,
+    posterior_of_block,
+    tables_of,
+)
+from moment_init.likelihood.rows import (
+    MAX_PRODUCT_WIDTH,
+    LikelihoodRows,
+    predictor_pairs,
+    symmetric_products,
+    weighted_grams,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,6 +62,15 @@ class LikelihoodSums:
     # size of the two sums that the log-likelihood is the difference of; their rounding limits its
     # accuracy, and for large counts it is far coarser than that of the difference
     magnitude: float = 0.0
+    # log prior, whose derivatives are in the score and the complete-data information, and the count
+    # that it adds to every component
+    log_prior: float = 0.0
+    prior_count: float = 0.0
+
+    @property
+    def objective(self) -> float:
+        """What a climb raises: the log-likelihood, plus the log prior if there is one."""
+        return self.log_likelihood + self.log_prior
 
     @property
     def complete_information(self) -> FloatArray:
@@ -212,7 +100,7 @@ class LikelihoodSums:
 
 
 def likelihood_sums(
-    family: Family,
+    family: AnyFamily,
     rows: LikelihoodRows,
     parameters: MixtureParameters,
     *,
@@ -225,25 +113,28 @@ def likelihood_sums(
     # assigned: (n_components, n_units)
     if assigned is not None and rows.source is not None:
         raise ValueError("`assigned` must be None for rows that are not in memory.")
-    r, q = parameters.n_components, component_size(parameters)
-
-    def sum_block(units: slice) -> tuple[FloatArray, ...]:
-        block = posterior_of_block(family, rows, parameters, units, assigned)
-        counts = block.posterior.responsibilities * block.weight
-        sums = _first_order(block, counts, q)
-        if not curvature:
-            return sums
-        is_lean = family.has_closed_deviation and not missing
-        complete = _complete_blocks(block, counts, sums[-1], q, is_lean)
-        sums = (*sums, complete, _gate_information(block))
-        return (*sums, *missing_of_block(block, q)) if missing else sums
-
+    tables = None if rows.numbers is None else tables_of(family, rows, parameters)
+    missing = missing and curvature
+    function = partial(
+        pass_over_block,
+        family,
+        rows,
+        parameters,
+        tables=tables,
+        assigned=assigned,
+        curvature=curvature,
+        missing=missing,
+    )
     # Block sizes count one copy of the rows only: the weighted copies of all components are written
     # and read sequentially, and smaller blocks would cost more in calls than they save.
-    formed = parameters.n_features + 1 if rows.products is None else 0
+    r, q = parameters.n_components, parameters.layout.size
+    width = parameters.n_features + 1
+    formed = width if rows.products is None else 0
+    if missing and _has_pairs(rows, parameters):
+        formed *= (width + 1) // 2
     extra = (formed + (r * q if missing else 0)) if curvature else 0
-    log_likelihood, scores, gate_score, unit_counts, row_counts, *rest = sum_over_blocks(
-        sum_block,
+    log_likelihood, score, gate_score, unit_counts, row_counts, *rest = sum_over_blocks(
+        function,
         rows.n_units,
         doubles_per_unit(rows, parameters, extra),
         is_light=not curvature,
@@ -253,30 +144,237 @@ def likelihood_sums(
         constant = parameter_free_log_likelihood(family, rows)
     return LikelihoodSums(
         float(log_likelihood) + constant,
-        np.concatenate([scores.ravel(), gate_score.ravel()]),
+        np.concatenate([score.ravel(), gate_score.ravel()]),
         unit_counts,
         row_counts,
         rest[0] if curvature else None,
         rest[1] if curvature else None,
-        assemble_missing(MissingSums(*rest[2:])) if curvature and missing else None,
+        rest[2] if missing else None,
         abs(float(log_likelihood)) + abs(constant),
     )
 
 
-def parameter_free_log_likelihood(family: Family, rows: LikelihoodRows) -> float:
+def pass_over_block(
+    family: AnyFamily,
+    rows: LikelihoodRows,
+    parameters: MixtureParameters,
+    units: slice,
+    *,
+    tables: tuple[FloatArray | None, ...] | None,
+    assigned: FloatArray | None,
+    curvature: bool,
+    missing: bool,
+) -> tuple[FloatArray, ...]:
+    """Sum log-likelihood, score, counts and, if asked for, information over a block of units."""
+    layout = parameters.layout
+    block = posterior_of_block(family, rows, parameters, units, assigned=assigned, tables=tables)
+    if missing and _has_pairs(rows, parameters) and block.products is None:
+        block = block._replace(products=symmetric_products(block.x[:, :-1]))
+    # before the derivatives are multiplied by responsibilities in place
+    absent = (missing_of_block(block, layout),) if missing else ()
+    counts = np.empty_like(block.derivatives.value)
+    tau_sums = np.empty((len(layout.dispersed), 2, len(counts)))
+    _, first, second, tau = block.derivatives
+    shares, weight, starts = block.responsibilities, block.weight, block.starts
+    weigh_rows(shares, weight, starts, first, second, tau, counts, tau_sums)
+    row_counts = counts.sum(axis=1)
+    unit_counts = row_counts
+    if block.is_grouped:
+        unit_counts = np.dot(shares, block.unit_weight)
+    sums = (
+        np.array(np.dot(block.unit_weight, block.log_density)),
+        _component_scores(block, tau_sums, layout),
+        _gate_score(block, unit_counts),
+        unit_counts,
+        row_counts,
+    )
+    if not curvature:
+        return sums
+    # a closed deviation needs its expected information only
+    is_lean = [member.has_closed_deviation and not missing for member in family.predictor_families]
+    complete = _complete_blocks(block, tau_sums, row_counts, layout, is_lean)
+    return (*sums, complete, _gate_information(block), *absent)
+
+
+def _has_pairs(rows: LikelihoodRows, parameters: MixtureParameters) -> bool:
+    """Whether the missing information is summed by pairs of predictors."""
+    is_plain = rows.group_starts is None and parameters.gate is None
+    return is_plain and parameters.n_features < MAX_PRODUCT_WIDTH
+
+
+def _component_scores(block: BlockPosterior, tau_sums: FloatArray, layout: Layout) -> FloatArray:
+    """Scores of the components, (n_components, q), from weighted derivatives."""
+    first = block.derivatives.first
+    n_predictors, r, n = first.shape
+    score = np.empty((r, layout.size))
+    slopes = np.dot(first.reshape(-1, n), block.x).reshape(n_predictors, r, -1)
+    for a, places in enumerate(layout.slopes):
+        score[:, places[0] : places[-1] + 1] = slopes[a]
+    if len(tau_sums):
+        score[:, layout.dispersions] = tau_sums[:, 0].T
+    return score
+
+
+def _gate_score(block: BlockPosterior, unit_counts: FloatArray) -> FloatArray:
+    """Score of the logits and the gate's slopes, (n_components - 1, 1 + n_gate)."""
+    if block.gate is None:  # the prior is the same for all units
+        return (unit_counts[:, None] - block.prior * block.unit_weight.sum())[:-1]
+    excess = (block.responsibilities - block.prior) * block.unit_weight
+    return np.asarray(np.dot(excess[:-1], block.gate))
+
+
+def _complete_blocks(
+    block: BlockPosterior,
+    tau_sums: FloatArray,
+    row_counts: FloatArray,
+    layout: Layout,
+    is_lean: list[bool],
+) -> FloatArray:
+    """Complete-data information of each component, (n_components, q, q), from weighted derivatives.
+
+    A lean standard deviation gets its expected information, twice the number of rows, and none in
+    common with the coefficients.
+    """
+    _, first, second, tau = block.derivatives
+    (n_predictors, r, n), width = first.shape, block.x.shape[1]
+    grams = weighted_grams(block.x, second.reshape(-1, n), block.products)
+    grams = grams.reshape(len(second), r, width, width)
+    if layout.size == width:
+        return np.asarray(grams[0])
+    result = np.zeros((r, layout.size, layout.size))
+    spans = [slice(places[0], places[-1] + 1) for places in layout.slopes]
+    for gram, (a, b) in zip(grams, predictor_pairs(n_predictors, len(second)), strict=True):
+        result[:, spans[a], spans[b]] = gram
+        if a != b:
+            result[:, spans[b], spans[a]] = gram
+    for t, (a, place) in enumerate(zip(layout.dispersed, layout.dispersions, strict=True)):
+        result[:, place, place] = 2.0 * row_counts if is_lean[a] else tau_sums[t, 1]
+        if not is_lean[a]:
+            mixed = np.dot(tau[t, 2], block.x)
+            result[:, spans[a], place] = result[:, place, spans[a]] = mixed
+    return result
+
+
+def _gate_information(block: BlockPosterior) -> FloatArray:
+    """Information of a multinomial logit, ((r - 1)(1 + g), (r - 1)(1 + g))."""
+    prior, gate, weight = block.prior, block.gate, block.unit_weight
+    if gate is None:
+        shares = prior[:-1, 0]
+        return weight.sum() * (np.diag(shares) - shares[:, None] * shares)
+    r, width = len(prior), gate.shape[1]
+    result = np.empty((r - 1, width, r - 1, width))
+    for j in range(r - 1):
+        for k in range(j, r - 1):
+            variance = weight * prior[j] * ((j == k) - prior[k])
+            result[j, :, k] = result[k, :, j] = np.dot((gate * variance[:, None]).T, gate)
+    return result.reshape((r - 1) * width, (r - 1) * width)
+
+
+def missing_of_block(block: BlockPosterior, layout: Layout) -> FloatArray:
+    """Conditional variance of the complete-data scores, (n_parameters, n_parameters)."""
+    if block.products is None or block.is_grouped or block.gate is not None:
+        return _missing_by_scores(block, layout)
+    return _missing_by_pairs(block, layout)
+
+
+def _missing_by_pairs(block: BlockPosterior, layout: Layout) -> FloatArray:
+    """Missing information from one weighting of x x' for each pair of predictors."""
+    _, first, _, tau = block.derivatives
+    n_predictors, r, n = first.shape
+    n_levels, width = len(tau) + 1, block.x.shape[1]
+    channels = n_predictors * r
+    slopes = np.empty((channels * (channels + 1) // 2, n))
+    mixed = np.empty((channels, n_levels * r, n))
+    levels = np.empty((n_levels * r, n_levels * r))
+    covary_rows(block.responsibilities, block.weight, first, tau, slopes, mixed, levels)
+    grams = weighted_grams(block.x, slopes, block.products)
+    vectors = np.dot(mixed.reshape(-1, n), block.x).reshape(channels, -1, width)
+    size = r * layout.size + r  # with the logit of the last component, which is dropped
+    result = np.empty((size, size))
+    at_slopes = [j * layout.size + layout.slopes[a] for j in range(r) for a in range(n_predictors)]
+    at_levels = np.concatenate(
+        [np.append(j * layout.size + layout.dispersions, r * layout.size + j) for j in range(r)]
+    )
+    result[np.ix_(at_levels, at_levels)] = levels
+    pair = 0
+    for c, entries in enumerate(at_slopes):
+        for others in at_slopes[c:]:
+            result[entries[:, None], others] = grams[pair]
+            result[others[:, None], entries] = grams[pair]
+            pair += 1
+        result[entries[:, None], at_levels] = vectors[c].T
+        result[at_levels[:, None], entries] = vectors[c]
+    return result[:-1, :-1]
+
+
+def _missing_by_scores(block: BlockPosterior, layout: Layout) -> FloatArray:
+    """Missing information from the scores of all units under all components.
+
+    Given its unit, the indicator e_j has mean R_j, so that Cov(e_j t_j, e_k t_k) =
+    delta_jk R_j t_j t_j' - R_j t_j R_k t_k', and likewise for the gate.
+    """
+    gate, q = block.gate_design, layout.size
+    (n_units, width), r = gate.shape, len(block.responsibilities)
+    shares = block.responsibilities * np.sqrt(block.unit_weight)
+    means = mean_scores(block, layout, shares, shares)
+    missing = -np.dot(means.T, means)
+    roots = np.sqrt(block.responsibilities * block.unit_weight)
+    for j, root in enumerate(roots):
+        design = np.zeros((n_units, q + width))
+        _add_scores(block, layout, j, root, design, 0)
+        design[:, q:] = gate * root[:, None]
+        product = np.dot(design.T, design)
+        own, logits = slice(j * q, (j + 1) * q), slice(r * q + j * width, r * q + (j + 1) * width)
+        missing[own, own] += product[:q, :q]
+        if j < r - 1:
+            missing[own, logits] += product[:q, q:]
+            missing[logits, own] += product[q:, :q]
+            missing[logits, logits] += product[q:, q:]
+    return np.asarray(missing)
+
+
+def mean_scores(
+    block: BlockPosterior, layout: Layout, shares: FloatArray, excess: FloatArray
+) -> FloatArray:
+    """Scores of units under all components times shares, and the gate's covariates times excess."""
+    # shares, excess: (r, n_units) -> (n_units, n_parameters)
+    gate, q = block.gate_design, layout.size
+    (n_units, width), r = gate.shape, len(shares)
+    result = np.zeros((n_units, r * q + (r - 1) * width))
+    for j, share in enumerate(shares):
+        _add_scores(block, layout, j, share, result, j * q)
+    logits = excess[: r - 1, :, None] * gate
+    result[:, r * q :] = logits.transpose(1, 0, 2).reshape(n_units, -1)
+    return result
+
+
+def _add_scores(
+    block: BlockPosterior,
+    layout: Layout,
+    component: int,
+    factor: FloatArray,
+    scores: FloatArray,
+    begin: int,
+) -> None:
+    """Add the scores of units under a component, times a factor, to a matrix of scores."""
+    _, first, _, tau = block.derivatives
+    places = layout.slopes, layout.dispersions
+    x, weight, starts = block.x, block.weight, block.starts
+    score_units(x, weight, starts, *places, first, tau, component, factor, scores, begin)
+
+
+def parameter_free_log_likelihood(family: AnyFamily, rows: LikelihoodRows) -> float:
     """Weighted sum of the terms of the log density that do not depend on parameters."""
-    y, weight, n_trials = rows.y, rows.sample_weight, rows.n_trials  # inputs are not read
+    weight = rows.sample_weight  # inputs are not read
 
     def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        trials = None if n_trials is None else n_trials[block]
-        terms = family.log_base_measure(y[block], n_trials=trials)
-        return (np.array(np.dot(weight[block], terms)),)
+        return (np.array(np.dot(weight[block], base_measure(family, rows, block))),)
 
     return float(sum_over_blocks(sum_block, rows.n_obs, 4, source=rows.source)[0])
 
 
 def outer_product_information(
-    family: Family, rows: LikelihoodRows, parameters: MixtureParameters
+    family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> FloatArray:
     """Sum over units of the unit's score times its transpose.
 
@@ -284,78 +382,14 @@ def outer_product_information(
     information, a difference of two large matrices, may be indefinite on a sample of rows.
     """
     # -> (n_parameters, n_parameters)
-    q = component_size(parameters)
     n_parameters = parameter_count(parameters)
 
     def sum_block(units: slice) -> tuple[FloatArray, ...]:
         block = posterior_of_block(family, rows, parameters, units)
-        shares = (block.unit_responsibilities - block.prior).T * np.sqrt(block.unit_weight)[:, None]
-        scores = mean_scores(block_scores(block, q), shares)
-        return (np.dot(scores.T, scores),)
+        roots = np.sqrt(block.unit_weight)
+        shares = block.responsibilities * roots
+        means = mean_scores(block, parameters.layout, shares, shares - block.prior * roots)
+        return (np.dot(means.T, means),)
 
     doubles = doubles_per_unit(rows, parameters, 2 * n_parameters)
     return sum_over_blocks(sum_block, rows.n_units, doubles, source=rows.source)[0]
-
-
-def _first_order(block: BlockPosterior, row_counts: FloatArray, q: int) -> tuple[FloatArray, ...]:
-    """Log-likelihood, scores of components (r, q) and gate (r - 1, 1 + g), and counts (r,)."""
-    posterior, z = block.posterior, block.z
-    p = z.shape[1]
-    unit_counts = row_counts
-    if block.group_starts is not None:
-        unit_counts = block.unit_responsibilities * block.unit_weight
-    slopes = row_counts * posterior.eta1
-    score = np.empty((len(slopes), q))
-    score[:, :p] = np.dot(slopes, z)
-    score[:, p] = slopes.sum(axis=1)
-    if posterior.tau1 is not None:
-        score[:, p + 1] = np.einsum("ji,ji->j", row_counts, posterior.tau1)
-    by_rows = row_counts.sum(axis=1)
-    by_units = by_rows if block.group_starts is None else unit_counts.sum(axis=1)
-    if block.gate.shape[1] == 1:  # without a gate the prior is the same for all units
-        excess = by_units[:, None] - block.prior * block.unit_weight.sum()
-        gate_score = excess[:-1]
-    else:
-        gate_score = np.dot((unit_counts - block.prior * block.unit_weight)[:-1], block.gate)
-    log_likelihood = np.array(np.dot(block.unit_weight, posterior.log_density))
-    return log_likelihood, score, gate_score, by_units, by_rows
-
-
-def _complete_blocks(
-    block: BlockPosterior, counts: FloatArray, row_counts: FloatArray, q: int, is_lean: bool
-) -> FloatArray:
-    """Complete-data information of each component, (r, q, q).
-
-    With `is_lean`, a standard deviation with a closed form in the M-step gets its expected
-    information, twice the number of rows, and none in common with the coefficients.
-    """
-    posterior = block.posterior
-    if is_lean:
-        result = np.zeros((len(counts), q, q))
-        grams = weighted_grams(block.z, counts * -posterior.eta2, block.products)
-        result[:, :-1, :-1] = grams
-        result[:, -1, -1] = 2.0 * row_counts
-        return result
-    mixed, squared = posterior.eta_tau, posterior.tau2
-    return weighted_blocks(
-        block,
-        -counts * posterior.eta2,
-        None if mixed is None else -counts * mixed,
-        None if squared is None else -counts * squared,
-        q,
-    )
-
-
-def _gate_information(block: BlockPosterior) -> FloatArray:
-    """Information of a multinomial logit, ((r - 1)(1 + g), (r - 1)(1 + g))."""
-    prior, gate, weight = block.prior, block.gate, block.unit_weight
-    r, width = len(prior), gate.shape[1]
-    if width == 1:
-        counts = weight.sum() * prior[:-1, 0]
-        return np.diag(counts) - np.outer(counts, prior[:-1, 0])
-    result = np.empty((r - 1, width, r - 1, width))
-    for j in range(r - 1):
-        for k in range(j, r - 1):
-            variance = weight * prior[j] * ((j == k) - prior[k])
-            result[j, :, k] = result[k, :, j] = np.dot((gate * variance[:, None]).T, gate)
-    return result.reshape((r - 1) * width, (r - 1) * width)

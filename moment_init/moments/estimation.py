@@ -1,6 +1,6 @@
 """The entry point `estimate`: checks the data, then runs moments, decomposition and polish."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -21,41 +21,40 @@ from moment_init.data.blocks import N_PARTS, source_of
 from moment_init.data.checking import RegressionData, validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily
 from moment_init.moments.judgement import with_input_findings
 from moment_init.moments.paper.third_moment import estimate_by_third_moment
 from moment_init.moments.result import MomentEstimate
+from moment_init.moments.several import estimate_several
 from moment_init.moments.stacked_result import (
     apply_known_parameters,
     assemble_stacked,
     choose_n_components,
     solve_stacked,
 )
-from moment_init.responses.data import takes_responses
 from moment_init.row_sources.posing import (
     require_features_in_memory,
     require_supported,
     resolve_dask_input,
 )
 from moment_init.scores.base import InputModel
-from moment_init.scores.choosing import InputModelName, apply_features, resolve_input
+from moment_init.scores.choosing import (
+    EstimationProblem,
+    InputModelName,
+    apply_features,
+    resolve_input,
+)
 
 Method = Literal["stacked", "power", "tensorly"]
 
 
-def _load_joint() -> Callable[..., Any]:
-    from moment_init.responses.moments import estimate_responses
-
-    return estimate_responses
-
-
 @takes_formula
-@takes_responses(_load_joint, ("phi", "known_scales", "known_biases"))
 def estimate(
     X: Any,
     y: Any,
     n_components: int | Literal["auto"],
     *,
-    family: str | Family = "bernoulli",
+    family: str | AnyFamily | Sequence[str | Family] = "bernoulli",
     link: str | None = None,
     offset: ArrayLike | None = None,
     n_trials: ArrayLike | None = None,
@@ -90,20 +89,23 @@ def estimate(
         Inputs; the column names of a DataFrame are kept. Or a formula, such as ``"y ~ a + b"``.
     y : array-like or Dask collection, shape (n_obs,), or DataFrame
         Response; or the data of the formula, and `offset`, `n_trials`, ... may be column names.
-        Several responses, shape (n_obs, n_responses), share their components and directions.
+        Several responses, shape (n_obs, n_responses), share their components and directions; so do
+        the linear predictors of class labels.
     n_components : int or "auto"
         Number of components r. More than n_features need ``method="stacked"`` and far more rows.
-        "auto" chooses r by the spectrum of the moments and the BIC of polished fits.
-    family : str or Family
+        "auto" chooses r by the spectrum of the moments and the BIC of polished fits, for one
+        response.
+    family : str, Family or sequence of them
         "bernoulli", "binomial", "poisson", "negative_binomial", "gaussian" or "gamma", or one for
         each response; "categorical" for class labels. With a formula, the default is the family
         that suits the response.
     link : str, optional
         The family's default link if None; "probit" is possible for bernoulli and binomial.
-    offset : array-like, shape (n_obs,), optional
-        Known part of the linear predictor. The moments assume that it and `n_trials` are
-        independent of X (except with the identity link); the polish does not.
-    n_trials : array-like, shape (n_obs,), optional
+    offset : array-like, shape (n_obs,) or (n_obs, P), optional
+        Known part of the linear predictors, the same for all P of them or one for each. The moments
+        assume that it and `n_trials` are independent of X (except with the identity link); the
+        polish does not.
+    n_trials : array-like, shape (n_obs,) or (n_obs, n_responses), optional
         Number of trials of each binomial response.
     sample_weight : array-like, shape (n_obs,), optional
         Weight of each row, as a count: a row of weight 2 counts as two rows.
@@ -128,15 +130,14 @@ def estimate(
         as many rows as X. `input_model` is then the density of these features.
     known_scales, known_biases : float or array-like, shape (n_components,), optional
         Scales s_j and biases b_j; give both or neither. The weights are then computed from them,
-        and the components are returned in the order given.
+        and the components are returned in the order given. For one response.
     random_seed : int, sequence of int, numpy.random.Generator or None
         The same seed gives the same result, bit for bit.
 
     Returns
     -------
     MomentEstimate
-        Directions, scales, biases, weights, dispersion, standard errors, status, diagnostics; a
-        JointEstimate for several responses or classes.
+        Directions, scales, biases, weights, dispersion, standard errors, status, diagnostics.
 
     Raises
     ------
@@ -198,6 +199,10 @@ def estimate(
     ).drop_zero_weights()
     if method not in get_args(Method):
         raise ValueError(f"`method` must be one of {get_args(Method)}; got {method!r}.")
+    if data.family.n_predictors > 1:
+        _require_several(
+            n_components, method=method, known_scales=known_scales, known_biases=known_biases
+        )
     number = _validate_number(n_components, data, method)
     if number == 0 and not polish:
         raise ValueError(
@@ -206,33 +211,71 @@ def estimate(
         )
     known = _known_parameters(known_scales, known_biases, number)
     rng = make_generator(random_seed)
+    single = data.single(0)  # of two classes, the second against the first
     if source_of(data.X) is None:
         problem = resolve_input(
-            data, input_model, X_unlabelled, rng.spawn(1)[0], is_stacked=method == "stacked"
+            single, input_model, X_unlabelled, rng.spawn(1)[0], is_stacked=method == "stacked"
         )
     else:
         require_supported(data, method=method, polish=polish, unlabelled=X_unlabelled, known=known)
         problem = resolve_dask_input(data, input_model, rng.spawn(1)[0], polish=polish)
+    if data.family.n_predictors > 1:
+        result = estimate_several(data, problem, number, rng, is_polished=polish)
+    else:
+        result = _estimate_one(problem, number, rng, method=method, polish=polish, known=known)
+    result = with_input_findings(problem, result)
+    if data.classes is not None:
+        result = replace(
+            result,
+            family=data.family.name,
+            link=data.family.link_name,
+            response_names=data.response_names,
+            classes=data.classes,
+        )
+    for warning in result.warnings:
+        notify(warning, WeakSignalWarning)
+    return result
+
+
+def _estimate_one(
+    problem: EstimationProblem,
+    number: int,
+    rng: np.random.Generator,
+    *,
+    method: Method,
+    polish: bool,
+    known: tuple[FloatArray, FloatArray] | None,
+) -> MomentEstimate:
+    """Estimate a mixture of one response; zero components are chosen."""
     if problem.block is not None and not polish:
         raise ValueError(
             "`polish` must be True where columns are discrete, as the likelihood gives their "
             "coefficients; got False. Leave it out, or drop the columns "
-            f"{', '.join(problem.block.discrete_names(data.feature_names))}."
+            f"{', '.join(problem.block.discrete_names(problem.data.feature_names))}."
         )
     if method != "stacked":
-        result = estimate_by_third_moment(problem, number, rng, method=method, known=known)
-    elif number == 0:
+        return estimate_by_third_moment(problem, number, rng, method=method, known=known)
+    if number == 0:
         solution, selection = choose_n_components(problem, rng)
-        result = replace(assemble_stacked(problem, solution), selection=selection)
-    else:
-        solution = solve_stacked(problem, number, rng, is_polished=polish)
-        result = assemble_stacked(problem, solution)
-        if known is not None:
-            result = apply_known_parameters(problem, result, *known)
-    result = with_input_findings(problem, result)
-    for warning in result.warnings:
-        notify(warning, WeakSignalWarning)
-    return result
+        return replace(assemble_stacked(problem, solution), selection=selection)
+    solution = solve_stacked(problem, number, rng, is_polished=polish)
+    result = assemble_stacked(problem, solution)
+    return result if known is None else apply_known_parameters(problem, result, *known)
+
+
+def _require_several(n_components: Any, *, method: Method, **known: Any) -> None:
+    """Raise for what the moments of several responses, or more than two classes, cannot do."""
+    about = "with several responses or more than two classes"
+    if method != "stacked":
+        raise ValueError(f"`method` must be 'stacked' {about}; got {method!r}. Leave it out.")
+    if isinstance(n_components, str):
+        raise ValueError(
+            f"`n_components` must be an integer {about}; got {n_components!r}. Compare numbers "
+            "with `select_components`."
+        )
+    for name, values in known.items():
+        if values is not None:
+            raise ValueError(f"`{name}` must be None {about}; got a value. Leave it out.")
 
 
 def _validate_number(n_components: Any, data: RegressionData, method: Method) -> int:

@@ -164,10 +164,10 @@ def thinned_counts(largest: int) -> tuple[FloatArray, FloatArray]:
 
 def expected_functions(data: RegressionData, rows: StackedRows) -> ExpectedFunctions:
     """Prepare the expectations of the response functions of the given rows."""
-    is_unlimited_count = data.family.response_basis.has_zero_indicator
+    is_unlimited_count = data.single_family.response_basis.has_zero_indicator
     largest = int(COUNT_MARGIN * data.y.max()) + FEWEST_COUNTS if is_unlimited_count else 0
     return ExpectedFunctions(
-        family=data.family,
+        family=data.single_family,
         functions=rows.functions,
         function_mean=rows.function_mean,
         function_map=rows.function_map,

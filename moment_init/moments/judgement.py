@@ -98,6 +98,11 @@ LARGEST_ERROR = 20.0
 # the differences due to noise.
 SAME_COMPONENT = 0.99
 
+GROUPS_WARNING = (
+    "`groups` is not used by the polish: the estimate is consistent, but its standard errors and "
+    "its log-likelihood are those of independent rows."
+)
+
 # What reaching a bound may mean and what to do, by the kind of bound.
 REMEDIES = {
     "weight": "A component is empty. Use fewer components",
@@ -134,10 +139,7 @@ def judge_stacked(
     status = findings[0][0] if findings else Status.OK
     messages = [message for _, message in findings]
     if solution.polished is not None and problem.data.groups is not None:
-        messages.append(
-            "`groups` is not used by the polish: the estimate is consistent, but its standard "
-            "errors and its log-likelihood are those of independent rows."
-        )
+        messages.append(GROUPS_WARNING)
     return status, tuple(messages)
 
 

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from moment_init.checks import FloatArray
-from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import maximise
 from moment_init.likelihood.em_step import solve_information
 from moment_init.likelihood.many_rows import (
@@ -140,7 +140,7 @@ class _Climb:
     is_heavy: bool  # whether Newton steps in all dimensions are too expensive for a search
 
     @property
-    def family(self) -> Family:
+    def family(self) -> AnyFamily:
         return self.likelihood.family
 
     def start(
@@ -233,7 +233,7 @@ def all_rows(problem: EstimationProblem) -> AllRows:
 
 
 def _starts_on_many(
-    family: Family,
+    family: AnyFamily,
     rows: LikelihoodRows,
     candidates: tuple[MixtureParameters, ...],
     subspace: FloatArray,
@@ -255,7 +255,7 @@ def _starts_on_many(
 
 
 def _is_near(
-    family: Family,
+    family: AnyFamily,
     rows: LikelihoodRows,
     parameters: MixtureParameters,
     sums: LikelihoodSums | None = None,
@@ -269,7 +269,7 @@ def _is_near(
 
 
 def _race(
-    family: Family,
+    family: AnyFamily,
     rows: LikelihoodRows,
     candidates: tuple[MixtureParameters, ...],
     subspace: FloatArray,
@@ -295,14 +295,14 @@ def _race(
 
 
 def _finish(
-    family: Family, rows: LikelihoodRows, parameters: MixtureParameters
+    family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters
 ) -> MixtureParameters:
     """Take Newton steps in all dimensions."""
     end = maximise(family, rows, parameters, max_steps=FINISH_STEPS, damping=FINISH_DAMPING)
     return end.parameters
 
 
-def _conclude(family: Family, rows: LikelihoodRows, parameters: MixtureParameters) -> Optimum:
+def _conclude(family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters) -> Optimum:
     """Climb to the optimum; return it with a positive definite information matrix."""
     end = maximise(family, rows, parameters, max_steps=FINISH_STEPS, damping=FINISH_DAMPING)
     information = end.information

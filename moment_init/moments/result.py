@@ -5,8 +5,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
+from moment_init.families.registry import parse_family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.results import Status
 from moment_init.scores.choosing import InputChoice
@@ -101,6 +104,39 @@ class StackedDiagnostics:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SeveralDiagnostics:
+    """Diagnostics of an estimate for several responses, or classes.
+
+    Parameters
+    ----------
+    n_obs : int
+        Number of rows.
+    spectrum : numpy.ndarray, shape (n_features,)
+        Eigenvalues of the Gram matrix of the moments, divided by the upper edge of their noise,
+        largest first: those above one are directions that stand out.
+    gap : float
+        Ratio of the last eigenvalue that is used to the first that is not; infinite if all are
+        used.
+    residual : float
+        Share of the norm of the stacked tensor that its decomposition does not explain.
+    n_functions : int
+        Number of functions of the responses whose moments are stacked.
+    candidate_spread : float
+        Largest angle in degrees between directions of the best and the second-best candidate.
+    shrinkage : float
+        Shrinkage of the correlation matrix of the input.
+    """
+
+    n_obs: int
+    spectrum: FloatArray
+    gap: float
+    residual: float
+    n_functions: int
+    candidate_spread: float
+    shrinkage: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ComponentSelection:
     """How the number of components was chosen.
 
@@ -138,40 +174,48 @@ class ComponentSelection:
 class MomentEstimate:
     """Moment estimate of a mixture of generalized linear models, in the user's units.
 
+    With several responses, or classes, P linear predictors of a component share its direction:
+    arrays with one value per predictor have a leading axis of that length.
+
     Parameters
     ----------
     directions : numpy.ndarray, shape (n_features, n_components)
-        Unit directions u_j along which the response increases; the largest weight or moment
-        coefficient first, or in the order of the known parameters.
-    moment_coefficients : numpy.ndarray, shape (n_components,)
+        Unit directions u_j along which the response increases (with several responses: the one with
+        the largest scale in its own units); the largest weight or moment coefficient first, or in
+        the order of the known parameters.
+    moment_coefficients : numpy.ndarray, shape (n_components,), or None
         Signed coefficients: lambda_j of M_3 = sum_j lambda_j u_j^3, or that of M_1 for a single
-        component.
-    scales, biases : numpy.ndarray, shape (n_components,), or None
-        Scales s_j and biases b_j; None if only the third moment was used and they are not known.
+        component. None with several responses.
+    scales, biases : numpy.ndarray, shape (n_components,) or (P, n_components), or None
+        Scales s_j, of either sign with several responses, and biases b_j; None if only the third
+        moment was used and they are not known.
     weights : numpy.ndarray, shape (n_components,), or None
         Mixture weights; None if only the third moment was used and the scales are not known.
     feature_names : tuple of str
         Names of the columns.
     family : str
-        Family of the response.
+        Family of the response; names joined by commas if responses have different ones.
     link : str
-        Link of the family.
+        Link of the family; names joined by commas if responses have different ones.
     method : str
         Method that was used, as passed to `estimate`.
     status : Status
         How far the estimate can be trusted.
     warnings : tuple of str
         What the status means and what to do.
-    diagnostics : MomentDiagnostics or StackedDiagnostics
+    diagnostics : MomentDiagnostics, StackedDiagnostics or SeveralDiagnostics
         Diagnostics of the method.
-    dispersion : numpy.ndarray, shape (n_components,), or None
-        Dispersion of each component, for families that have one and methods that estimate it.
+    dispersion : numpy.ndarray, shape (n_components,) or (P, n_components), or None
+        Dispersion of each component, for families that have one and methods that estimate it; NaN
+        for responses without one.
     standard_errors : numpy.ndarray, shape (n_components,), or None
         Standard errors of the directions in degrees: twice the error covers the angle to the truth
-        in 95 % of cases. None if only the third moment was used.
+        in 95 % of cases. None if only the third moment was used; NaN with several responses if
+        they were not polished.
     log_likelihood : float or None
         Log-likelihood of the polished fit. Above about 40,000 rows the gain of the last step is
-        predicted, with an error of at most one and mostly below a third.
+        predicted, with an error of at most one and mostly below a third. With several responses,
+        that of the mixture with shared directions.
     candidates : tuple of MixtureParameters
         Distinct solutions of the moments in the user's units, best first, each with components by
         decreasing weight: starting values for a likelihood fit.
@@ -181,10 +225,15 @@ class MomentEstimate:
         How the density of the input was chosen; None if it was given.
     design : FormulaDesign or None
         How the formula encoded its data; None without a formula.
+    response_names : tuple of str
+        Names of several responses, or of all classes but the first; empty for one response of
+        numbers.
+    classes : numpy.ndarray, shape (n_classes,), or None
+        Labels of the classes, of which the first is the reference; None without classes.
     """
 
     directions: FloatArray
-    moment_coefficients: FloatArray
+    moment_coefficients: FloatArray | None
     scales: FloatArray | None
     biases: FloatArray | None
     weights: FloatArray | None
@@ -194,7 +243,7 @@ class MomentEstimate:
     method: str
     status: Status
     warnings: tuple[str, ...]
-    diagnostics: MomentDiagnostics | StackedDiagnostics
+    diagnostics: MomentDiagnostics | StackedDiagnostics | SeveralDiagnostics
     dispersion: FloatArray | None = None
     standard_errors: FloatArray | None = None
     log_likelihood: float | None = None
@@ -202,6 +251,8 @@ class MomentEstimate:
     selection: ComponentSelection | None = None
     input_choice: InputChoice | None = None
     design: "FormulaDesign | None" = None
+    response_names: tuple[str, ...] = ()
+    classes: NDArray[Any] | None = None
 
     @property
     def n_components(self) -> int:
@@ -209,9 +260,32 @@ class MomentEstimate:
         return int(self.directions.shape[1])
 
     @property
+    def n_predictors(self) -> int:
+        """Number of linear predictors of a component, P."""
+        return max(1, len(self.response_names))
+
+    @property
+    def response_family(self) -> AnyFamily:
+        """Family of all responses, with its links."""
+        n_classes = None if self.classes is None else len(self.classes)
+        return parse_family(
+            self.family, self.link, n_classes=n_classes, n_responses=self.n_predictors
+        )
+
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """Names of what has a mean: the responses, or all classes."""
+        if self.classes is None:
+            return self.response_names
+        return tuple(str(label) for label in self.classes)
+
+    @property
     def coefficients(self) -> FloatArray | None:
-        """Coefficients s_j u_j, (n_features, n_components); None if the scales are not known."""
-        return None if self.scales is None else self.directions * self.scales
+        """Coefficients s_j u_j, (n_features, n_components) or (P, n_features, n_components).
+
+        None if the scales are not known.
+        """
+        return None if self.scales is None else self.scales[..., None, :] * self.directions
 
     def to_datatree(self) -> "xarray.DataTree":
         """Convert to a DataTree that ArviZ reads.
@@ -222,11 +296,17 @@ class MomentEstimate:
             The group ``posterior`` holds the estimate as one draw of one chain, with the variables
             ``direction``, ``moment_coefficient`` and, if known, ``scale``, ``bias``, ``weight``,
             ``dispersion``, ``coefficient`` and ``direction_error``. The group ``moment_init`` holds
-            the diagnostics, status and warnings.
+            the diagnostics, status and warnings. With several responses, or more than two classes,
+            variables with a value for each have the dim ``response``.
         """
         import xarray
 
-        coords = {"feature": list(self.feature_names), "component": np.arange(self.n_components)}
+        coords: dict[str, Any] = {
+            "feature": list(self.feature_names),
+            "component": np.arange(self.n_components),
+        }
+        if self.n_predictors > 1:
+            coords["response"] = list(self.response_names)
         posterior = xarray.Dataset(
             {
                 name: (("chain", "draw", *dims), np.asarray(values)[None, None])
@@ -245,6 +325,7 @@ class MomentEstimate:
             coords={"component": coords["component"]},
             attrs={
                 **self._attributes(),
+                **self._class_attributes(),
                 "status": str(self.status),
                 "warnings": "\n".join(self.warnings),  # NetCDF 3 has no lists of strings
                 "method": self.method,
@@ -259,16 +340,24 @@ class MomentEstimate:
         """Return the variables of the DataTree with their dims."""
         by_component = ("component",)
         by_feature = ("feature", "component")
+        responses = ("response",) if self.n_predictors > 1 else ()
+        by_response = (*responses, *by_component)
         return {
             "direction": (by_feature, self.directions),
             "moment_coefficient": (by_component, self.moment_coefficients),
-            "scale": (by_component, self.scales),
-            "bias": (by_component, self.biases),
+            "scale": (by_response, self.scales),
+            "bias": (by_response, self.biases),
             "weight": (by_component, self.weights),
-            "dispersion": (by_component, self.dispersion),
+            "dispersion": (by_response, self.dispersion),
             "direction_error": (by_component, self.standard_errors),
-            "coefficient": (by_feature, self.coefficients),
+            "coefficient": ((*responses, *by_feature), self.coefficients),
         }
+
+    def _class_attributes(self) -> dict[str, str]:
+        if self.classes is None:
+            return {}
+        names = self.outcome_names
+        return {"reference_class": names[0], "classes": "\n".join(names)}
 
     def _input_attributes(self) -> dict[str, str]:
         if self.input_choice is None:
@@ -301,15 +390,28 @@ class MomentEstimate:
             "signal to noise": getattr(self.diagnostics, "signal_to_noise", None),
         }
         for name, values in summaries.items():
-            if values is not None:
-                rows.append((name, [f"{value: .3g}" for value in values]))
+            if values is None:
+                continue
+            labelled = [(name, values)]
+            if np.ndim(values) == 2:
+                pairs = zip(self.response_names, values, strict=True)
+                labelled = [
+                    (f"{name} of {response}", row)
+                    for response, row in pairs
+                    if not np.isnan(row).all()  # a response without dispersion
+                ]
+            rows += [(label, [f"{value: .3g}" for value in row]) for label, row in labelled]
         return rows
 
     def _title(self) -> str:
         n_features, n_components = self.directions.shape
+        outcomes = ""
+        if self.response_names:
+            noun = "responses" if self.classes is None else "classes"
+            outcomes = f"{len(self.outcome_names)} {noun}, "
         return (
-            f"MomentEstimate: {n_components} components, {n_features} features, {self.family} "
-            f"({self.link}), {self.diagnostics.n_obs} rows, status {self.status}"
+            f"MomentEstimate: {n_components} components, {n_features} features, {outcomes}"
+            f"{self.family} ({self.link}), {self.diagnostics.n_obs} rows, status {self.status}"
         )
 
     def __repr__(self) -> str:

@@ -14,8 +14,7 @@ import numpy as np
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import N_PARTS
 from moment_init.data.checking import RegressionData
-from moment_init.likelihood.matching import match_components
-from moment_init.likelihood.parameters import MixtureParameters, pack, unpack
+from moment_init.likelihood.parameters import MixtureParameters, match_components, pack, unpack
 from moment_init.moments.expectations import expected_functions, start_grid
 from moment_init.moments.moment_model import (
     SMALLEST_SCALE,
@@ -230,7 +229,7 @@ def _pose(data: RegressionData, projected: ProjectedMoments, rng: np.random.Gene
     """Prepare the model and the noise of projected moments."""
     rows = projected.low_orders.rows
     mean_response = float(rows.weights @ rows.response / rows.weights.sum())
-    grid, prior = start_grid(data.family, mean_response)
+    grid, prior = start_grid(data.single_family, mean_response)
     model = MomentModel(
         expected_functions(data, rows), projected.basis, rows.effective_n, grid, prior
     )

@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray, IdentifiabilityError
 from moment_init.data.blocks import single_threaded_blas
 from moment_init.families.quadrature import moment_coefficient
-from moment_init.likelihood.matching import angles_in_degrees, match_components
-from moment_init.likelihood.parameters import MixtureParameters, parameter_count
+from moment_init.likelihood.parameters import (
+    MixtureParameters,
+    angles_in_degrees,
+    match_components,
+    parameter_count,
+)
 from moment_init.likelihood.posterior import unit_log_likelihood
 from moment_init.moments.judgement import (
     StackedSolution,
@@ -25,7 +29,7 @@ from moment_init.moments.paper.recovery import components_along, weigh_component
 from moment_init.moments.paper.third_moment import weight_sum_warning
 from moment_init.moments.polish import all_rows, polish_best
 from moment_init.moments.result import ComponentSelection, MomentEstimate, StackedDiagnostics
-from moment_init.moments.score_estimator import score_estimate
+from moment_init.moments.score_sums import score_estimate
 from moment_init.moments.stacked import StackedFit, stacked_estimate
 from moment_init.moments.subspace import CLEAR_EIGENVALUE, Subspace, count_directions, find_subspace
 from moment_init.moments.sums import LowOrders, sum_low_orders
@@ -200,7 +204,7 @@ def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> M
     """Turn a solution into a result in the user's units."""
     order = _by_decreasing_weight(solution.parameters)
     parameters = solution.parameters.reorder(order)
-    family, coordinates = problem.data.family, problem.coordinates
+    family, coordinates = problem.data.single_family, problem.coordinates
     directions, lengths = coordinates.directions_to_user(parameters.directions)
     in_user_units = _to_user_units(problem, parameters)
     scales = parameters.scales
@@ -225,7 +229,7 @@ def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> M
         ),
         feature_names=problem.data.feature_names,
         family=family.name,
-        link=family.link.name,
+        link=family.link_name,
         method="stacked",
         status=status,
         warnings=warnings,
@@ -255,7 +259,7 @@ def apply_known_parameters(
     )
     power = 1 if len(scales) == 1 else 3
     standard_scales = np.linalg.norm(slopes, axis=0)
-    factors = moment_coefficient(problem.data.family, power, standard_scales, levels)
+    factors = moment_coefficient(problem.data.single_family, power, standard_scales, levels)
     warnings = weight_sum_warning(weight_sum)
     diagnostics = result.diagnostics
     if isinstance(diagnostics, StackedDiagnostics):

@@ -128,7 +128,7 @@ def fit_stacked_rows(
     """Choose and whiten the functions of the response in a first pass over the rows."""
     # response: (n_obs,) or (n_obs, n_responses)
     # -> rows, weights (n_parts,), first-order sums (n_parts, n_functions, n_features)
-    functions = functions or data.family.fit_response_functions(response)
+    functions = functions or data.single_family.fit_response_functions(response)
     raw = _raw_rows(data, input_model, response, functions)
     n_raw, n_features = len(raw.functions.columns), data.n_features
 

@@ -25,7 +25,7 @@ from scipy.optimize import least_squares
 from tensorly.decomposition import parafac
 
 from moment_init.checks import FloatArray, IdentifiabilityError
-from moment_init.likelihood.matching import match_components
+from moment_init.likelihood.parameters import match_components
 from moment_init.moments.subspace import HermiteBasis
 
 # Jennrich's starts, each from a pair of random combinations, and random starts. Rating a start is a

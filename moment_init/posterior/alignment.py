@@ -41,22 +41,28 @@ _COMPONENT = "component"
 """Component dim in the results of this package; the draws may have another name for it."""
 
 
-_ATTRIBUTES = {
-    "coefficient": ("coefficients", "feature_names"),
-    "direction": ("directions", "feature_names"),
-    "scale": ("scales", None),
-    "bias": ("biases", None),
-    "weight": ("weights", None),
-    "dispersion": ("dispersion", None),
-    "gate": ("gate", "gate_names"),
-    "gate_bias": ("gate_biases", None),
+_ATTRIBUTES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "coefficient": ("coefficients", ("response", "feature")),
+    "direction": ("directions", ("response", "feature")),
+    "scale": ("scales", ("response",)),
+    "bias": ("biases", ("response",)),
+    "weight": ("weights", ()),
+    "dispersion": ("dispersion", ("response",)),
+    "gate": ("gate", ("gate_feature",)),
+    "gate_bias": ("gate_biases", ()),
 }
-"""For each variable, the attribute of a result that holds it and the one that holds its labels."""
+"""For each variable, the attribute of a result that holds it, and its dims before the component;
+results of one response do not have the first dim, `response`."""
 
 _LOGITS = ("gate", "gate_bias")
 """Variables relative to the last component in a fit, but to the components' mean in draws."""
 
-_ELEMENT_DIMS = {"feature_names": "feature", "gate_names": "gate_feature"}
+_LABELS = {
+    "feature": "feature_names",
+    "gate_feature": "gate_names",
+    "response": "response_names",
+}
+"""The attribute of a result that holds the labels of a dim."""
 
 _KINDS = (
     "a MomentEstimate, an EMFit, a MixtureData, an xarray.DataTree or Dataset, or a dict of arrays"
@@ -237,20 +243,17 @@ def _from_attributes(result: Any, dim: str) -> dict[str, "xarray.DataArray"]:
     import xarray
 
     variables = {}
-    for name, (attribute, label_attribute) in _ATTRIBUTES.items():
+    for name, (attribute, all_dims) in _ATTRIBUTES.items():
         values = getattr(result, attribute, None)
         if values is None:
             continue
         values = np.asarray(values)
         if name in _LOGITS:
             values = values - values.mean(axis=-1, keepdims=True)
-        if label_attribute is None:
-            variables[name] = xarray.DataArray(values, dims=[dim])
-            continue
-        element = _ELEMENT_DIMS[label_attribute]
-        labels = getattr(result, label_attribute, None)
-        coords = {} if labels is None else {element: list(labels)}
-        variables[name] = xarray.DataArray(values, coords, dims=[element, dim])
+        dims = all_dims[len(all_dims) + 1 - values.ndim :]
+        known = {element: getattr(result, _LABELS[element], None) for element in dims}
+        coords = {element: list(labels) for element, labels in known.items() if labels is not None}
+        variables[name] = components_last(xarray.DataArray(values, coords, [*dims, dim]), dim)
     return variables
 
 

@@ -1,24 +1,31 @@
 """Draws of a mixture's parameters, and their evaluation on rows.
 
-`PosteriorDraws` computes log-likelihoods and replicated responses of rows. `read_draws` reads the
-draws of a DataTree for the membership of rows, gates included. `stored_rows` reads the rows that a
-DataTree holds beside its draws.
+`PosteriorDraws` holds the parameters of all draws. `draw_log_likelihoods` and `draw_responses`
+compute log-likelihoods and replicated responses of rows. `read_draws` reads the draws of a DataTree
+for rows that are given separately, and `stored_rows` the rows that the DataTree holds beside its
+draws.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax, softmax
 
 from moment_init.checks import FloatArray
+from moment_init.data.blocks import sum_over_blocks
 from moment_init.data.checking import RegressionData, group_codes, group_order, validate_data
+from moment_init.data.responses import response_families
 from moment_init.families.base import LARGEST_DRAWN_MEAN, Family
-from moment_init.families.registry import get_family
+from moment_init.families.registry import get_family, parse_family
+from moment_init.families.several import CATEGORICAL, AnyFamily, Categorical, join_families
 from moment_init.likelihood.gate import GaussianGate
+from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.likelihood.posterior import doubles_per_unit, unit_log_likelihood
+from moment_init.likelihood.rows import LikelihoodRows, column
 
 if TYPE_CHECKING:
     import xarray
@@ -28,10 +35,17 @@ if TYPE_CHECKING:
 _BLOCK = 2_000_000
 """Predictors held in memory at once: 16 MB, a few of which fit into the last-level cache."""
 
+_SMALLEST_WEIGHT = 1e-300
+"""Lower limit of the weights of a gate, so that their logarithms exist."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PosteriorDraws:
-    """Draws of the parameters in the user's units, with all chains on one axis."""
+    """Draws of the parameters in the user's units, with all chains on one axis.
+
+    With several predictors P, an axis of that length follows the draws in coefficients, biases and
+    dispersion, as in `MixtureParameters`.
+    """
 
     coefficients: FloatArray  # (n_draws, n_features, n_components)
     biases: FloatArray  # (n_draws, n_components)
@@ -48,41 +62,48 @@ class PosteriorDraws:
     @classmethod
     def of(cls, posterior: "xarray.Dataset") -> "PosteriorDraws":
         """Read the draws of a posterior."""
-
-        def read(name: str, *dims: str) -> FloatArray | None:
-            if name not in posterior:
-                return None
-            values = posterior[name].transpose("chain", "draw", *dims).to_numpy()
-            return np.asarray(values.reshape(-1, *values.shape[2:]), dtype=np.float64)
-
-        coefficients = read("coefficient", "feature", "component")
-        biases, weights = read("bias", "component"), read("weight", "component")
-        if coefficients is None or biases is None or weights is None:
+        missing = {"coefficient", "bias", "weight"} - set(posterior.data_vars)
+        if missing:
             raise ValueError(
                 "`tree` must have coefficient, bias and weight in its posterior; got "
                 f"{sorted(map(str, posterior.data_vars))}."
             )
+        has_gate = "gate" in posterior
+        response = _response_dims(posterior)
         return cls(
-            coefficients,
-            biases,
-            weights,
-            read("dispersion", "component"),
-            read("gate", "gate_feature", "component"),
-            read("gate_bias", "component"),
+            _values(posterior, "coefficient", *response, "feature"),
+            _values(posterior, "bias", *response),
+            _values(posterior, "weight"),
+            _dispersions(posterior) if "dispersion" in posterior else None,
+            _values(posterior, "gate", "gate_feature") if has_gate else None,
+            _values(posterior, "gate_bias") if has_gate else None,
+        )
+
+    def at(self, draw: int, centre: FloatArray | None = None) -> MixtureParameters:
+        """Parameters of one draw, for gating covariates from which a centre is subtracted."""
+        # centre: (n_gate,)
+        weights, gate = self.weights[draw], None
+        if self.gate is not None and self.gate_biases is not None and centre is not None:
+            gate = self.gate[draw]
+            weights = np.maximum(softmax(self.gate_biases[draw] + centre @ gate), _SMALLEST_WEIGHT)
+        dispersion = None if self.dispersion is None else self.dispersion[draw]
+        return MixtureParameters(
+            self.coefficients[draw], self.biases[draw], weights, dispersion, gate
         )
 
     def blocks(self, n_obs: int) -> Iterator[slice]:
         """Yield slices of draws whose predictors fit into memory."""
-        step = max(1, _BLOCK // (n_obs * self.biases.shape[1]))
+        step = max(1, _BLOCK // (n_obs * self.biases[0].size))
         for first in range(0, self.n_draws, step):
             yield slice(first, min(first + step, self.n_draws))
 
     def predictors(self, data: RegressionData, draws: slice) -> FloatArray:
         """Compute the linear predictors of rows."""
-        # -> (n_draws, n_obs, n_components)
+        # -> (n_draws, n_obs, n_components) or (n_draws, n_predictors, n_obs, n_components)
         inputs = np.asarray(data.X, dtype=np.float64)
-        eta: FloatArray = np.matmul(inputs, self.coefficients[draws]) + self.biases[draws, None, :]
-        return eta if data.offset is None else eta + data.offset[None, :, None]
+        eta: FloatArray = np.matmul(inputs, self.coefficients[draws])
+        eta += self.biases[draws, ..., None, :]
+        return eta if data.offset is None else eta + data.offset.T[..., None]
 
     def log_weights(self, gating: FloatArray | None, draws: slice) -> FloatArray:
         """Compute the log probabilities of the components before the response is observed."""
@@ -106,47 +127,46 @@ def draw_log_likelihoods(
     """
     # gating: (n_obs, n_gate) -> (n_draws, n_obs) or (n_draws, n_groups)
     order, starts = group_order(data.groups)
-    n_units = data.n_obs if starts is None else len(starts)
-    result = np.empty((draws.n_draws, n_units))
-    for block in draws.blocks(data.n_obs):
-        result[block] = _unit_log_likelihood(draws, data, gating, block, order, starts)
+
+    def sort(values: Any) -> Any:
+        return values if values is None or order is None else values[order]
+
+    inputs = np.asarray(data.X, dtype=np.float64)
+    columns = (inputs, data.y, data.sample_weight, data.offset, data.n_trials, gating)
+    Z, y, weight, offset, trials, gate = map(sort, columns)
+    rows = LikelihoodRows(Z, y, weight, offset, trials, gate, starts)
+    rows, centre = prepare_rows(rows, data.family)
+    result = np.empty((draws.n_draws, rows.n_units))
+
+    def evaluate(part: slice) -> tuple[FloatArray, ...]:
+        with np.errstate(over="ignore", divide="ignore"):  # extreme draws, and weights of zero
+            for draw in range(part.start, part.stop):
+                result[draw] = unit_log_likelihood(data.family, rows, draws.at(draw, centre))
+        return ()
+
+    sum_over_blocks(evaluate, draws.n_draws, doubles_of_draw(rows, draws))
     return result
 
 
-def _unit_log_likelihood(
-    draws: PosteriorDraws,
-    data: RegressionData,
-    gating: FloatArray | None,
-    block: slice,
-    order: NDArray[np.intp] | None,
-    starts: NDArray[np.intp] | None,
-) -> FloatArray:
-    joint = _row_log_densities(draws, data, block)
-    log_weights = draws.log_weights(gating, block)
-    if order is None or starts is None:
-        return np.asarray(logsumexp(joint + log_weights, axis=-1))
-    joint *= data.sample_weight[:, None]
-    sums = np.add.reduceat(joint[:, order], starts, axis=1)
-    if log_weights.shape[1] > 1:
-        log_weights = log_weights[:, order[starts]]
-    return np.asarray(logsumexp(sums + log_weights, axis=-1))
+def doubles_of_draw(rows: LikelihoodRows, draws: PosteriorDraws) -> int:
+    """Doubles that the evaluation of rows under one draw holds."""
+    return rows.n_units * doubles_per_unit(rows, draws.at(0))
 
 
-def _row_log_densities(draws: PosteriorDraws, data: RegressionData, block: slice) -> FloatArray:
-    """Compute the log densities of rows in each component, (n_draws, n_obs, n_components)."""
-    with np.errstate(over="ignore"):  # an extreme draw has a density of zero
-        return np.array(
-            data.family.log_density_eta(
-                data.y[:, None], draws.predictors(data, block), **_parameters(draws, data, block)
-            )
-        )
+def prepare_rows(
+    rows: LikelihoodRows, family: AnyFamily | None
+) -> tuple[LikelihoodRows, FloatArray | None]:
+    """Prepare rows for many draws; gating covariates are centred, the centre is returned.
 
-
-def _parameters(draws: PosteriorDraws, data: RegressionData, block: slice) -> dict[str, Any]:
-    return {
-        "dispersion": None if draws.dispersion is None else draws.dispersion[block, None, :],
-        "n_trials": None if data.n_trials is None else data.n_trials[:, None],
-    }
+    At their mean no weight of a gate vanishes or overflows.
+    """
+    # -> ..., (n_gate,)
+    with np.errstate(over="ignore"):  # of products of columns, which are not used
+        rows = rows if family is None else rows.prepared(family)
+    if rows.gate is None:
+        return rows, None
+    centre = rows.gate.mean(axis=0)
+    return replace(rows, gate=rows.gate - centre), centre
 
 
 def draw_responses(
@@ -155,41 +175,67 @@ def draw_responses(
     rng: np.random.Generator,
     gating: FloatArray | None = None,
 ) -> NDArray[Any]:
-    """Draw one response per row from every draw of the parameters."""
-    # gating: (n_obs, n_gate) -> (n_draws, n_obs)
-    result: NDArray[Any] = np.empty((draws.n_draws, data.n_obs), dtype=response_dtype(data))
+    """Draw the responses of every row from every draw of the parameters."""
+    # gating: (n_obs, n_gate) -> (n_draws, n_obs) or (n_draws, n_obs, n_responses)
+    result: NDArray[Any] = np.empty((draws.n_draws, *data.y.shape), dtype=response_dtype(data))
     group = group_codes(data.groups)
     for block in draws.blocks(data.n_obs):
         eta = draws.predictors(data, block)
-        chosen = _draw_components(draws.log_weights(gating, block), eta.shape, group, rng)
-        predictor = np.take_along_axis(eta, chosen[:, :, None], axis=2)[:, :, 0]
+        shape = (len(eta), data.n_obs)
+        chosen = _draw_components(draws.log_weights(gating, block), shape, group, rng)
+        index = chosen.reshape(len(eta), *(1,) * (eta.ndim - 3), data.n_obs)
+        eta = np.take_along_axis(eta, index[..., None], axis=-1)[..., 0]
         dispersion = None
         if draws.dispersion is not None:
-            dispersion = np.take_along_axis(draws.dispersion[block], chosen, axis=1)
-        mean = data.family.link.mean(predictor)
-        if data.family.has_unlimited_counts:
-            mean = np.minimum(mean, LARGEST_DRAWN_MEAN)
-        result[block] = data.family.sample(
-            mean, dispersion=dispersion, n_trials=data.n_trials, rng=rng
-        )
+            dispersion = np.take_along_axis(draws.dispersion[block], index, axis=-1)
+        result[block] = _sample(data, eta, dispersion, rng)
     return result
 
 
-def response_dtype(data: RegressionData) -> type:
+def _sample(
+    data: RegressionData, eta: FloatArray, dispersion: FloatArray | None, rng: np.random.Generator
+) -> FloatArray:
+    """Draw responses at linear predictors."""
+    # eta, dispersion: (n_draws[, n_predictors], n_obs) -> (n_draws, n_obs[, n_responses])
+    by_predictor = eta[None] if eta.ndim == 2 else np.moveaxis(eta, 1, 0)
+    if isinstance(data.family, Categorical):
+        return data.family.sample(data.family.means(by_predictor), rng=rng)
+    drawn = []
+    for index, (member, predictor) in enumerate(
+        zip(data.family.members, by_predictor, strict=True)
+    ):
+        mean = member.link.mean(predictor)
+        if member.has_unlimited_counts:
+            mean = np.minimum(mean, LARGEST_DRAWN_MEAN)
+        spread, trials = None, None
+        if member.has_dispersion and dispersion is not None:
+            spread = dispersion if dispersion.ndim == 2 else dispersion[:, index]
+        if member.has_trials and data.n_trials is not None:
+            trials = column(data.n_trials, index)
+        drawn.append(member.sample(mean, dispersion=spread, n_trials=trials, rng=rng))
+    return drawn[0] if data.y.ndim == 1 else np.stack(drawn, axis=-1)
+
+
+def response_dtype(data: RegressionData) -> np.dtype[Any]:
     """Return the smallest dtype of the responses: there is one per draw and row."""
-    if data.family.has_binary_rows:
+    return np.result_type(*map(_member_dtype, data.family.members))
+
+
+def _member_dtype(family: Family) -> type:
+    if family.has_binary_rows:
         return np.int8
-    return np.int64 if data.family.has_unlimited_counts or data.family.has_trials else np.float64
+    is_whole = family.has_unlimited_counts or family.has_trials or isinstance(family, Categorical)
+    return np.int64 if is_whole else np.float64
 
 
 def _draw_components(
     log_weights: FloatArray,
-    shape: tuple[int, ...],
+    shape: tuple[int, int],
     group: NDArray[np.intp] | None,
     rng: np.random.Generator,
 ) -> NDArray[np.intp]:
     """Draw a component for every draw and row, (n_draws, n_obs), the same within a group."""
-    n_draws, n_obs, _ = shape
+    n_draws, n_obs = shape
     uniform = rng.random((n_draws, n_obs if group is None else int(group.max()) + 1))
     if group is not None:
         uniform = uniform[:, group]
@@ -199,36 +245,16 @@ def _draw_components(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ExpertDraws:
-    """Draws of the parameters of the response, with all chains on one axis."""
-
-    family: Family  # family of the response, with its link
-    coefficients: FloatArray  # (n_components, n_draws, n_features)
-    biases: FloatArray  # (n_components, n_draws)
-    dispersion: FloatArray | None  # (n_components, n_draws)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MixtureDraws:
-    """Draws of a mixture's parameters, with all chains on one axis."""
-
-    logits: FloatArray  # log weights, or the biases of a gate; (n_components, n_draws)
-    # slopes of a gate's logits in the covariates or, for a gaussian gate, in their statistics;
-    # (n_components, n_draws, n_gate)
-    slopes: FloatArray | None
-    experts: ExpertDraws | None  # parameters of the response; None if there is no response
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class RowLayout:
     """The attributes of a fit that `moment_init.em.prediction.rows_for` reads."""
 
-    family: Family  # family of the response, with its link
+    response_family: AnyFamily  # with links
     feature_names: tuple[str, ...]  # columns of the inputs
     gate_names: tuple[str, ...]  # columns of the gating covariates
     gate_centre: FloatArray | None  # subtracted from gating covariates; None without a gate
     gate_means: FloatArray | None  # None unless the gate is gaussian
-    link: None = None  # the family holds the link
+    response_names: tuple[str, ...] = ()  # several responses, or all classes but the first
+    classes: NDArray[Any] | None = None  # names of all classes
 
     def as_fit(self) -> "EMFit":
         """Return the layout with the type of a fit, for `rows_for`."""
@@ -265,57 +291,116 @@ def _thinned(posterior: "xarray.Dataset", draws: Any) -> "xarray.Dataset":
     return posterior.isel(draw=np.arange(kept) * size // max(kept, 1))
 
 
-def family_of(tree: "xarray.DataTree", family: str | Family | None, link: str | None) -> Family:
-    """Return the family of the response, by default from the attributes of the tree."""
-    node = tree.children.get("moment_init")
-    attrs = {} if node is None else node.attrs
+def family_of(tree: "xarray.DataTree", family: Any, link: str | None) -> AnyFamily:
+    """Return the family of the responses, by default from the attributes of the tree."""
+    attrs, number = _attributes(tree), tree["posterior"].sizes.get("response", 1)
+    own = str(attrs.get("family", "")).split(", ")
+    own = own * number if len(own) == 1 else own
     if family is None:
         if "family" not in attrs:
             raise ValueError(
                 "`family` must be given if the tree's group 'moment_init' has no attribute of "
-                "that name; got None. Pass the family of the response."
+                "that name; got None. Pass the family of the response, or one for each."
             )
-        family = attrs["family"]
-    if link is None and family == attrs.get("family"):
-        link = attrs.get("link")
-    return get_family(family, link)
+        family = own[0] if len(set(own)) == 1 else own
+    if family == CATEGORICAL:
+        return parse_family(CATEGORICAL, link, number + 1)
+    names = list(family) if isinstance(family, list | tuple) else [family] * number
+    if link is None and names == own:
+        return parse_family(", ".join(own), attrs.get("link"), None, number)
+    return join_families(response_families(family, link, number))
+
+
+def class_names(tree: "xarray.DataTree") -> NDArray[Any]:
+    """Return the names of the classes, the reference first."""
+    attrs = _attributes(tree)
+    if "classes" in attrs:
+        return np.array(attrs["classes"].split("\n"))
+    if "reference_class" not in attrs:
+        raise ValueError(
+            "`tree` must name the class without a predictor in the attribute 'reference_class' of "
+            "its group 'moment_init'; got none. Set it, or pass what `sample` or "
+            "`fit_em(...).to_datatree()` returned."
+        )
+    return np.array([attrs["reference_class"], *labels_of(tree["posterior"].dataset, "response")])
+
+
+def _attributes(tree: "xarray.DataTree") -> dict[Any, Any]:
+    node = tree.children.get("moment_init")
+    return {} if node is None else node.attrs
 
 
 def read_draws(
-    posterior: "xarray.Dataset", family: Family | None
-) -> tuple[MixtureDraws, RowLayout]:
-    """Read the parameters of all draws."""
-    slopes, centre, means = None, None, None
+    posterior: "xarray.Dataset", family: AnyFamily | None, classes: NDArray[Any] | None = None
+) -> tuple[PosteriorDraws, RowLayout]:
+    """Read the parameters of all draws; without a family only those of the gate."""
+    means, centre, gate = None, None, None
     if "gate_mean" in posterior:
         means = draw_values(posterior, "gate_mean", "gate_feature")
-        centre = means.mean(axis=(0, 1))
-        slopes = _gaussian_slopes(posterior, means, centre)
+        centre = means.mean(axis=(0, 2))
+        gate = _gaussian_slopes(posterior, means, centre)
     elif "gate" in posterior:
-        slopes = draw_values(posterior, "gate", "gate_feature")
-        centre = np.zeros(slopes.shape[-1])
-    is_softmax = slopes is not None and means is None
-    logits = draw_values(posterior, "gate_bias") if is_softmax else _log_weights(posterior)
-    experts = None if family is None else _read_experts(posterior, family)
-    # The gaussian family accepts any response.
-    response = get_family("gaussian") if family is None else family
-    gate_names = () if centre is None else labels_of(posterior, "gate_feature")
-    layout = RowLayout(response, labels_of(posterior, "feature"), gate_names, centre, means)
-    return MixtureDraws(logits, slopes, experts), layout
-
-
-def _read_experts(posterior: "xarray.Dataset", family: Family) -> ExpertDraws:
-    return ExpertDraws(
-        family,
-        draw_values(posterior, "coefficient", "feature"),
-        draw_values(posterior, "bias"),
-        draw_values(posterior, "dispersion") if family.has_dispersion else None,
+        gate = draw_values(posterior, "gate", "gate_feature")
+        centre = np.zeros(gate.shape[1])
+    is_softmax = gate is not None and means is None
+    weights = draw_values(posterior, "gate_bias" if is_softmax else "weight")
+    with np.errstate(divide="ignore"):  # a weight of zero is a probability of zero
+        logits = weights if is_softmax else np.log(weights)
+    response = _response_dims(posterior)
+    coefficients, biases, dispersion = np.zeros((len(weights), 0, weights.shape[1])), weights, None
+    if family is not None:
+        coefficients = draw_values(posterior, "coefficient", *response, "feature")
+        biases = draw_values(posterior, "bias", *response)
+        dispersion = _checked_dispersion(posterior, family)
+    layout = RowLayout(
+        # The gaussian family accepts any response.
+        get_family("gaussian") if family is None else family,
+        labels_of(posterior, "feature"),
+        () if centre is None else labels_of(posterior, "gate_feature"),
+        centre,
+        means,
+        labels_of(posterior, "response", "y"),
+        classes,
     )
+    return PosteriorDraws(coefficients, biases, weights, dispersion, gate, logits), layout
+
+
+def _checked_dispersion(posterior: "xarray.Dataset", family: AnyFamily) -> FloatArray | None:
+    """Read the dispersions, which must be finite for all responses that have one."""
+    if not family.has_dispersion:
+        return None
+    dims, checked = _response_dims(posterior), posterior
+    if "dispersed_response" in posterior.sizes:
+        dims = ("dispersed_response",)
+    elif dims:  # a fit has NaN for responses without a dispersion
+        has_one = [member.has_dispersion for member in family.members]
+        checked = posterior.isel(response=np.flatnonzero(has_one))
+    draw_values(checked, "dispersion", *dims)
+    return _dispersions(posterior)
+
+
+def _dispersions(posterior: "xarray.Dataset") -> FloatArray:
+    """Read the dispersions; NaN for responses without one."""
+    # -> (n_draws, n_components) or (n_draws, n_predictors, n_components)
+    if "dispersed_response" not in posterior.sizes:
+        return _values(posterior, "dispersion", *_response_dims(posterior))
+    values = _values(posterior, "dispersion", "dispersed_response")
+    names = labels_of(posterior, "response", "y")
+    places = [names.index(name) for name in labels_of(posterior, "dispersed_response", "y")]
+    result = np.full((len(values), len(names), values.shape[-1]), np.nan)
+    result[:, places] = values
+    return result
+
+
+def _response_dims(posterior: "xarray.Dataset") -> tuple[str, ...]:
+    """Return the dims of several predictors."""
+    return ("response",) if "response" in posterior.sizes else ()
 
 
 def draw_values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArray:
-    """Read the draws of a variable, with all chains on one axis."""
-    # -> (n_components, n_draws, ...)
-    wanted = ("component", "chain", "draw", *dims)
+    """Read the draws of a variable, with all chains on one axis and the components last."""
+    # -> (n_draws, ..., n_components)
+    wanted = ("chain", "draw", *dims, "component")
     if name not in posterior or set(posterior[name].dims) != set(wanted):
         got = posterior[name].dims if name in posterior else "no such variable"
         raise ValueError(
@@ -323,10 +408,8 @@ def draw_values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArra
             f"{got}, and the posterior has {', '.join(map(repr, posterior.data_vars))}. Rename "
             "the variable, or pass the draws of another model."
         )
-    array = posterior[name].transpose(*wanted)
-    shape = (array.shape[0], array.shape[1] * array.shape[2], *array.shape[3:])
-    result = np.asarray(array.values, dtype=np.float64).reshape(shape)
-    finite = np.isfinite(result).all(axis=(0, *range(2, result.ndim)))
+    result = _values(posterior, name, *dims)
+    finite = np.isfinite(result).all(axis=tuple(range(1, result.ndim)))
     if not finite.size or not finite.all():
         raise ValueError(
             f"`tree` must have finite draws; got {int((~finite).sum())} of {finite.size} with NaN "
@@ -335,25 +418,25 @@ def draw_values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArra
     return result
 
 
-def _log_weights(posterior: "xarray.Dataset") -> FloatArray:
-    with np.errstate(divide="ignore"):  # a weight of zero is a probability of zero
-        return np.asarray(np.log(draw_values(posterior, "weight")))
+def _values(posterior: "xarray.Dataset", name: str, *dims: str) -> FloatArray:
+    values = posterior[name].transpose("chain", "draw", *dims, "component").to_numpy()
+    return np.ascontiguousarray(values.reshape(-1, *values.shape[2:]), dtype=np.float64)
 
 
 def _gaussian_slopes(
     posterior: "xarray.Dataset", means: FloatArray, centre: FloatArray
 ) -> FloatArray:
     """Compute a gaussian gate's slopes in the statistics of the centred covariates."""
+    # means: (n_draws, n_gate, n_components), centre: (n_gate,)
     covariances = draw_values(posterior, "gate_covariance", "gate_feature", "gate_feature_2")
-    roots = np.linalg.cholesky(covariances).swapaxes(0, 1)
-    centred = (means - centre).transpose(1, 2, 0)
-    slopes = [GaussianGate(*gate).slopes for gate in zip(centred, roots, strict=True)]
-    return np.stack(slopes).transpose(2, 0, 1)
+    roots = np.linalg.cholesky(np.moveaxis(covariances, -1, 1))
+    pairs = zip(means - centre[:, None], roots, strict=True)
+    return np.stack([GaussianGate(*pair).slopes for pair in pairs])
 
 
 def labels_of(posterior: "xarray.Dataset", dim: str, letter: str = "x") -> tuple[str, ...]:
-    """Return the labels of columns; x0, x1, ... if there are none."""
-    if dim in posterior.coords:
+    """Return the labels of a dim; x0, x1, ... if there are none, nothing without the dim."""
+    if dim in posterior.sizes and dim in posterior.coords:
         return tuple(map(str, posterior.coords[dim].values.tolist()))
     return tuple(f"{letter}{index}" for index in range(posterior.sizes.get(dim, 0)))
 
@@ -401,13 +484,16 @@ def log_likelihood_group(
     unit, labels = _unit(data)
     shape = (posterior.sizes["chain"], posterior.sizes["draw"], -1)
     coords = {name: posterior.coords[name] for name in ("chain", "draw")}
-    attrs = {
+    variable = (("chain", "draw", unit), values.reshape(shape))
+    return xarray.Dataset({"y": variable}, {**coords, unit: labels}, library())
+
+
+def library() -> dict[str, str]:
+    """Return the attributes of every group that this package makes."""
+    return {
         "inference_library": "moment_init",
         "inference_library_version": version("moment-init"),
     }
-    return xarray.Dataset(
-        {"y": (("chain", "draw", unit), values.reshape(shape))}, {**coords, unit: labels}, attrs
-    )
 
 
 def _unit(data: RegressionData) -> tuple[str, NDArray[Any]]:

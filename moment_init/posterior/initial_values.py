@@ -26,8 +26,6 @@ from moment_init.posterior.model_variables import (
     read_parameters,
     read_sites,
 )
-from moment_init.responses.assembly import JointEstimate
-from moment_init.responses.result import JointFit
 
 if TYPE_CHECKING:
     import pymc
@@ -190,7 +188,8 @@ def initial_values(
         ``"dispersion"`` (component), ``"gate"`` (component, gate_feature), ``"gate_bias"``
         (component); or a callable that computes the value from an object with the attributes
         `coefficients`, `biases`, ... of an estimate; or None to leave the variable to the model.
-        Variables that have the name of a parameter need no entry.
+        Variables that have the name of a parameter need no entry. With several responses or classes
+        the first four and the dispersion have the dim ``response`` before the others.
     backend : {"pymc", "numpyro", "stan"}, default "pymc"
         Library of the model.
     spread : float, default 0.0
@@ -321,12 +320,6 @@ def initial_values(
 def _check_arguments(
     estimate: Any, target: StartTarget, mapping: Any, spread: Any, chains: Any
 ) -> None:
-    if isinstance(estimate, JointFit | JointEstimate):
-        raise TypeError(
-            "`estimate` must have one response: `initial_values` does not support several "
-            f"responses or classes; got {type(estimate).__name__}. Use `mixture_glm(..., "
-            "init=fit)`, whose model starts at the fit."
-        )
     if not isinstance(estimate, MomentEstimate | EMFit):
         raise TypeError(
             f"`estimate` must be a result of `estimate` or `fit_em`; got {type(estimate).__name__}."
@@ -461,7 +454,7 @@ def _inside(
 
 def _labels(estimate: MomentEstimate | EMFit) -> dict[str, tuple[str, ...]]:
     """Return the names of the columns of each dim."""
-    labels = {"feature": estimate.feature_names}
+    labels = {"feature": estimate.feature_names, "response": estimate.response_names}
     if isinstance(estimate, EMFit) and estimate.gate_names:
         labels["gate_feature"] = labels["gate_feature_2"] = estimate.gate_names
     return labels

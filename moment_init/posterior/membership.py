@@ -6,10 +6,11 @@ With parameters :math:`\theta` of one draw, the probability that a row belongs t
     = \frac{\pi_j f_j(y \mid x)}{\sum_k \pi_k f_k(y \mid x)},
 
 where :math:`\pi_j` is the weight or, with a gate, its probability given the gating covariates.
-The rows of a group share their component, so their densities are multiplied.
+The rows of a group share their component, so their densities are multiplied, and so are those of
+several responses of a row.
 """
 
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,36 +21,27 @@ from moment_init.data.blocks import read_block, sum_over_blocks
 from moment_init.data.checking import require_finite_offset, require_finite_predictors
 from moment_init.em.datatree import unit_coordinate
 from moment_init.em.prediction import rows_for
-from moment_init.families.base import Family, normalise_joint
+from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily, Categorical
+from moment_init.likelihood.gate import unit_values
+from moment_init.likelihood.posterior import prior_probabilities, responsibilities
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.posterior.draws import (
-    ExpertDraws,
-    MixtureDraws,
+    PosteriorDraws,
     RowLayout,
+    class_names,
+    doubles_of_draw,
     family_of,
     posterior_of,
+    prepare_rows,
     read_draws,
     stored_rows,
 )
-from moment_init.responses.draws import has_responses, joint_membership
 
 if TYPE_CHECKING:
     import xarray
 
 IndexArray = NDArray[np.intp]
-
-_BLOCK_ROWS = 4096
-"""Rows that are evaluated together: NumPy's overhead per call, some microseconds, is then less than
-a tenth of the arithmetic for a single draw."""
-
-_DOUBLES = 24
-"""Doubles per row, draw and component. Six arrays are in memory at once (linear predictors,
-densities and the families' intermediate results). Four times that keeps them in one cache;
-`sum_over_blocks` would otherwise fill four, which takes 1.2 to 1.9 times as long."""
-
-_LOWEST_LOG_DENSITY = -1e290
-"""Lower bound of log densities: probabilities stay defined for rows that are impossible under all
-components of a draw, and sums over a group do not overflow."""
 
 
 def predict_membership(
@@ -62,7 +54,7 @@ def predict_membership(
     n_trials: Any = None,
     sample_weight: Any = None,
     groups: Any = None,
-    family: str | Family | None = None,
+    family: str | Family | Sequence[str | Family] | None = None,
     link: str | None = None,
     draws: int | None = None,
     average: bool = False,
@@ -81,13 +73,13 @@ def predict_membership(
         Without `X` and `y` the rows of the tree are used: ``X``, ``offset``, ``n_trials``,
         ``gating``, ``groups`` and ``sample_weight`` of ``constant_data``, ``y`` of
         ``observed_data``.
-    y : array-like, shape (n_obs,), optional
+    y : array-like, shape (n_obs,) or (n_obs, n_responses), optional
         Response. With `gating` but no `y` the result is the gate's probability, before the response
         is observed; without a gate this would be ``weight`` for all rows, and raises an error.
         Several responses have the shape (n_obs, n_responses). Classes are given by their labels.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
         Gating covariates, for draws with a gate; matched with ``gate_feature``.
-    offset, n_trials : array-like, shape (n_obs,), optional
+    offset, n_trials : array-like, shape (n_obs,) or (n_obs, n_responses), optional
         Known part of the linear predictor, and number of binomial trials.
     sample_weight : array-like, shape (n_obs,), optional
         Weight of each row within its group; it has no effect without groups.
@@ -102,7 +94,7 @@ def predict_membership(
     draws : int, optional
         Use at most this many draws of each chain, evenly spaced; all by default.
     average : bool, default False
-        Return the mean over chains and draws, computed block by block.
+        Return the mean over chains and draws, without storing the probabilities of each draw.
 
     Returns
     -------
@@ -123,12 +115,9 @@ def predict_membership(
     Notes
     -----
     To average draws, the labels must have the same meaning in all of them: see
-    `moment_init.align_components`. Draws and rows are evaluated in blocks, in the log domain. The
-    array of all draws takes 8 bytes per draw, row and component: 480 MB for 4000 draws, 5000 rows
-    and three components.
-
-    Draws of several responses, or of classes, have no groups and no gate; `groups` and `gating`
-    then raise an error.
+    `moment_init.align_components`. Draws are evaluated one by one, in the log domain. The array of
+    all draws takes 8 bytes per draw, row and component: 480 MB for 4000 draws, 5000 rows and three
+    components.
 
     Examples
     --------
@@ -149,26 +138,22 @@ def predict_membership(
     posterior = posterior_of(tree, draws)
     data = {"offset": offset, "n_trials": n_trials, "gating": gating, "groups": groups}
     data["sample_weight"] = sample_weight
-    if has_responses(posterior):
-        if X is None and y is None:
-            _require_nothing(data)
-        return joint_membership(
-            tree, posterior, X, y, **data, family=family, link=link, average=average
-        )
     has_response = y is not None or gating is None
     resolved = family_of(tree, family, link) if has_response else None
-    parameters, layout = read_draws(posterior, resolved)
+    classes = class_names(tree) if isinstance(resolved, Categorical) else None
+    parameters, layout = read_draws(posterior, resolved, classes)
     labels = None
     if X is None and y is None and has_response:
         _require_nothing(data)
         X, y, data, labels = stored_rows(tree)
+        y = y if classes is None else classes[y.astype(np.intp)]  # the tree holds codes
     if resolved is None:
         rows, order = _rows_before_response(layout, X, data)
     else:
         _require_both(X, y, has_gate=layout.gate_centre is not None)
         rows, order = rows_for(layout.as_fit(), X, y, **data)
     _require_finite(rows, parameters)
-    values = _evaluate(rows, parameters, is_averaged=average)
+    values = _evaluate(resolved, rows, parameters, is_averaged=average)
     unit, numbers = unit_coordinate(rows, order, data["groups"])
     labels = numbers if labels is None or unit == "group" else labels
     return _labelled(values, posterior, unit, labels)
@@ -217,69 +202,46 @@ def _rows_before_response(
     return rows_for(layout.as_fit(), inputs, np.zeros(n_obs), **data)
 
 
-def _require_finite(rows: LikelihoodRows, draws: MixtureDraws) -> None:
+def _require_finite(rows: LikelihoodRows, draws: PosteriorDraws) -> None:
     """Raise if predictors or logits of the rows would overflow under a draw."""
     require_finite_offset(rows.offset)
-    if draws.experts is not None:
-        slopes = np.moveaxis(draws.experts.coefficients, -1, 0)
-        require_finite_predictors(read_block(rows.Z, slice(None)), slopes, "X")
-    if draws.slopes is not None and rows.gate is not None:
-        require_finite_predictors(rows.gate, np.moveaxis(draws.slopes, -1, 0), "gating")
+    inputs, slopes = read_block(rows.Z, slice(None)), np.moveaxis(draws.coefficients, -2, 0)
+    if len(slopes):
+        require_finite_predictors(inputs, slopes, "X")
+    if draws.gate is not None and rows.gate is not None:
+        require_finite_predictors(rows.gate, np.moveaxis(draws.gate, 1, 0), "gating")
 
 
 # --- probabilities -------------------------------------------------------------------------------
 
 
-def _evaluate(rows: LikelihoodRows, draws: MixtureDraws, *, is_averaged: bool) -> FloatArray:
+def _evaluate(
+    family: AnyFamily | None, rows: LikelihoodRows, draws: PosteriorDraws, *, is_averaged: bool
+) -> FloatArray:
     """Compute the probabilities, (n_draws, n_units, n_components), or their means over draws."""
-    n_components, n_draws = draws.logits.shape
-    shape = (rows.n_units, n_components)
-    result = np.empty(shape if is_averaged else (n_draws, *shape))
-    step = max(1, _BLOCK_ROWS * rows.n_units // rows.n_obs)
-    for start in range(0, rows.n_units, step):
-        block = slice(start, min(start + step, rows.n_units))
-        block_rows = rows.take(block)
-        target = None if is_averaged else result[:, block]
-        function = partial(_sum_draws, block_rows, draws, target)
-        sums = sum_over_blocks(function, n_draws, _DOUBLES * n_components * block_rows.n_obs)
-        if is_averaged:
-            result[block] = sums[0].T / n_draws
-    return result
+    shape = (rows.n_units, draws.weights.shape[1])
+    result = np.empty((0 if is_averaged else draws.n_draws, *shape))
+    rows, centre = prepare_rows(rows, family)
+    design = np.hstack([np.ones((rows.n_units, 1)), unit_values(rows)[0]])
+    first = slice(None) if rows.group_starts is None else rows.group_starts
 
+    def evaluate(part: slice) -> tuple[FloatArray, ...]:
+        total = np.zeros(shape)
+        with np.errstate(over="ignore", divide="ignore"):  # extreme draws, and weights of zero
+            for draw in range(part.start, part.stop):
+                parameters = draws.at(draw, centre)
+                if family is None:
+                    shares = prior_probabilities(parameters, design).T
+                else:
+                    shares = responsibilities(family, rows, parameters)[first]
+                if is_averaged:
+                    total += shares
+                else:
+                    result[draw] = shares
+        return (total,) if is_averaged else ()
 
-def _sum_draws(
-    rows: LikelihoodRows, draws: MixtureDraws, target: FloatArray | None, part: slice
-) -> tuple[FloatArray, ...]:
-    """Sum the probabilities of all units over some draws, or write them to the target."""
-    joint = draws.logits[:, part, None] + np.zeros(rows.n_units)
-    if draws.slopes is not None and rows.gate is not None:
-        covariates = rows.gate if rows.group_starts is None else rows.gate[rows.group_starts]
-        joint += draws.slopes[:, part] @ covariates.T
-    if draws.experts is not None:
-        density = _log_densities(rows, draws.experts, part)
-        if rows.group_starts is not None:
-            density *= rows.sample_weight
-            density = np.add.reduceat(density, rows.group_starts, axis=2)
-        joint += density
-    _, shares = normalise_joint(joint)
-    if target is None:
-        return (shares.sum(axis=1),)
-    target[part] = shares.transpose(1, 2, 0)
-    return ()
-
-
-def _log_densities(rows: LikelihoodRows, experts: ExpertDraws, part: slice) -> FloatArray:
-    """Compute the log densities of the responses, (n_components, n_draws, n_obs)."""
-    eta = experts.coefficients[:, part] @ read_block(rows.Z, slice(None)).T
-    eta += experts.biases[:, part, None]
-    if rows.offset is not None:
-        eta += rows.offset
-    dispersion = None if experts.dispersion is None else experts.dispersion[:, part, None]
-    with np.errstate(over="ignore"):  # an extreme draw has a density of zero
-        density = experts.family.log_density_eta(
-            rows.y, eta, dispersion=dispersion, n_trials=rows.n_trials
-        )
-    return np.maximum(density, _LOWEST_LOG_DENSITY, out=density)
+    sums = sum_over_blocks(evaluate, draws.n_draws, doubles_of_draw(rows, draws))
+    return sums[0] / draws.n_draws if is_averaged else result
 
 
 def _labelled(

@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.em.start_values import DIMS, StartValues
+from moment_init.em.start_values import DIMS, StartValues, dims_of
 
 if TYPE_CHECKING:
     import pymc
 
 _flags_lock = threading.RLock()
 
-_KNOWN_DIMS = frozenset(dim for dims in DIMS.values() for dim in dims)
+_KNOWN_DIMS = frozenset({"response"}).union(*DIMS.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +112,8 @@ def place_variable(
     Axes are matched by the names of their dims, by labels that are column names, and by their
     lengths; axes of length one may be missing or added.
     """
-    dims = [dim for dim, size in zip(DIMS[name], value.shape, strict=True) if size != 1]
+    all_dims = dims_of(name, value.ndim)
+    dims = [dim for dim, size in zip(all_dims, value.shape, strict=True) if size != 1]
     axes = [axis for axis, size in enumerate(target.shape) if size != 1]
     squeezed = np.squeeze(value)
     required = [_dim_of(target, axis, labels) for axis in axes]
@@ -124,7 +125,7 @@ def place_variable(
     ]
     if not fitting:
         raise ValueError(
-            f"`mapping`: {name!r} has shape {_described(DIMS[name], value.shape)} and does not fit "
+            f"`mapping`: {name!r} has shape {_described(all_dims, value.shape)} and does not fit "
             f"into the model's variable {target.name!r} of shape "
             f"{_described(target.dims, target.shape)}. Map it with a callable, "
             f"{{{target.name!r}: lambda start: ...}}, or leave it to the model with "
@@ -133,9 +134,9 @@ def place_variable(
     first = np.transpose(squeezed, fitting[0])
     if any(not np.array_equal(first, np.transpose(squeezed, order)) for order in fitting[1:]):
         raise ValueError(
-            f"`mapping`: {name!r} of shape {_described(DIMS[name], value.shape)} fits into the "
+            f"`mapping`: {name!r} of shape {_described(all_dims, value.shape)} fits into the "
             f"model's variable {target.name!r} of shape {_described(target.dims, target.shape)} in "
-            f"more than one way. Give the variable dims of these names, e.g. dims={DIMS[name]}, or "
+            f"more than one way. Give the variable dims of these names, e.g. dims={all_dims}, or "
             f"map it with a callable, {{{target.name!r}: lambda start: ...}}."
         )
     ordered = [dims[i] for i in fitting[0]]
@@ -512,7 +513,7 @@ def _orders(
 
 def _lengths(item: Declaration, source: str, value: FloatArray) -> dict[str, int]:
     """Return the lengths of a parameter's dims, without ones if fewer axes are declared."""
-    lengths = dict(zip(DIMS[source], value.shape, strict=True))
+    lengths = dict(zip(dims_of(source, value.ndim), value.shape, strict=True))
     if len(lengths) == len(item.sizes):
         return lengths
     return {dim: length for dim, length in lengths.items() if length != 1}
@@ -548,7 +549,8 @@ def _parameter_variable(
 def _why_unplaced(item: Declaration, source: str, value: FloatArray, *, is_ambiguous: bool) -> str:
     how = "in more than one way" if is_ambiguous else "in no way"
     declared = f"{item.kind} {item.name} of sizes [{', '.join(item.sizes)}]"
-    dims = ", ".join(f"{n} {dim}s" for dim, n in zip(DIMS[source], value.shape, strict=True))
+    all_dims = dims_of(source, value.ndim)
+    dims = ", ".join(f"{n} {dim}s" for dim, n in zip(all_dims, value.shape, strict=True))
     return (
         f"`mapping`: {source!r} ({dims}) fits into the program's {declared} {how}. Map a parameter "
         f"with one axis too, such as the weights, or use a callable, {{{item.name!r}: lambda "

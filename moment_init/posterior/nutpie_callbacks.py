@@ -48,7 +48,7 @@ from pytensor.link.numba.dispatch.basic import (
 from pytensor.link.utils import fgraph_to_python
 
 from moment_init.checks import changed_filters
-from moment_init.models.kernels import jit_options
+from moment_init.models.ops import JIT_OPTIONS
 from moment_init.posterior.model_variables import changed_flags
 
 _DOUBLES = types.CPointer(types.double)
@@ -256,7 +256,7 @@ class GraphCompiler:
         # Not inlined, although that compiles faster: an error in inlined code within the callback's
         # `try` can end the process (numba 0.68). With the same options as our loops, so that numba
         # compiles its own functions once for both.
-        return numba_njit(python, **jit_options())
+        return numba_njit(python, **JIT_OPTIONS)
 
 
 def _input_types(node: Any) -> list[Any]:

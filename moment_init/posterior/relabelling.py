@@ -57,7 +57,12 @@ def draws_by_component(dataset: "xarray.Dataset", dim: str) -> dict[str, "xarray
 
 
 def components_last(array: "xarray.DataArray", dim: str) -> "xarray.DataArray":
-    """Order the dims: chain and draw if present, then the others, then the component."""
+    """Order the dims: chain and draw if present, then the others, then the component.
+
+    Responses without values are left out: the dispersion of a fit has NaN for some.
+    """
+    if "response" in array.dims:
+        array = array.dropna("response", how="all")
     leading = [name for name in SAMPLE_DIMS if name in array.dims]
     others = [name for name in array.dims if name not in (*SAMPLE_DIMS, dim)]
     return array.transpose(*leading, *others, dim)

@@ -82,11 +82,9 @@ def sample_specification(
 ) -> xarray.DataTree:
     """Sample from the posterior of a specification."""
     model = build_model(specification, priors, projects_once=True)
-    arguments = sampler_arguments(
-        model, options, lambda: start_of(specification, model, options.seeds[0])
-    )
+    arguments = _sampler_arguments(specification, model, options)
     header = header_tree(specification)
-    with single_threaded_blas(), compiling_of(model, arguments):
+    with single_threaded_blas(), _compiling_of(model, arguments):
         if options.store is None:
             tree = pm.sample(model=model, **arguments)
         else:
@@ -97,6 +95,17 @@ def sample_specification(
                 header=header,
                 variables=arguments["var_names"],
             )
+    return _finish(tree, specification, header, model, options)
+
+
+def _finish(
+    tree: xarray.DataTree,
+    specification: Specification,
+    header: xarray.DataTree,
+    model: pm.Model,
+    options: SamplingOptions,
+) -> xarray.DataTree:
+    """Complete the result of a sampler or an approximation."""
     return finish_tree(
         tree,
         specification,
@@ -108,7 +117,7 @@ def sample_specification(
     )
 
 
-def compiling_of(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContextManager[None]:
+def _compiling_of(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContextManager[None]:
     """Return a context in which nutpie compiles the model with a cache on disk."""
     if arguments["nuts_sampler"] != "nutpie" or find_spec("nutpie") is None:
         return nullcontext()
@@ -117,8 +126,8 @@ def compiling_of(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractConte
     return compiling_once(model)
 
 
-def sampler_arguments(
-    model: pm.Model, options: SamplingOptions, draw_start: Callable[[], dict[str, Any]]
+def _sampler_arguments(
+    specification: Specification, model: pm.Model, options: SamplingOptions
 ) -> dict[str, Any]:
     """Collect the arguments of `pymc.sample`: the user's, and our defaults for the others."""
     user_arguments = dict(options.pm_sample)
@@ -143,7 +152,7 @@ def sampler_arguments(
             f"`initvals` must name free variables of the model, {', '.join(free)}; got "
             f"{', '.join(unknown)}. Pass standardised values, or change `init`."
         )
-    start = draw_start() | dict(user_values)
+    start = _start_of(specification, model, options.seeds[0]) | dict(user_values)
     arguments: dict[str, Any] = {
         "draws": options.draws,
         "tune": options.tune,
@@ -157,7 +166,7 @@ def sampler_arguments(
     return _without_jitter(arguments | user_arguments, model, start)
 
 
-def start_of(specification: Specification, model: pm.Model, seed: int) -> dict[str, Any]:
+def _start_of(specification: Specification, model: pm.Model, seed: int) -> dict[str, Any]:
     """Return the initial values of the chains: one draw around the fit per chain."""
     free = {variable.name for variable in model.free_RVs}
     values = specification.standardised_values(specification.start)
@@ -233,15 +242,7 @@ def approximate_specification(
         tree = _METHODS[method](model, start, options)
     header = header_tree(specification)
     header["moment_init"].attrs["method"] = method
-    return finish_tree(
-        _in_chains(tree, options),
-        specification,
-        header,
-        log_likelihood=options.log_likelihood,
-        posterior_predictive=options.posterior_predictive,
-        seed=options.seeds[2],
-        raw_names=[variable.name for variable in model.free_RVs],
-    )
+    return _finish(_in_chains(tree, options), specification, header, model, options)
 
 
 def _take_start(model: pm.Model, specification: Specification) -> dict[str, Any]:

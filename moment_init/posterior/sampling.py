@@ -1,16 +1,16 @@
 """Sampling the posterior of a mixture of generalised linear models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from numpy.typing import ArrayLike
 
 from moment_init.checks import RandomSeed, is_dask, make_generator, validate_run
+from moment_init.data.checking import require_one_response, validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.families.base import Family
 from moment_init.posterior.store import require_new_folder
-from moment_init.responses.data import takes_responses
 
 if TYPE_CHECKING:
     import xarray
@@ -20,20 +20,13 @@ if TYPE_CHECKING:
 Method = Literal["nuts", "laplace", "pathfinder", "advi"]
 
 
-def _load_joint() -> Callable[..., Any]:
-    from moment_init.models.joint_sampling import sample_joint
-
-    return sample_joint
-
-
 @takes_formula
-@takes_responses(_load_joint, ("groups", "gating", "store"))
 def sample(
     X: Any,
     y: Any,
     n_components: int,
     *,
-    family: str | Family = "bernoulli",
+    family: str | Family | Sequence[str | Family] = "bernoulli",
     link: str | None = None,
     offset: ArrayLike | None = None,
     n_trials: ArrayLike | None = None,
@@ -67,14 +60,14 @@ def sample(
         then have the dim `response`.
     n_components : int
         Number of components.
-    family : str or Family, default "bernoulli"
+    family : str or Family, or a sequence of them, default "bernoulli"
         Family of the response, or one per response; "categorical" for class labels. With a formula
         the default is chosen from the values of the response.
     link : str, optional
         Link; the family's default link if left out.
-    offset : array-like, shape (n_obs,), optional
-        Known part of the linear predictor.
-    n_trials : int or array-like, shape (n_obs,), optional
+    offset : array-like, shape (n_obs,) or (n_obs, n_responses), optional
+        Known part of the linear predictors. Classes have one for each class but the first.
+    n_trials : int or array-like, shape (n_obs,) or (n_obs, n_responses), optional
         Number of trials of binomial responses.
     sample_weight : array-like, shape (n_obs,), optional
         Weight of each row: how many times it counts.
@@ -87,7 +80,7 @@ def sample(
     init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
         Starting values. "tensor", "random" and a `MomentEstimate` are first improved by `fit_em`;
         an `EMFit` and the arrays (coefficients, biases, weights[, dispersion]) are used as they
-        are. With several responses a `JointEstimate` or `JointFit`.
+        are.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Whether the directions tilt about those of the starting values, are fixed there, or are
         free. Draws of free directions are relabelled to match the starting values.
@@ -150,11 +143,11 @@ def sample(
     and a warning says so: the posterior is that of these rows. An `EMFit` of all rows then gives
     better starting values than a fit of the drawn rows.
 
-    With several responses, or classes, `coefficient` and `direction` have the dims (feature,
-    component, response), `bias`, `scale` and `dispersion` (component, response); if only some
-    responses have a dispersion, its last dim is `dispersed_response`. The log-likelihood of a row
-    is that of all its responses. `groups`, `gating`, `store`, Dask collections and a `method` other
-    than "nuts" then raise an error.
+    With several responses, or classes, `coefficient` and `direction` have the dims (response,
+    feature, component), `bias`, `scale` and `dispersion` (response, component); if only some
+    responses have a dispersion, its first dim is `dispersed_response`. The log-likelihood of a row
+    is that of all its responses. `store`, Dask collections and a `method` other than "nuts" then
+    raise an error.
 
     Label switching is possible if anchors are close; a warning then says so, and `align_components`
     undoes it. nutpie is used if it is installed. Fixed directions are treated as exact, so the
@@ -198,6 +191,9 @@ def sample(
 
         drawn = draw_subsample(X, y, data_block, gating, rng.spawn(1)[0])
         X, y, data_block, gating = drawn
+    if store is not None or method != "nuts":
+        option = f"method={method!r}" if store is None else "store=..."
+        require_one_response(validate_data(X, y, **data_block), f"sample({option})")
     specification = specify(
         X,
         y,

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from moment_init.checks import WeakSignalWarning, notify
 from moment_init.data.checking import RegressionData
-from moment_init.em.start_values import DIMS
+from moment_init.em.start_values import dims_of
 from moment_init.models.specification import Directions, Specification
 from moment_init.moments.result import MomentEstimate
 from moment_init.posterior.alignment import align_components
 from moment_init.posterior.draws import (
     PosteriorDraws,
     draw_responses,
+    library,
     log_likelihood_group,
     response_dtype,
 )
@@ -51,33 +52,46 @@ each group then takes 0.8 GB."""
 def header_tree(specification: Specification) -> xarray.DataTree:
     """Make the groups that are known before sampling: data, starting values and versions."""
     data = specification.data
-    obs = {"obs": np.arange(data.n_obs)}
-    feature = {"feature": list(data.feature_names)}
+    obs: dict[str, Any] = {"obs": np.arange(data.n_obs)}
+    response = {"response": list(data.response_names)} if specification.response_dims else {}
     constant: dict[str, Any] = {"X": (("obs", "feature"), np.asarray(data.X, dtype=np.float64))}
+    coords: dict[str, Any] = obs | {"feature": list(data.feature_names)}
     for name in ("offset", "n_trials", "sample_weight"):
-        if getattr(data, name) is not None:
-            constant[name] = ("obs", getattr(data, name))
+        value = getattr(data, name)
+        if value is not None:
+            constant[name] = (("obs", "response")[: value.ndim], value)
+            coords |= response if value.ndim == 2 else {}
     if data.groups is not None:
         labels = np.asarray(data.groups)
         constant["groups"] = ("obs", labels if labels.dtype.kind in "iuf" else labels.astype(str))
-    coords: dict[str, Any] = obs | feature
     if specification.gating is not None and specification.gate_coordinates is not None:
         constant["gating"] = (("obs", "gate_feature"), specification.gating)
         coords["gate_feature"] = list(specification.gate_coordinates.names)
     groups = {
-        "observed_data": xarray.Dataset({"y": ("obs", _as_responses(data))}, obs),
+        "observed_data": _by_row(_as_responses(data), data),
         "constant_data": xarray.Dataset(constant, coords),
         "moment_init": _own_group(specification),
     }
     for dataset in groups.values():
-        dataset.attrs = _library() | dataset.attrs
+        dataset.attrs = library() | dataset.attrs
     return xarray.DataTree.from_dict(groups)
+
+
+def _by_row(
+    values: NDArray[Any], data: RegressionData, sampling: dict[str, Any] | None = None
+) -> xarray.Dataset:
+    """Label responses of the rows; those of each draw have the dims of sampling first."""
+    # values: (..., n_obs) or (..., n_obs, n_responses)
+    coords = {**(sampling or {}), "obs": np.arange(data.n_obs)}
+    if data.y.ndim == 2:
+        coords["response"] = list(data.response_names)
+    return xarray.Dataset({"y": (tuple(coords), values)}, coords)
 
 
 def _as_responses(data: RegressionData) -> NDArray[Any]:
     """Convert the responses to the dtype of replicated ones, if they fit into it."""
     dtype = response_dtype(data)
-    if dtype is np.float64 or np.any(data.y > np.iinfo(dtype).max // 2):
+    if dtype.kind == "f" or np.any(data.y > np.iinfo(dtype).max // 2):
         return data.y
     return data.y.astype(dtype)
 
@@ -90,30 +104,42 @@ def _own_group(specification: Specification) -> xarray.Dataset:
         group = origin.to_datatree()["moment_init"].to_dataset()
     if given is not None:
         group = _with_estimate(group, given)
-    start = specification.start.variables()
-    group = group.assign({f"initial_{name}": (DIMS[name], start[name]) for name in start})
-    group = group.assign(anchor=(("feature", "component"), specification.anchors))
+    data, dispersed = specification.data, specification.dispersed
+    start = {
+        name: (dims_of(name, value.ndim), value)
+        for name, value in specification.start.variables().items()
+    }
     group = group.assign_coords(
         component=np.arange(specification.n_components),
-        feature=list(specification.data.feature_names),
+        feature=list(data.feature_names),
     )
+    if specification.response_dims:
+        group = group.assign_coords(response=list(data.response_names))
+    if "dispersion" in start and len(dispersed) < specification.n_predictors:
+        # As in the model: the dim holds the responses that have a dispersion.
+        start["dispersion"] = (
+            ("dispersed_response", "component"),
+            start["dispersion"][1][dispersed],
+        )
+        names = [data.response_names[index] for index in dispersed]
+        group = group.assign_coords(dispersed_response=names)
+    group = group.assign({f"initial_{name}": variable for name, variable in start.items()})
+    slopes = (*specification.response_dims, "feature", "component")
+    group = group.assign(anchor=(slopes, specification.anchors))
     if specification.gate_coordinates is not None:
         group = group.assign_coords(gate_feature=list(specification.gate_coordinates.names))
-    family = specification.data.family
     group.attrs |= {
-        "family": family.name,
-        "link": family.link.name,
+        "family": data.family.name,
+        "link": data.family.link_name,
         "directions": specification.directions,
         "anchor_angle": specification.anchor_angle,
         "init": "arrays" if origin is None else type(given or origin).__name__,
-        **versions(),
+        **{f"{name}_version": version(name) for name in _PACKAGES if find_spec(name)},
     }
+    if data.classes is not None:
+        group.attrs["reference_class"] = str(data.classes[0])
+        group.attrs["classes"] = "\n".join(map(str, data.classes))
     return group
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the installed packages that take part in sampling."""
-    return {f"{name}_version": version(name) for name in _PACKAGES if find_spec(name)}
 
 
 def _with_estimate(group: xarray.Dataset, given: MomentEstimate) -> xarray.Dataset:
@@ -145,28 +171,20 @@ def finish_tree(
     }
     for name in ("posterior", "warmup_posterior"):
         if name in groups:
-            groups[name] = ordered_posterior(groups[name], raw_names)
+            groups[name] = _ordered_posterior(groups[name], raw_names)
     groups |= {name: node.to_dataset() for name, node in header.children.items()}
     posterior = groups["posterior"]
     if _has_parameters(posterior, specification):
         groups |= _row_groups(posterior, specification, log_likelihood, posterior_predictive, seed)
-    else:
-        require_no_rows(posterior, log_likelihood, posterior_predictive)
-    return match_labels(groups, specification.directions)
-
-
-def require_no_rows(
-    posterior: xarray.Dataset, log_likelihood: bool | None, posterior_predictive: bool | None
-) -> None:
-    """Raise if groups were requested that need parameters which the posterior lacks."""
-    if log_likelihood or posterior_predictive:
+    elif log_likelihood or posterior_predictive:
         raise ValueError(
             "`var_names` must contain all parameters for `log_likelihood` and "
             f"`posterior_predictive`; got {sorted(map(str, posterior.data_vars))}. Leave it out."
         )
+    return _match_labels(groups, specification.directions)
 
 
-def match_labels(groups: dict[str, xarray.Dataset], directions: Directions) -> xarray.DataTree:
+def _match_labels(groups: dict[str, xarray.Dataset], directions: Directions) -> xarray.DataTree:
     """Relabel free components to match the starting values; else report label switching."""
     finished = xarray.DataTree.from_dict(groups)
     if directions == "fixed" or "coefficient" not in groups["posterior"]:
@@ -206,7 +224,7 @@ def _start_reference(group: xarray.Dataset) -> xarray.Dataset:
     return group[list(names)].rename(names)
 
 
-def ordered_posterior(posterior: xarray.Dataset, raw_names: list[str]) -> xarray.Dataset:
+def _ordered_posterior(posterior: xarray.Dataset, raw_names: list[str]) -> xarray.Dataset:
     """Order the parameters: first those in the user's units, then the standardised ones."""
     if "coefficient" in posterior:
         coefficient = posterior["coefficient"]
@@ -235,23 +253,22 @@ def _row_groups(
     data, gating = specification.data, specification.gating
     shape = (posterior.sizes["chain"], posterior.sizes["draw"])
     n_values = shape[0] * shape[1] * data.n_obs
-    sampling = {name: posterior.coords[name] for name in ("chain", "draw")}
+    sampling = {name: posterior.coords[name].to_numpy() for name in ("chain", "draw")}
     result: dict[str, xarray.Dataset] = {}
-    if is_wanted(log_likelihood, n_values, "log_likelihood"):
+    if _is_wanted(log_likelihood, n_values, "log_likelihood"):
         result["log_likelihood"] = log_likelihood_group(posterior, data, gating)
-    if is_wanted(posterior_predictive, n_values, "posterior_predictive"):
+    n_values = shape[0] * shape[1] * data.y.size
+    if _is_wanted(posterior_predictive, n_values, "posterior_predictive"):
         rng = np.random.default_rng(seed)
         replicated = draw_responses(PosteriorDraws.of(posterior), data, rng, gating)
-        result["posterior_predictive"] = xarray.Dataset(
-            {"y": (("chain", "draw", "obs"), replicated.reshape(*shape, -1))},
-            {**sampling, "obs": np.arange(data.n_obs)},
-        )
+        replicated = replicated.reshape(*shape, *data.y.shape)
+        result["posterior_predictive"] = _by_row(replicated, data, sampling)
     for dataset in result.values():
-        dataset.attrs = _library()
+        dataset.attrs = library()
     return result
 
 
-def is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
+def _is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
     """Whether to make a group of the tree."""
     if asked is None and n_values > LARGEST_GROUP:
         notify(
@@ -261,10 +278,3 @@ def is_wanted(asked: bool | None, n_values: int, name: str) -> bool:
         )
         return False
     return asked is not False
-
-
-def _library() -> dict[str, str]:
-    return {
-        "inference_library": "moment_init",
-        "inference_library_version": version("moment-init"),
-    }

@@ -22,7 +22,7 @@ from moment_init.em.problem import EMProblem
 from moment_init.em.refining import search_units
 from moment_init.em.result import EMFit
 from moment_init.em.starts import has_moments, tensor_starts
-from moment_init.families.base import Family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import responsibilities
@@ -134,7 +134,7 @@ def _shares(problem: EMProblem, at: MixtureParameters) -> Any:
     return shares
 
 
-def _block_shares(family: Family, at: MixtureParameters, *columns: Any) -> FloatArray:
+def _block_shares(family: AnyFamily, at: MixtureParameters, *columns: Any) -> FloatArray:
     return responsibilities(family, LikelihoodRows(*columns), at)
 
 

@@ -158,7 +158,7 @@ def pose_dask(
 def standardised_response(data: RegressionData) -> tuple[Any, float, float]:
     """Response without offset and trials, of mean zero and variance one for the identity link."""
     response: Any = map_columns(
-        partial(_moment_response, data.family), data.y, data.offset, data.n_trials
+        partial(_moment_response, data.single_family), data.y, data.offset, data.n_trials
     )
     if not data.family.response_power:
         return response, 0.0, 1.0

@@ -218,7 +218,7 @@ def pose_problem(
     block: BlockProblem | None = None,
 ) -> EstimationProblem:
     """Standardise the response and fix the coordinates."""
-    response = data.family.moment_response(
+    response = data.single_family.moment_response(
         data.y, order=1, offset=data.offset, n_trials=data.n_trials
     )
     shift, scale = 0.0, 1.0

@@ -207,7 +207,7 @@ def _tree(
         for name in ("feature", "gate_feature")
         if name in posterior.coords
     }
-    own = xr.Dataset(attrs={"family": data.family.name, "link": data.family.link.name})
+    own = xr.Dataset(attrs={"family": data.family.name, "link": data.family.link_name})
     tree = xr.DataTree.from_dict(
         {
             "posterior": posterior,

@@ -137,7 +137,6 @@ def test_figure_shows_itself() -> None:
 
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "moment_init.comparison.notebook_figure", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"Install moment-init\[plot\]"):
         make_example().plot()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from moment_init.comparison.runs import BY_ROW, ComparedRows, EMRun, check_rows
+from moment_init.comparison.runs import BY_ROW, ComparedRows, EMRun, check_rows, laplace_tree
 from moment_init.comparison.scoring import (
     HeldOutScore,
     LooScore,
@@ -22,7 +22,6 @@ from moment_init.comparison.scoring import (
     score_held_out,
     score_loo,
 )
-from moment_init.comparison.trees import laplace_tree
 from moment_init.em.information import LaplaceApproximation
 from tests.em_fits import Fitted, make_fit
 from tests.likelihood_problems import BOTH, PLAIN, Variant

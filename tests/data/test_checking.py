@@ -39,7 +39,7 @@ def test_plain_arrays_are_kept_as_they_are() -> None:
     assert data.X is X
     assert (data.n_obs, data.n_features) == (N_OBS, 2)
     assert data.feature_names == ("x0", "x1")
-    assert (data.family.name, data.family.link.name) == ("bernoulli", "logit")
+    assert (data.family.name, data.family.link_name) == ("bernoulli", "logit")
     assert_array_equal(data.y, BINARY)
     assert_array_equal(data.sample_weight, np.ones(N_OBS))
     assert data.offset is None
@@ -48,7 +48,7 @@ def test_plain_arrays_are_kept_as_they_are() -> None:
 
 
 def test_the_link_can_be_chosen() -> None:
-    assert check(link="probit").family.link.name == "probit"
+    assert check(link="probit").family.link_name == "probit"
 
 
 def test_frame_keeps_its_names_and_takes_nullable_columns() -> None:
@@ -191,7 +191,7 @@ BAD_RESPONSES: list[tuple[str, Any, type[Exception], str]] = [
     ),
     ("inf", changed(BINARY, 0, np.inf), ValueError, "`y` must be finite; got inf in row 0"),
     ("short", BINARY[:-1], ValueError, r"`y` must have shape \(8,\), one value .* got \(7,\)"),
-    ("column", BINARY[:, None], ValueError, r"`y` must have shape \(8,\), .* got \(8, 1\)"),
+    ("cube", BINARY[:, None, None], ValueError, r"`y` must have shape \(8,\), .* got \(8, 1, 1\)"),
     ("strings", np.array(["0", "1"] * 4), TypeError, "`y` must hold real numbers; got dtype"),
     ("labels", np.array(["no", 1] * 4, dtype=object), TypeError, "`y` must hold real numbers"),
     ("complex", BINARY + 0j, TypeError, "`y` must hold real numbers; got dtype complex128"),

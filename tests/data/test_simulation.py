@@ -124,10 +124,23 @@ def test_conditional_mean_and_variance_follow_the_truth(name: str, link: str, se
         trials = None if data.n_trials is None else data.n_trials[rows]
         noise = None if data.dispersion is None else data.dispersion[component]
         mean = family.link.mean(eta)
-        variance = family.variance(mean, dispersion=noise, n_trials=trials)
+        variance = _variance(family.name, mean, noise, trials)
         residual = (data.y[rows] - mean * (1 if trials is None else trials)) / np.sqrt(variance)
         for statistic in (residual, residual**2 - 1, residual * (eta - eta.mean())):
             assert abs(statistic.mean()) < 5 * statistic.std() / np.sqrt(rows.sum())
+
+
+def _variance(name: str, mean: FloatArray, noise: Any, trials: Any) -> FloatArray:
+    """Variance of a response by the textbook, family by family."""
+    variances: dict[str, Any] = {
+        "bernoulli": lambda: mean * (1 - mean),
+        "binomial": lambda: trials * mean * (1 - mean),
+        "poisson": lambda: mean,
+        "negative_binomial": lambda: mean + mean**2 / noise,
+        "gaussian": lambda: np.full_like(mean, noise**2),
+        "gamma": lambda: mean**2 / noise,
+    }
+    return np.asarray(variances[name]())
 
 
 def test_given_parameters_are_the_truth(seed: int) -> None:

@@ -31,7 +31,8 @@ def test_inputs_are_whitened_and_come_back(rng: np.random.Generator) -> None:
     shares = weight / weight.sum()
     assert_allclose(shares @ Z, np.zeros(3), atol=1e-10)
     assert_allclose(Z.T @ (Z * shares[:, None]), np.eye(3), atol=1e-10)
-    back = Z @ problem.coordinates.factor.T + problem.coordinates.mean
+    (coordinates,) = problem.coordinates
+    back = Z @ coordinates.factor.T + coordinates.mean
     assert_allclose(back, np.asarray(data.X), rtol=1e-10)
 
 
@@ -41,7 +42,7 @@ def test_a_real_response_is_standardised_and_its_offset_taken_out(rng: np.random
     assert problem.rows.offset is None
     assert_allclose(problem.rows.y.mean(), 0.0, atol=1e-12)
     assert_allclose(problem.rows.y.std(), 1.0)
-    coordinates = problem.coordinates
+    (coordinates,) = problem.coordinates
     back = problem.rows.y * coordinates.response_scale + coordinates.response_shift
     assert_allclose(back + offset, y)
     assert_allclose(problem.log_jacobian, 60 * np.log((y - offset).std()))

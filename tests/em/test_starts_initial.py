@@ -50,7 +50,7 @@ def test_a_missing_dispersion_is_a_single_model_s(init: Any, rng: np.random.Gene
     user = only_start(problem, init)
     design = np.column_stack([np.asarray(problem.rows.Z), np.ones(200)])
     rest = np.linalg.lstsq(design, problem.rows.y)[1]
-    deviation = np.sqrt(rest[0] / 200) * problem.coordinates.response_scale
+    deviation = np.sqrt(rest[0] / 200) * problem.coordinates[0].response_scale
     assert_allclose(user.dispersion, deviation, rtol=1e-4)
     given = only_start(problem, (*TRUTH, [0.4, 0.7]))
     assert_allclose(given.dispersion, [0.4, 0.7])

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytest
-import xarray as xr
 from numpy.typing import NDArray
 from pytensor.configdefaults import config
 from scipy.special import expit, logsumexp
 from scipy.stats import norm, poisson
 
 from moment_init import EMFit, MixtureGLMClassifier, MixtureGLMRegressor, predict_membership
+from moment_init.data.checking import validate_data
 from moment_init.estimators.mixtures import mean_density, mean_response
+from moment_init.posterior.draws import PosteriorDraws
 from tests.bayesian_models import FakeSampler
 from tests.estimators.estimator_data import (
     QUICK,
@@ -144,7 +145,7 @@ def test_offset_and_gate_of_draws() -> None:
     values = poisson.logpmf(data.y[:, None], mean) + np.log(prior)
     density = logsumexp(values, axis=(0, 2)) - np.log(12)
     np.testing.assert_allclose(fitted.log_density(data.X, data.y, **block), density)
-    with pytest.raises(ValueError, match="`y` must be given with `X`; got None"):
+    with pytest.raises(ValueError, match="`gating` must be given for a fit with a gate"):
         fitted.predict_membership(data.X)
 
 
@@ -176,20 +177,19 @@ def test_more_classes_have_a_posterior_each(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_mean_of_binomial_counts_by_hand() -> None:
     """Predictors 0 and log 3 in two draws: probabilities .5 and .75, of eight trials 4 and 6."""
-    dims = ("chain", "draw", "component")
-    posterior = xr.Dataset(
-        {
-            "coefficient": ((*dims[:2], "feature", "component"), np.zeros((1, 2, 1, 1))),
-            "bias": (dims, [[[0.0], [np.log(3.0)]]]),
-            "weight": (dims, np.ones((1, 2, 1))),
-        }
+    draws = PosteriorDraws(
+        coefficients=np.zeros((2, 1, 1)),
+        biases=np.array([[0.0], [np.log(3.0)]]),
+        weights=np.ones((2, 1)),
     )
-    own = xr.Dataset(attrs={"family": "binomial", "link": "logit"})
-    tree = xr.DataTree.from_dict({"posterior": posterior, "moment_init": own})
-    assert mean_response(tree, np.ones((2, 1)), n_trials=8).tolist() == pytest.approx([5.0, 5.0])
+    rows = validate_data(np.array([[1.0], [2.0]]), [1, 8], family="binomial", n_trials=8)
+    assert mean_response(draws, rows, None, "mean").tolist() == pytest.approx([5.0, 5.0])
+    components = mean_response(draws, rows, None, "components")
+    assert components.tolist() == [[pytest.approx(5.0)]] * 2
     # one success of one: the mean of the probabilities
-    found = mean_density(tree, np.ones((1, 1)), [1.0], n_trials=1)
-    assert found.tolist() == pytest.approx([np.log(0.625)])
+    single = validate_data(np.array([[1.0], [2.0]]), [1, 0], family="binomial", n_trials=1)
+    found = mean_density(draws, single, None)
+    assert found.tolist() == pytest.approx(np.log([0.625, 0.375]).tolist())
 
 
 def test_arguments_reach_the_sampler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The families: densities, scores, samplers, dispersions, checks of the response, T_k(y)."""
+"""The families: densities, information, samplers, checks of the response, moment responses."""
 
 import itertools
 import pickle
@@ -12,7 +12,8 @@ from scipy import integrate, stats
 
 from moment_init.checks import FloatArray
 from moment_init.families.base import Family
-from moment_init.families.registry import FAMILIES, family_of_response, get_family
+from moment_init.families.registry import FAMILIES, family_of_response, get_family, parse_family
+from moment_init.families.several import SeveralResponses, categorical
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,7 @@ def test_arguments_broadcast_over_components(case: Case) -> None:
     if case.n_trials is not None:
         parameters["n_trials"] = np.full_like(y, case.n_trials)
     table = case.resolved.log_density_eta(y, eta, **parameters)
-    score, weight = case.resolved.score_and_weight(y, eta, **parameters)
-    assert table.shape == score.shape == weight.shape == eta.shape
+    assert table.shape == eta.shape
     alone = dict(case.parameters)
     if case.dispersion is not None:
         alone["dispersion"] = parameters["dispersion"][2]
@@ -137,9 +137,9 @@ def test_bernoulli_logit_far_out(eta: float) -> None:
     y = np.array([0.0, 1.0])
     expected = [-max(eta, 0.0), min(eta, 0.0)]
     assert_allclose(family.log_density_eta(y, np.full(2, eta)), expected, rtol=1e-15)
-    score, weight = family.score_and_weight(y, np.full(2, eta))
-    assert_allclose(score, [-float(eta > 0), float(eta < 0)], rtol=1e-15)
-    assert_allclose(weight, 0.0, atol=1e-300)
+    derivatives = family.log_density_derivatives(y, np.full(2, eta))
+    assert_allclose(derivatives.eta1, [-float(eta > 0), float(eta < 0)], rtol=1e-15)
+    assert_allclose(derivatives.eta2, 0.0, atol=1e-300)
 
 
 @each_case
@@ -147,14 +147,9 @@ def test_bernoulli_logit_far_out(eta: float) -> None:
 def test_nothing_overflows_far_out(case: Case, eta: float) -> None:
     y = np.array(case.y, dtype=np.float64)
     etas = np.full(y.size, eta)
-    density = case.resolved.log_density_eta(y, etas, **case.parameters)
-    score, weight = case.resolved.score_and_weight(y, etas, **case.parameters)
-    assert np.all(np.isfinite(density))
-    assert np.all(np.isfinite(score))
-    assert np.all(weight >= 0)
-    assert np.all(np.isfinite(weight))
-    variance = case.resolved.variance(case.resolved.link.mean(etas), **case.parameters)
-    assert np.all(np.isfinite(variance))
+    derivatives = case.resolved.log_density_derivatives(y, etas, **case.parameters)
+    assert all(np.isfinite(part).all() for part in derivatives if part is not None)
+    assert np.all(derivatives.eta2 <= 0)
 
 
 def test_poisson_far_down() -> None:
@@ -187,40 +182,21 @@ def test_mean_that_underflowed_gives_a_finite_density(name: str) -> None:
     assert value[0] < -700
 
 
-# --- score, weight, variance, sampling -----------------------------------------------------------
+# --- information and sampling --------------------------------------------------------------------
 
 
 @each_case
-def test_score_is_the_derivative_of_the_log_density(case: Case) -> None:
-    """Five-point differences with h = 1e-3: exact to 1e-12 times the fifth derivative."""
-    y, eta = grid(case)
-    h = 1e-3
-
-    def density(shift: float) -> FloatArray:
-        return case.resolved.log_density_eta(y, eta + shift, **case.parameters)
-
-    slope = (8 * (density(h) - density(-h)) - density(2 * h) + density(-2 * h)) / (12 * h)
-    score, _ = case.resolved.score_and_weight(y, eta, **case.parameters)
-    assert_allclose(score, slope, rtol=1e-8, atol=1e-8)
-
-
-@each_case
-def test_weight_is_squared_slope_over_variance(case: Case) -> None:
-    y, eta = grid(case)
-    family = case.resolved
-    _, weight = family.score_and_weight(y, eta, **case.parameters)
-    slope = family.link.derivative(eta, 1) * (case.n_trials or 1.0)
-    variance = family.variance(family.link.mean(eta), **case.parameters)
-    assert_allclose(weight, slope**2 / variance, rtol=1e-10)
-    weight[0, 0] = -1.0  # the result belongs to the caller
-
-
-@each_case
-def test_variance_equals_scipy(case: Case) -> None:
-    mean = case.resolved.link.mean(ETA)
-    assert_allclose(
-        case.resolved.variance(mean, **case.parameters), case.reference(mean).var(), rtol=1e-11
-    )
+def test_information_is_squared_slope_over_variance(case: Case) -> None:
+    """The mean score is zero; the mean of -eta2 and that of eta1**2 are the information."""
+    family, eta = case.resolved, ETA[:, None]
+    nodes, weights = family.response_nodes(ETA, **case.parameters, most=2000)
+    parts = family.log_density_derivatives(nodes, eta, **case.parameters)
+    slope = family.link.derivative(ETA, 1) * (case.n_trials or 1.0)
+    information = slope**2 / case.reference(family.link.mean(ETA)).var()
+    mean_score = (weights * parts.eta1).sum(axis=1)
+    assert_allclose(mean_score / np.sqrt(information), 0.0, atol=1e-6)
+    assert_allclose((weights * -parts.eta2).sum(axis=1), information, rtol=1e-6)
+    assert_allclose((weights * parts.eta1**2).sum(axis=1), information, rtol=1e-5)
 
 
 @each_case
@@ -262,7 +238,7 @@ def test_gamma_samples_stay_positive(seed: int) -> None:
 )
 def test_missing_parameter(name: str, argument: str) -> None:
     with pytest.raises(ValueError, match=f"`{argument}` is needed for family '{name}'; got None"):
-        get_family(name).variance(np.array([0.5]))
+        get_family(name).log_density_eta(np.array([1.0]), np.array([0.5]))
 
 
 # --- validation of the response ------------------------------------------------------------------
@@ -391,3 +367,16 @@ def test_pickle_round_trip(name: str) -> None:
 )
 def test_values_choose_a_family(y: list[float], arguments: dict[str, Any], expected: str) -> None:
     assert family_of_response(np.array(y), **arguments) == expected
+
+
+def test_families_are_rebuilt_from_their_names() -> None:
+    several = SeveralResponses((get_family("gaussian"), get_family("bernoulli", "probit")))
+    assert parse_family(several.name, several.link_name) == several
+    same = SeveralResponses((get_family("poisson"),) * 3)
+    assert parse_family(same.name, same.link_name, n_responses=3) == same
+    links = SeveralResponses((get_family("bernoulli"), get_family("bernoulli", "probit")))
+    assert parse_family(links.name, links.link_name, n_responses=2) == links
+    assert parse_family("gamma", None) == get_family("gamma")
+    assert parse_family("categorical", "softmax", n_classes=4) == categorical(4)
+    with pytest.raises(ValueError, match="`n_classes` is needed for family 'categorical'"):
+        parse_family("categorical", "softmax")

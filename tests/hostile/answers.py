@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 
 from moment_init import EMFit, MomentEstimate
-from moment_init.responses.assembly import JointEstimate
-from moment_init.responses.result import JointFit
 
 __all__ = [
     "check_choice",
@@ -33,7 +31,7 @@ def check_probabilities(name: str, values: Any, axis: int = -1) -> None:
     assert np.allclose(array.sum(axis=axis), 1.0, atol=1e-8), f"{name} does not sum to one: {array}"
 
 
-def check_fit(fit: EMFit | JointFit) -> None:
+def check_fit(fit: EMFit) -> None:
     """A fit has finite parameters and criteria, and predicts."""
     _check_shapes(fit)
     for name in ("coefficients", "biases", "log_likelihood", "aic", "bic", "icl", "history"):
@@ -51,30 +49,27 @@ def check_fit(fit: EMFit | JointFit) -> None:
     size = 1e-6 + 1e-8 * np.abs(np.asarray(fit.history)).max()
     assert rounded.min(initial=0.0) >= -size, f"the log-likelihood fell: {fit.history}"
     assert repr(fit)
-    if isinstance(fit, EMFit):
-        assert fit._repr_html_()
+    assert fit._repr_html_()
     check_tree(fit.to_datatree(draws=3, random_seed=1))
 
 
-def _check_shapes(found: EMFit | JointFit | JointEstimate) -> None:
+def _check_shapes(found: EMFit | MomentEstimate) -> None:
     """Parameters of each column and component; of several responses, of each of them."""
     shape: tuple[int, ...] = (found.n_components,)
-    if not isinstance(found, EMFit):
-        shape += (len(found.response_names),)
-    assert found.coefficients.shape == (len(found.feature_names), *shape)
-    assert found.biases.shape == shape
-    assert found.dispersion is None or found.dispersion.shape == shape
+    n_predictors = len(found.response_names)
+    levels = shape if n_predictors < 2 else (n_predictors, *shape)
+    slopes = (*levels[:-1], len(found.feature_names), *shape)
+    assert found.coefficients is None or found.coefficients.shape == slopes
+    assert found.biases is None or found.biases.shape == levels
+    assert found.dispersion is None or found.dispersion.shape == levels
 
 
-def check_moments(estimate: MomentEstimate | JointEstimate) -> None:
+def check_moments(estimate: MomentEstimate) -> None:
     """An estimate has unit directions, and finite parameters where it has any."""
-    if isinstance(estimate, MomentEstimate):
-        check_finite("moment_coefficients", estimate.moment_coefficients)
-    else:
-        _check_shapes(estimate)
+    _check_shapes(estimate)
     check_finite("directions", estimate.directions)
     assert np.allclose(np.linalg.norm(estimate.directions, axis=0), 1.0)
-    for name in ("scales", "biases", "dispersion", "coefficients"):
+    for name in ("moment_coefficients", "scales", "biases", "dispersion", "coefficients"):
         if getattr(estimate, name) is not None:
             check_finite(name, getattr(estimate, name))
     if estimate.weights is not None:

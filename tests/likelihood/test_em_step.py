@@ -13,6 +13,7 @@ from moment_init.likelihood.parameters import MixtureParameters, component_size,
 from moment_init.likelihood.posterior import responsibilities
 from moment_init.likelihood.sums import likelihood_sums
 from tests.likelihood_problems import (
+    ALL_LINKS,
     FAMILY_LINKS,
     VARIANTS,
     FloatArray,
@@ -25,6 +26,7 @@ from tests.likelihood_problems import (
 )
 
 each_family = pytest.mark.parametrize(("name", "link"), FAMILY_LINKS)
+each_kind = pytest.mark.parametrize(("name", "link"), ALL_LINKS)
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
@@ -63,7 +65,7 @@ def test_gaussian_step_is_the_m_step(variant: str, rng: np.random.Generator) -> 
         assert_allclose(after.dispersion[j], np.sqrt(squares / share.sum()), rtol=1e-8)
 
 
-@each_family
+@each_kind
 @pytest.mark.parametrize("variant", ["plain", "groups"])
 def test_weights_are_mean_responsibilities(
     name: str, link: str, variant: str, rng: np.random.Generator
@@ -76,7 +78,7 @@ def test_weights_are_mean_responsibilities(
     assert_allclose(after.weights, shares / shares.sum(), rtol=1e-10)
 
 
-@each_family
+@each_kind
 @pytest.mark.parametrize("variant", ["gate", "both"])
 def test_gate_step_is_a_newton_step_of_a_multinomial_logit(
     name: str, link: str, variant: str, rng: np.random.Generator
@@ -128,7 +130,7 @@ def test_slopes_solve_reweighted_least_squares(
             assert_allclose(step[j * q + 4], newton if curvature > 0 else blind, rtol=1e-9)
 
 
-@each_family
+@each_kind
 @each_variant
 def test_step_raises_the_expected_likelihood(
     name: str, link: str, variant: str, rng: np.random.Generator
@@ -163,7 +165,7 @@ def test_gaussian_iterations_never_fall(variant: str, rng: np.random.Generator) 
     assert values[-1] > values[0]
 
 
-@each_family
+@each_kind
 @each_variant
 def test_guarded_iterations_never_fall(
     name: str, link: str, variant: str, rng: np.random.Generator
@@ -175,7 +177,7 @@ def test_guarded_iterations_never_fall(
     assert result.history[-1] > result.history[0]
 
 
-@each_family
+@each_kind
 @each_variant
 def test_maximum_is_a_fixed_point(
     name: str, link: str, variant: str, rng: np.random.Generator

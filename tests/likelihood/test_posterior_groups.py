@@ -12,8 +12,8 @@ from moment_init.likelihood.posterior import responsibilities, unit_log_likeliho
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums, outer_product_information
 from tests.likelihood_problems import (
+    ALL_LINKS,
     BOTH,
-    FAMILY_LINKS,
     GATED,
     GROUPS,
     PLAIN,
@@ -24,7 +24,7 @@ from tests.likelihood_problems import (
     units_of,
 )
 
-each_family = pytest.mark.parametrize(("name", "link"), FAMILY_LINKS)
+each_kind = pytest.mark.parametrize(("name", "link"), ALL_LINKS)
 each_grouped = pytest.mark.parametrize("variant", ["groups", "both"])
 
 
@@ -66,7 +66,7 @@ def test_two_groups_by_hand() -> None:
     assert_allclose(sums.missing_information[1, 1], expected, rtol=1e-13)
 
 
-@each_family
+@each_kind
 @pytest.mark.parametrize("variant", [PLAIN, GATED])
 def test_single_rows_are_no_groups(
     name: str, link: str, variant: Variant, rng: np.random.Generator
@@ -88,7 +88,7 @@ def test_single_rows_are_no_groups(
     assert_allclose(one, other, atol=1e-11 * np.abs(other).max())
 
 
-@each_family
+@each_kind
 @each_grouped
 def test_groups_may_be_permuted(
     name: str, link: str, variant: str, rng: np.random.Generator
@@ -102,7 +102,7 @@ def test_groups_may_be_permuted(
     assert_allclose(unit_log_likelihood(family, permuted, at), expected, rtol=1e-12)
 
 
-@each_family
+@each_kind
 @each_grouped
 def test_rows_of_a_group_may_be_permuted(
     name: str, link: str, variant: str, rng: np.random.Generator
@@ -114,7 +114,7 @@ def test_rows_of_a_group_may_be_permuted(
     assert_same_sums(likelihood_sums(family, permuted, at), likelihood_sums(family, rows, at))
 
 
-@each_family
+@each_kind
 @each_grouped
 def test_weight_is_repetition_inside_a_group(
     name: str, link: str, variant: str, rng: np.random.Generator

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from moment_init.families.registry import get_family
+from moment_init.families.several import SeveralResponses
 from moment_init.likelihood.rows import (
     MAX_PRODUCT_WIDTH,
     LikelihoodRows,
@@ -16,7 +18,7 @@ from moment_init.likelihood.rows import (
 from moment_init.likelihood.splits import split_statistics
 from moment_init.likelihood.sums import likelihood_sums
 from tests.likelihood_problems import (
-    FAMILY_LINKS,
+    ALL_LINKS,
     GROUPS,
     VARIANTS,
     FloatArray,
@@ -24,7 +26,7 @@ from tests.likelihood_problems import (
     nearby,
 )
 
-each_family = pytest.mark.parametrize(("name", "link"), FAMILY_LINKS)
+each_kind = pytest.mark.parametrize(("name", "link"), ALL_LINKS)
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
@@ -44,22 +46,24 @@ def test_products_by_hand() -> None:
     z = np.array([[2.0, 3.0]])
     assert_array_equal(with_ones(z), [[2, 3, 1]])
     assert_array_equal(symmetric_products(z), [[4, 6, 2, 9, 3, 1]])
-    grams = weighted_grams(z, np.array([[2.0], [-1.0]]))
+    grams = weighted_grams(with_ones(z), np.array([[2.0], [-1.0]]))
     expected = np.array([[4, 6, 2], [6, 9, 3], [2, 3, 1]])
     assert_array_equal(grams, [2 * expected, -expected])
 
 
 @pytest.mark.parametrize("n_features", [0, 1, 4, 7, 8, MAX_PRODUCT_WIDTH - 1, MAX_PRODUCT_WIDTH])
 @pytest.mark.parametrize("n_weightings", [1, 3])
+@pytest.mark.parametrize("has_negative", [False, True])
 def test_grams_are_the_naive_sums(
-    n_features: int, n_weightings: int, rng: np.random.Generator
+    n_features: int, n_weightings: int, has_negative: bool, rng: np.random.Generator
 ) -> None:
     """Widths on both sides of the change of method; weights of either sign."""
     z = rng.standard_normal((60, n_features))
     weights = rng.standard_normal((n_weightings, 60))
+    weights = weights if has_negative else np.abs(weights)
     expected = naive_grams(z, weights)
-    formed = weighted_grams(z, weights)
-    stored = weighted_grams(z, weights, symmetric_products(z))
+    formed = weighted_grams(with_ones(z), weights)
+    stored = weighted_grams(with_ones(z), weights, symmetric_products(z))
     assert formed.shape == (n_weightings, n_features + 1, n_features + 1)
     # sixty terms of size about one: rounding is below 60 eps times the largest
     assert_allclose(formed, expected, atol=1e-13 * np.abs(expected).max())
@@ -70,16 +74,16 @@ def test_grams_are_the_naive_sums(
 def test_no_rows_sum_to_zero() -> None:
     for width in (3, MAX_PRODUCT_WIDTH + 1):
         result = weighted_grams(np.empty((0, width)), np.empty((2, 0)))
-        assert_array_equal(result, np.zeros((2, width + 1, width + 1)))
+        assert_array_equal(result, np.zeros((2, width, width)))
 
 
 def test_rows_store_their_products(rng: np.random.Generator) -> None:
-    rows = make_problem("poisson", "log", rng, n_obs=30, variant=GROUPS).rows
-    single = replace(rows, Z=np.asarray(rows.Z, dtype=np.float32))
-    stored = single.with_products()
+    problem = make_problem("poisson", "log", rng, n_obs=30, variant=GROUPS)
+    single = replace(problem.rows, Z=np.asarray(problem.rows.Z, dtype=np.float32))
+    stored = single.prepared(problem.family)
     assert stored.products is not None
     assert_array_equal(stored.products, symmetric_products(np.asarray(single.Z, dtype=np.float64)))
-    assert stored.with_products() is stored
+    assert stored.prepared(problem.family) is stored
     units = np.array([3, 1])
     taken = stored.take(units)
     assert taken.products is not None
@@ -90,24 +94,44 @@ def test_products_that_do_not_fit_are_not_stored(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Too wide for products at all; or, at ten products a row, too many rows."""
+    family = get_family("poisson")
     wide = rng.standard_normal((5, MAX_PRODUCT_WIDTH))
     rows = LikelihoodRows(wide, np.zeros(5), np.ones(5))
-    assert rows.with_products() is rows
+    assert rows.prepared(family).products is None
     monkeypatch.setattr("moment_init.likelihood.rows.MAX_STORED_PRODUCTS", 300)
     fitting = make_problem("poisson", "log", rng, n_obs=30).rows
-    assert fitting.with_products().products is not None
+    assert fitting.prepared(family).products is not None
     longer = make_problem("poisson", "log", rng, n_obs=31).rows
-    assert longer.with_products() is longer
+    assert longer.prepared(family).products is None
 
 
-@each_family
+def test_rows_store_the_numbers_of_their_kernels(rng: np.random.Generator) -> None:
+    """Places of counts among the distinct ones for a table, signs, failures; nothing for others."""
+    families = ("negative_binomial", "bernoulli", "binomial", "gaussian")
+    family = SeveralResponses(tuple(get_family(name) for name in families))
+    y = np.array([[7.0, 0.0, 2.0, 0.3], [0.0, 1.0, 3.0, -0.2], [7.0, 1.0, 0.0, 1.0]])
+    trials = np.array([[1.0, 1.0, 5.0, 1.0]] * 3)
+    rows = LikelihoodRows(rng.standard_normal((3, 2)), y, np.ones(3), n_trials=trials)
+    stored = rows.prepared(family)
+    assert stored.numbers is not None
+    assert_array_equal(stored.numbers, [[1, -1, 3, 0], [0, 1, 2, 0], [1, 1, 5, 0]])
+    assert stored.counts[0] is not None
+    assert_array_equal(stored.counts[0], [0, 7])
+    assert stored.counts[1:] == (None, None, None)
+    taken = stored.take(np.array([2]))
+    assert taken.numbers is not None
+    assert_array_equal(taken.numbers, [[1, 1, 5, 0]])
+    assert taken.counts is stored.counts
+
+
+@each_kind
 @each_variant
 def test_stored_products_change_no_sum(
     name: str, link: str, variant: str, rng: np.random.Generator
 ) -> None:
     problem = make_problem(name, link, rng, variant=VARIANTS[variant])
     family, rows, at = problem.family, problem.rows, nearby(problem, rng)
-    stored = rows.with_products()
+    stored = rows.prepared(family)
     one, other = (likelihood_sums(family, these, at) for these in (rows, stored))
     scale = np.abs(one.complete_information).max()
     assert_allclose(other.log_likelihood, one.log_likelihood, rtol=1e-14)

@@ -10,9 +10,10 @@ from moment_init.families.registry import get_family
 from moment_init.likelihood.climbing import maximise
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import responsibilities
-from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.rows import LikelihoodRows, column
 from moment_init.likelihood.splits import split_component, split_statistics
 from tests.likelihood_problems import (
+    ALL_LINKS,
     FAMILY_LINKS,
     GROUPS,
     PLAIN,
@@ -22,10 +23,12 @@ from tests.likelihood_problems import (
     Variant,
     make_problem,
     nearby,
+    unit_counts_by_hand,
     units_of,
 )
 
 each_family = pytest.mark.parametrize(("name", "link"), FAMILY_LINKS)
+each_kind = pytest.mark.parametrize(("name", "link"), ALL_LINKS)
 
 
 def test_one_group_by_hand() -> None:
@@ -62,7 +65,7 @@ def test_groups_count_what_their_rows_share_by_hand() -> None:
     assert_allclose(grouped.noise_edges, [np.sqrt(2)], rtol=1e-6)
 
 
-@each_family
+@each_kind
 @pytest.mark.parametrize("variant", [PLAIN, VARIANTS["gate"]])
 def test_single_rows_are_no_groups(
     name: str, link: str, variant: Variant, rng: np.random.Generator
@@ -82,43 +85,66 @@ def test_single_rows_are_no_groups(
     assert_allclose(signs * one.directions, other.directions, rtol=1e-5, atol=1e-6)
 
 
-def _group_excess(problem: Problem, at: MixtureParameters, j: int) -> tuple[FloatArray, FloatArray]:
-    """R (t t' - H) of every group, and the sum of R H, by plain loops."""
+def _derivatives(
+    problem: Problem, at: MixtureParameters, j: int, eta: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """First and second derivatives of every row's log density, shapes (P, n) and (P, P, n)."""
+    # eta: (P, n)
     rows, family = problem.rows, problem.family
+    if family.has_joint_predictors:
+        chosen, p = rows.y == np.arange(1, len(eta) + 1)[:, None], family.means(eta)[1:]
+        return chosen - p, p[:, None] * p - np.eye(len(p))[:, :, None] * p
+    first, second = np.empty_like(eta), np.zeros((len(eta), *eta.shape))
+    for a, member in enumerate(family.members):
+        own = member.log_density_derivatives(
+            column(rows.y, a),
+            eta[a],
+            dispersion=None if at.spreads is None else at.spreads[a, j],
+            n_trials=None if rows.n_trials is None else column(rows.n_trials, a),
+        )
+        first[a], second[a, a] = own.eta1, own.eta2
+    return first, second
+
+
+def _excess(problem: Problem, at: MixtureParameters, j: int) -> tuple[FloatArray, FloatArray]:
+    """R (t t' - H) of every unit, and the sum of R H, by plain loops."""
+    rows = problem.rows
+    assert rows.offset is not None
     x = np.column_stack([np.asarray(rows.Z, dtype=np.float64), np.ones(rows.n_obs)])
-    own = family.log_density_derivatives(
-        rows.y,
-        x @ np.append(at.coefficients[:, j], at.biases[j]) + rows.offset,
-        dispersion=None if at.dispersion is None else at.dispersion[j],
-        n_trials=rows.n_trials,
-    )
-    shares = responsibilities(family, rows, at)[:, j]
-    excess, curvature = [], np.zeros((x.shape[1], x.shape[1]))
-    for unit in units_of(rows):
-        score = sum(rows.sample_weight[i] * own.eta1[i] * x[i] for i in unit)
-        information = sum(-rows.sample_weight[i] * own.eta2[i] * np.outer(x[i], x[i]) for i in unit)
+    slopes = np.concatenate([at.slopes[:, :, j], at.levels[:, [j]]], axis=1)
+    first, second = _derivatives(problem, at, j, slopes @ x.T + rows.offset.T)
+    shares = responsibilities(problem.family, rows, at)[:, j]
+    power = rows.sample_weight if rows.group_starts is not None else np.ones(rows.n_obs)
+    excess, curvature = [], np.zeros((slopes.size, slopes.size))
+    for unit, count in zip(units_of(rows), unit_counts_by_hand(rows), strict=True):
+        score = sum(power[i] * np.kron(first[:, i], x[i]) for i in unit)
+        information = sum(-power[i] * np.kron(second[:, :, i], np.outer(x[i], x[i])) for i in unit)
         excess.append(shares[unit[0]] * (np.outer(score, score) - information))
-        curvature += shares[unit[0]] * information
+        curvature += count * shares[unit[0]] * information
     return np.array(excess), curvature
 
 
-@each_family
-@pytest.mark.parametrize("variant", ["groups", "both"])
+@each_kind
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_statistics_by_brute_force(
     name: str, link: str, variant: str, rng: np.random.Generator
 ) -> None:
     """Whitened by the Cholesky factor of C_j, as the edge depends on the coordinates."""
     problem = make_problem(name, link, rng, n_obs=80, variant=VARIANTS[variant])
-    at = nearby(problem, rng)
-    result = split_statistics(problem.family, problem.rows, at, n_directions=4)
+    at, counts = nearby(problem, rng), unit_counts_by_hand(problem.rows)
+    width = at.n_predictors * (at.n_features + 1)
+    result = split_statistics(problem.family, problem.rows, at, n_directions=width)
     for j in range(2):
-        excess, curvature = _group_excess(problem, at, j)
+        excess, curvature = _excess(problem, at, j)
         whitener = np.linalg.inv(np.linalg.cholesky(curvature))
         whitened = whitener @ excess @ whitener.T
-        values = np.linalg.eigvalsh(whitened.sum(axis=0))[::-1]
+        values = np.linalg.eigvalsh(np.einsum("i,iab->ab", counts, whitened))[::-1]
         assert_allclose(result.eigenvalues[j], values, rtol=1e-5, atol=1e-5)
-        row_sums = (whitened**2).sum(axis=(0, 2))
+        row_sums = np.einsum("i,iab->a", counts, whitened**2)
         assert_allclose(result.noise_edges[j], 2 * np.sqrt(row_sums.max()), rtol=1e-5)
+        for v in result.directions[j]:
+            share = responsibilities(problem.family, problem.rows, at)[:, j]
+            assert_allclose(v @ curvature @ v, share @ problem.rows.sample_weight, rtol=1e-5)
 
 
 def test_blocks_change_nothing(rng: np.random.Generator) -> None:
@@ -131,23 +157,23 @@ def test_blocks_change_nothing(rng: np.random.Generator) -> None:
     assert_allclose(result.noise_edges, permuted.noise_edges, rtol=1e-8)
 
 
-@each_family
+@each_kind
 def test_true_mixture_shows_no_misfit(name: str, link: str, rng: np.random.Generator) -> None:
     problem = make_problem(name, link, rng, n_obs=4000, with_extras=False, variant=GROUPS)
     result = maximise(problem.family, problem.rows, problem.truth, max_steps=60)
     assert split_statistics(problem.family, problem.rows, result.parameters).misfit < 1.5
 
 
-@each_family
+@each_kind
 def test_merged_components_are_found_and_split(
     name: str, link: str, rng: np.random.Generator
 ) -> None:
     """Rows of a group agree on their component, so that even Bernoulli rows show two of them."""
     problem = make_problem(name, link, rng, n_obs=4000, with_extras=False, variant=GROUPS)
     truth, family = problem.truth, problem.family
-    start = MixtureParameters(
-        np.zeros((3, 1)), np.zeros(1), np.ones(1), None if truth.dispersion is None else np.ones(1)
-    )
+    one = truth.reorder(np.array([0]))
+    dispersion = None if one.dispersion is None else one.dispersion / one.dispersion
+    start = MixtureParameters(0 * one.coefficients, 0 * one.biases, np.ones(1), dispersion)
     single = maximise(family, problem.rows, start, max_steps=60)
     statistics = split_statistics(family, problem.rows, single.parameters)
     # a single shape or alpha takes up part of what the split explains

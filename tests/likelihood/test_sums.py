@@ -12,6 +12,7 @@ from moment_init.likelihood.posterior import responsibilities, unit_log_likeliho
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import likelihood_sums, outer_product_information
 from tests.likelihood_problems import (
+    ALL_LINKS,
     FAMILY_LINKS,
     make_problem,
     nearby,
@@ -20,6 +21,7 @@ from tests.likelihood_problems import (
 )
 
 each_family = pytest.mark.parametrize(("name", "link"), FAMILY_LINKS)
+each_kind = pytest.mark.parametrize(("name", "link"), ALL_LINKS)
 
 
 def test_two_rows_by_hand() -> None:
@@ -58,7 +60,7 @@ def test_log_likelihood_is_complete(rng: np.random.Generator) -> None:
     assert_allclose(by_row, np.log(density), rtol=1e-11)
 
 
-@each_family
+@each_kind
 def test_score_is_the_gradient(name: str, link: str, rng: np.random.Generator) -> None:
     problem = make_problem(name, link, rng)
     at = nearby(problem, rng)
@@ -67,7 +69,7 @@ def test_score_is_the_gradient(name: str, link: str, rng: np.random.Generator) -
     assert_allclose(score, expected, rtol=1e-6, atol=1e-6 * np.abs(score).max())
 
 
-@each_family
+@each_kind
 def test_information_is_minus_the_hessian(name: str, link: str, rng: np.random.Generator) -> None:
     problem = make_problem(name, link, rng)
     at = nearby(problem, rng)
@@ -76,7 +78,7 @@ def test_information_is_minus_the_hessian(name: str, link: str, rng: np.random.G
     assert_allclose(information, expected, rtol=1e-6, atol=1e-8 * np.abs(expected).max())
 
 
-@each_family
+@each_kind
 def test_missing_information_is_a_covariance(
     name: str, link: str, rng: np.random.Generator
 ) -> None:
@@ -89,7 +91,7 @@ def test_missing_information_is_a_covariance(
     assert values[0] > -1e-10 * values[-1]
 
 
-@each_family
+@each_kind
 def test_weights_are_repeated_rows(name: str, link: str, rng: np.random.Generator) -> None:
     problem = make_problem(name, link, rng)
     repeats = rng.integers(0, 4, problem.rows.n_obs)
@@ -147,7 +149,7 @@ def test_constant_offset_is_a_bias(rng: np.random.Generator) -> None:
     )
 
 
-@each_family
+@each_kind
 def test_components_may_be_reordered(name: str, link: str, rng: np.random.Generator) -> None:
     """Coefficients change places; the one logit changes its sign."""
     problem = make_problem(name, link, rng)
@@ -164,7 +166,7 @@ def test_components_may_be_reordered(name: str, link: str, rng: np.random.Genera
     assert_allclose(other.information(), expected, atol=1e-12 * scale)
 
 
-@each_family
+@each_kind
 def test_responsibilities_sum_to_one(name: str, link: str, rng: np.random.Generator) -> None:
     problem = make_problem(name, link, rng)
     result = responsibilities(problem.family, problem.rows, problem.truth)
@@ -176,7 +178,7 @@ def test_responsibilities_sum_to_one(name: str, link: str, rng: np.random.Genera
     assert_allclose(sums.score[-1], expected, rtol=1e-9)
 
 
-@each_family
+@each_kind
 def test_outer_products_sum_row_scores(name: str, link: str, rng: np.random.Generator) -> None:
     problem = make_problem(name, link, rng, n_obs=12)
     rows, truth = problem.rows, problem.truth
@@ -207,7 +209,7 @@ def test_blocks_and_threads_change_nothing(rng: np.random.Generator) -> None:
     assert_allclose(whole.information(), information, atol=1e-11 * information.max())
 
 
-@each_family
+@each_kind
 def test_far_away_parameters_give_finite_sums(
     name: str, link: str, rng: np.random.Generator
 ) -> None:

@@ -7,7 +7,7 @@ import numba
 import numpy as np
 import pytensor.tensor as pt
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from pymc.logprob.transforms import SimplexTransform
 from pytensor.compile.maker import function
@@ -19,6 +19,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import Shape_i
 
+from moment_init.families.compiling import register_scalars
 from moment_init.models.ops import (
     AnchoredCoefficient,
     ColumnSums,
@@ -37,7 +38,7 @@ from moment_init.models.specification import anchor_bases, tilt_per_unit
 FloatArray = NDArray[np.float64]
 
 PYTHON_MODE = Mode(linker="py", optimizer=RewriteDatabaseQuery(["fast_run"], exclude=["fusion"]))
-N_OBS, N_FEATURES, N_COMPONENTS = 7, 4, 3
+N_OBS, N_FEATURES, N_COMPONENTS, N_RESPONSES = 7, 4, 3, 2
 KAPPA = tilt_per_unit(30.0, N_FEATURES)
 
 
@@ -64,7 +65,14 @@ def anchored_values(rng: np.random.Generator) -> list[FloatArray]:
     ]
 
 
-NAMES = ("predictor", "anchored", "column sums", "simplex")
+NAMES = (
+    "predictor",
+    "several predictors",
+    "anchored",
+    "column sums",
+    "several column sums",
+    "simplex",
+)
 
 
 def operation_and_values(
@@ -73,6 +81,15 @@ def operation_and_values(
     """An operation and values of its inputs."""
     if name == "predictor":
         return LinearPredictor(), predictor_values(rng)
+    if name == "several predictors":
+        rows, *parameters = predictor_values(rng)
+        shapes = [(N_RESPONSES, *values.shape) for values in parameters]
+        return LinearPredictor(has_responses=True), [rows, *map(rng.standard_normal, shapes)]
+    if name == "several column sums":
+        return ColumnSums(has_responses=True), [
+            rng.standard_normal(N_OBS),
+            rng.standard_normal((N_RESPONSES, N_OBS, N_COMPONENTS)),
+        ]
     if name == "anchored":
         return AnchoredCoefficient(KAPPA), anchored_values(rng)
     if name == "column sums":
@@ -101,6 +118,28 @@ def test_predictor_by_hand() -> None:
     """x = (1, 2), beta = (3, -1), b = 0.5: 3 - 2 + 0.5."""
     value = linear_predictor(np.array([[1.0, 2.0]]), np.array([[3.0], [-1.0]]), [0.5])
     assert_allclose(value.eval(mode=PYTHON_MODE), [[1.5]])
+
+
+def test_each_response_has_its_own_predictors(rng: np.random.Generator) -> None:
+    operation, (rows, coefficient, bias) = operation_and_values("several predictors", rng)
+    together = linear_predictor(rows, coefficient, bias).eval(mode=PYTHON_MODE)
+    assert together.shape == (N_RESPONSES, N_OBS, N_COMPONENTS)
+    for a in range(N_RESPONSES):
+        alone = linear_predictor(rows, coefficient[a], bias[a]).eval(mode=PYTHON_MODE)
+        assert_allclose(together[a], alone, rtol=1e-14, atol=1e-14)
+        # The loop adds up each row in the same order, whatever is beside it.
+        loop = LinearPredictor().value_loop()
+        assert_array_equal(
+            operation.value_loop()(rows, coefficient, bias)[a], loop(rows, coefficient[a], bias[a])
+        )
+
+
+def test_rows_are_added_up_in_the_same_order(rng: np.random.Generator) -> None:
+    """Four rows at a time give the bits of one at a time."""
+    rows, coefficient, bias = predictor_values(rng)
+    loop = LinearPredictor().value_loop()
+    one_by_one = [loop(rows[i : i + 1], coefficient, bias)[0] for i in range(N_OBS)]
+    assert_array_equal(loop(rows, coefficient, bias), one_by_one)
 
 
 def test_anchored_coefficient_by_hand() -> None:
@@ -203,6 +242,7 @@ def as_tensors(values: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("name", NAMES)
 def test_numba_compiles_the_loops(name: str, rng: np.random.Generator) -> None:
     operation, values = operation_and_values(name, rng)
+    register_scalars()
     expected = operation.value_loop()(*values)
     found = numba.njit(operation.value_loop())(*values)
     several = isinstance(expected, tuple)

@@ -92,7 +92,7 @@ def test_directions_alone_are_held_in_the_search(data: Any) -> None:
 
 def test_anchors_are_the_standardised_directions(data: Any) -> None:
     specification = specified(data)
-    slopes = specification.coordinates.factor.T @ SLOPES
+    slopes = specification.coordinates[0].factor.T @ SLOPES
     assert_allclose(specification.anchors, slopes / np.linalg.norm(slopes, axis=0), rtol=1e-12)
     values = specification.standardised_values(specification.start)
     assert_allclose(values["tilt"], 0.0, atol=1e-12)
@@ -123,7 +123,7 @@ def test_counts_are_centred_by_their_mean_rate() -> None:
     )
     weight = block["sample_weight"]
     rate = (weight @ start.y) / (weight @ np.exp(block["offset"]))
-    assert specification.coordinates.response_shift == pytest.approx(np.log(rate), rel=1e-12)
+    assert specification.coordinates[0].response_shift == pytest.approx(np.log(rate), rel=1e-12)
 
 
 def test_draws_of_a_gate_have_logits_of_sum_zero() -> None:

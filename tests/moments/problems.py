@@ -13,7 +13,7 @@ __all__ = ["prepare", "sample_rows"]
 def prepare(data: RegressionData) -> tuple[Gaussian, FloatArray, Coordinates]:
     """Fitted input model, standardised response, and the way back to the user's units."""
     model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
-    response = data.family.moment_response(
+    response = data.single_family.moment_response(
         data.y, order=1, offset=data.offset, n_trials=data.n_trials
     )
     shift, scale = 0.0, 1.0

@@ -40,7 +40,7 @@ def test_every_kind_of_bound_has_a_remedy(
 ) -> None:
     on_bounds = family == "bernoulli"
     bounds = bounds_of(get_family(family))
-    length = bounds.largest_predictor if on_bounds else 1.0
+    length = float(bounds.largest_predictors[0, 0]) if on_bounds else 1.0
     weight = MIN_WEIGHT if on_bounds else 0.5
     parameters = MixtureParameters(
         np.array([[length, 1.0]]),

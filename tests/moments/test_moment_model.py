@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose
 
 from moment_init.families.base import Family
 from moment_init.families.registry import get_family
-from moment_init.likelihood.matching import match_components
-from moment_init.likelihood.parameters import MixtureParameters, pack, unpack
+from moment_init.likelihood.parameters import MixtureParameters, match_components, pack, unpack
 from moment_init.moments.expectations import Condition, ExpectedFunctions, start_grid
 from moment_init.moments.moment_model import MomentModel
 from moment_init.moments.subspace import hermite_basis

@@ -18,7 +18,7 @@ from moment_init.families.registry import FAMILIES
 from moment_init.likelihood.many_rows import AllRows, Optimum
 from moment_init.likelihood.parameters import MixtureParameters, move, pack, parameter_count
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.likelihood.sums import likelihood_sums
+from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
 from moment_init.moments.polish import LARGEST_MISFIT, PolishedFit, polish_best
 from moment_init.scores import Gaussian
 from moment_init.scores.choosing import EstimationProblem, pose_problem
@@ -155,7 +155,7 @@ def direct_log_likelihood(
         np.log(weight)
         + log_densities(
             data.family.name,
-            data.family.link.name,
+            data.family.link_name,
             y,
             eta[component],
             None if spread is None else spread[component],
@@ -366,7 +366,7 @@ def test_a_sample_decides_between_starts_only_where_it_can(
     n_read: list[int] = []
     evaluate = AllRows.evaluate
 
-    def count(these: Any, parameters: MixtureParameters) -> tuple[float, FloatArray]:
+    def count(these: Any, parameters: MixtureParameters) -> LikelihoodSums:
         n_read.append(these.rows.n_obs)
         return evaluate(these, parameters)
 
@@ -377,7 +377,8 @@ def test_a_sample_decides_between_starts_only_where_it_can(
     starts = [merged(truth), truth, alike]
     best = moment_init.likelihood.many_rows.best_start(rows, starts, sample)
     assert n_read == [5000, 5000]
-    assert best is starts[int(np.argmax([rows.thin(4).evaluate(each)[0] for each in starts]))]
+    values = [rows.thin(4).evaluate(each).log_likelihood for each in starts]
+    assert best is starts[int(np.argmax(values))]
 
 
 def test_samples_leave_a_wrong_mode_too(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:

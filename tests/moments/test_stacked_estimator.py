@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from moment_init.checks import IdentifiabilityError
 from moment_init.data.checking import validate_data
 from moment_init.data.simulation import simulate_mixture
-from moment_init.likelihood.matching import angles_in_degrees, match_components
+from moment_init.likelihood.parameters import angles_in_degrees, match_components
 from moment_init.moments.stacked import StackedFit, stacked_estimate
 from tests.moments.problems import prepare
 from tests.population import FloatArray

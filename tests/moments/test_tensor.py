@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from moment_init.likelihood.matching import angles_in_degrees
+from moment_init.likelihood.parameters import angles_in_degrees
 from moment_init.moments.subspace import hermite_basis
 from moment_init.moments.tensor import (
     alternating_least_squares,

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from moment_init.checks import IdentifiabilityError
-from moment_init.likelihood.matching import angles_in_degrees
+from moment_init.likelihood.parameters import angles_in_degrees
 from moment_init.moments.subspace import hermite_basis
 from moment_init.moments.tensor import (
     decompose_symmetric,

@@ -15,7 +15,6 @@ from scipy import special, stats
 from moment_init import fit_em
 from moment_init.data import blocks
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.posterior import membership
 from moment_init.posterior.alignment import align_components
 from moment_init.posterior.membership import predict_membership
 from tests.em_fits import GATE_NAMES, NAMES, Fitted, make_fit
@@ -203,11 +202,10 @@ def test_average_is_the_mean_over_draws(case: tuple[Problem, xr.DataTree, FloatA
 def test_blocks_and_threads_change_nothing(
     average: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More parts than draws, and blocks of a few groups."""
+    """Blocks of a few groups in every thread."""
     problem, tree, _ = make_case("negative_binomial", "log", "both", rng)
     rows, block = problem.rows, block_of(problem)
     whole = predict_membership(tree, rows.Z, rows.y, average=average, **block)
-    monkeypatch.setattr(membership, "_BLOCK_ROWS", 7)
     monkeypatch.setattr(blocks, "SERIAL_DOUBLES", 0)
     parts = predict_membership(tree, rows.Z, rows.y, average=average, **block)
     xr.testing.assert_allclose(parts, whole, rtol=1e-13)

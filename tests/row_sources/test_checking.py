@@ -126,16 +126,24 @@ def test_what_holds_for_all_rows_together() -> None:
         validate_data(_lazy(X), _lazy(Y), family="bernoulli", sample_weight=masked)
     with pytest.raises(ValueError, match="`groups` must be None for a Dask input"):
         validate_data(_lazy(X), Y, family="bernoulli", groups=Y)
-    with pytest.raises(ValueError, match="`y` must have 1 axis"):
+    with pytest.raises(TypeError, match="must be in memory for several responses"):
         validate_data(_lazy(X), _lazy(X), family="bernoulli")
-    series = dd.from_pandas(pd.DataFrame({"y": Y}), npartitions=2)
-    with pytest.raises(ValueError, match="`y` must have 1 axis; got 2"):
-        validate_data(_lazy(X), series, family="bernoulli")
+    with pytest.raises(ValueError, match="`y` must have 1 axis; got 3"):
+        validate_data(_lazy(X), _lazy(X)[:, :, None], family="bernoulli")
     with pytest.raises(ValueError, match="`n_trials` must be whole numbers"):
         validate_data(_lazy(X), Y, family="binomial", n_trials=0.5)
     frame = dd.from_pandas(pd.DataFrame({"a": list("pq"), "b": [1.0, 2.0]}), npartitions=1)
     with pytest.raises(TypeError, match="`X` must hold real numbers; got columns a"):
         validate_data(frame, da.ones(2), family="bernoulli")
+
+
+@pytest.mark.usefixtures("nothing_whole")
+def test_one_column_is_one_response() -> None:
+    frame = dd.from_pandas(pd.DataFrame(X, columns=["a", "b"]), npartitions=2)
+    column = dd.from_pandas(pd.DataFrame({"y": Y}), npartitions=2)
+    for inputs, y in ((_lazy(X), _lazy(Y)[:, None]), (frame, column)):
+        data = validate_data(inputs, y, family="bernoulli")
+        assert_array_equal(data.take(np.arange(50)).y, Y)
 
 
 @pytest.mark.usefixtures("nothing_whole")

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 
 from moment_init import Status, angles_in_degrees, estimate, fit_em, simulate_mixture
 from moment_init.checks import IdentifiabilityError, WeakSignalWarning
-from moment_init.likelihood.matching import match_components
+from moment_init.likelihood.parameters import match_components
 from moment_init.scores import Gaussian, GaussianMixture, StudentT
 from moment_init.scores.choosing import InputChoice, choose_input_model
 from moment_init.scores.stein import SteinStatus

@@ -231,7 +231,7 @@ def find_components(
     )
     directions, third_order = fit.decomposition.directions, fit.decomposition.coefficients
     first_order = power_coefficients(fit.first_moment, directions)
-    signs = choose_signs(data.family, first_order, third_order)
+    signs = choose_signs(data.single_family, first_order, third_order)
     return Components(
         directions=directions * signs,
         coefficients=third_order * signs,
@@ -308,11 +308,11 @@ def weigh_components(
     coefficients = np.stack([*(values for values, _ in low_orders), components.coefficients])
     errors = np.stack([*(values for _, values in low_orders), components.errors])
     order = match_known_parameters(
-        data.family, coefficients, errors, standard_scales, standard_biases
+        data.single_family, coefficients, errors, standard_scales, standard_biases
     )
     known = np.arange(n_components)
     raw = weights_from_known(
-        data.family,
+        data.single_family,
         coefficients[:, order],
         errors[:, order],
         standard_scales[order, known],

@@ -107,7 +107,8 @@ def judge(
     messages.extend(weight_sum_warning(diagnostics.weight_sum))
     # M_3 uses only the mean of the response: trials divide out, and some links allow the offset to
     # be removed exactly.
-    if data.offset is not None and data.family.link.remove_offset(np.ones(1), np.ones(1))[0] == 1.0:
+    link = data.single_family.link
+    if data.offset is not None and link.remove_offset(np.ones(1), np.ones(1))[0] == 1.0:
         messages.extend(dependence_warning(replace(data, n_trials=None), input_model))
     return status, tuple(messages)
 
@@ -198,7 +199,7 @@ def estimate_by_third_moment(
         weights=weights,
         feature_names=data.feature_names,
         family=data.family.name,
-        link=data.family.link.name,
+        link=data.family.link_name,
         method=method,
         status=status,
         warnings=warnings,

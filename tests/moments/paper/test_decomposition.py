@@ -9,7 +9,7 @@ import tensorly
 from numpy.testing import assert_allclose, assert_array_equal
 from tensorly.decomposition import parafac, symmetric_parafac_power_iteration
 
-from moment_init.likelihood.matching import match_components
+from moment_init.likelihood.parameters import match_components
 from moment_init.moments.paper.decomposition import (
     Decomposition,
     decompose_tensor,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from moment_init.likelihood.matching import match_components
+from moment_init.likelihood.parameters import match_components
 from moment_init.moments.paper.power_iteration import (
     power_rounds,
     robust_power_method,

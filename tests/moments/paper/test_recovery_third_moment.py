@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from moment_init.families.registry import get_family
-from moment_init.likelihood.matching import match_components
+from moment_init.likelihood.parameters import match_components
 from moment_init.moments.paper.cross_moments import CrossMoments
 from moment_init.moments.paper.decomposition import decompose_tensor
 from moment_init.moments.paper.recovery import fit_third_moment

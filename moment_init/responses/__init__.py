@@ -1,1 +1,0 @@
-"""Several responses that share their component."""
