@@ -211,7 +211,7 @@ def _reference(
         directions=directions,
         anchor_angle=ANCHOR_ANGLE,
         random_seed=0,
-    ).coordinates
+    ).coordinates[0]
     shift, unit = where.response_shift, where.response_scale
     Z = solve_triangular(where.factor, (data.X - where.mean).T, lower=True).T
     slopes = where.factor.T @ fit.coefficients / unit
