@@ -23,8 +23,8 @@ _LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 
 _NORMAL_TAIL_FROM = -20.0
 """Below this the normal distribution function comes from its asymptotic series, whose ninth term,
-2027025 z^-16, is then 3e-15. Above it, the rounding of z^2 / 2 costs the curvature 400 times
-1.4e-14, 6e-12."""
+2027025 z^-16, is then 3e-15; the curvature has an error of about 1e-12. Above it, the rounding of
+z^2 / 2 costs the curvature 400 times 1.4e-14, 6e-12."""
 
 STIRLING_FROM = 100.0
 """From here on, Stirling's series with three terms gives differences of log gamma. Its next term,

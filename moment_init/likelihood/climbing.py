@@ -4,8 +4,9 @@ An EM step is cheap and climbs from anywhere, but near the maximum it gains only
 left: the share of information that is not missing. A damped Newton step solves
 :math:`(I_{complete} - (1 - \kappa) I_{missing})\, \delta = score`. With :math:`\kappa = 1` it is an
 EM step, with :math:`\kappa = 0` a Newton step on the observed likelihood; :math:`\kappa` falls
-after every success and rises after a failure. Steps stay inside the bounds and on the constraint,
-and a step that lowers the log-likelihood is never taken.
+after every success and rises after a failure; where even an EM step is too long, a ridge shortens
+it. Steps stay inside the bounds and on the constraint, and a step that lowers the log-likelihood
+is never taken.
 
 Most climbs of a search end at a maximum that an earlier climb has reached. Near a maximum the
 log-likelihood is quadratic, with a curvature that the earlier climb has computed. If a Newton step

@@ -22,7 +22,7 @@ def _share(joint, log_prior, log_density):  # type: ignore[no-untyped-def]
         level = log_prior[j, 0]
         for i in range(n_units):
             joint[j, i] += log_prior[j, i] if has_gate else level
-            # a NaN is kept and reaches the sum
+            # a NaN in `joint` reaches the sum, whatever the largest is
             largest[i] = largest[i] if joint[j, i] <= largest[i] else joint[j, i]
     for j in range(n_components):
         for i in range(n_units):

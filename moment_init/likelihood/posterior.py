@@ -12,7 +12,7 @@ from moment_init.families.densities import constants_of, rows_loop, table_loop
 from moment_init.families.several import AnyFamily, Categorical, softmax_rows
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.passes import group_rows, share_units
-from moment_init.likelihood.rows import LikelihoodRows, column, with_ones
+from moment_init.likelihood.rows import LikelihoodRows, column, distinct_counts, with_ones
 
 ARRAYS_PER_COMPONENT = 8
 """Doubles held per row and component: posterior, predictors and derivatives, about this many."""
@@ -138,13 +138,6 @@ def _prepared(
     if member.has_trials and rows.n_trials is not None:
         trials = column(rows.n_trials, response)[row_slice]
     return y, member.prepare_rows(y, trials)[1], NO_TABLE
-
-
-def distinct_counts(y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Distinct counts, and the index of every row's count among them."""
-    # y: (n,) -> (n_counts,), (n,)
-    counts, index = np.unique(y, return_inverse=True)
-    return counts, index.astype(np.float64)
 
 
 def tabulate(

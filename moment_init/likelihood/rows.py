@@ -194,8 +194,7 @@ class LikelihoodRows:
         for a, member in enumerate(family.members):
             y = np.asarray(column(self.y, a), dtype=np.float64)
             if member.kernel_has_ratio:
-                distinct, index = np.unique(y, return_inverse=True)
-                column(numbers, a)[:] = index
+                distinct, column(numbers, a)[:] = distinct_counts(y)
                 counts.append(distinct)
             else:
                 trials = None
@@ -212,6 +211,13 @@ class LikelihoodRows:
         return replace(
             self, design=design, products=products, numbers=numbers, counts=tuple(counts)
         )
+
+
+def distinct_counts(y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Distinct counts, and the index of every row's count among them."""
+    # y: (n,) -> (n_counts,), (n,)
+    counts, index = np.unique(y, return_inverse=True)
+    return counts, index.astype(np.float64)
 
 
 def column(values: FloatArray, index: int) -> FloatArray:
