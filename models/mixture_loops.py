@@ -7,11 +7,9 @@ The densities are the scalar functions of `moment_init.families`.
 
 Rows are taken in blocks. Within a block, arrays have rows last, so that the compiler processes
 several rows at once. P is the number of linear predictors, T the number of dispersions, r the
-number of components and B the number of rows in a block; the arrays of a block are:
-
-- `joint`, (r, B): log densities, which become responsibilities;
-- `slopes`, (P, r, B), and `dispersion_slopes`, (T, r, B): the derivatives of the log densities;
-- `scratch`, (8, B): values of the rows.
+number of components and B the number of rows in a block. `block`, (1 + P + T, r, B), begins with
+the log densities, which become responsibilities; their derivatives in the predictors and in the
+dispersions follow. `scratch`, (5, B), holds values of the rows.
 
 Inputs that a layout does not have are None. Numba removes the branches that would read them before
 it infers types, so they cost no time to compile.
@@ -27,16 +25,11 @@ import numpy as np
 
 from moment_init.families.base import Family
 from moment_init.families.compiling import loop
-from moment_init.families.densities import Kernel
 from moment_init.families.several import AnyFamily, Categorical
 from moment_init.families.special import exponential, logarithm
 
 _BLOCK = 128
 """Rows of a block. The arrays of a block with three components fit the fastest cache of a core."""
-
-_BASE, _RESPONSE, _NUMBER, _PREDICTOR, _RATIO, _RATIO_SLOPE, _LARGEST, _TOTAL = range(8)
-"""Rows of `scratch`: the part of the log density without parameters, the response, the number and
-the ratio of `moment_init.families.densities`, and largest and total joint density."""
 
 _SMALLEST_PROBABILITY = 1e-300
 """If a row has a lower probability, digits are lost to underflow, and the block of the row is
@@ -55,157 +48,80 @@ class MixtureLayout(NamedTuple):
     has_sample_weight: bool
     has_groups: bool
 
-    @property
-    def optional_positions(self) -> tuple[int, int, int, int]:
-        """Positions of dispersion, trials, sample weight and groups among the optional inputs."""
-        first, second, third = itertools.accumulate(map(int, self[1:-1]))
-        return 0, first, second, third
-
 
 def mixture_loop(family: AnyFamily, layout: MixtureLayout) -> Loop:
     """Assemble the loop of one family and layout."""
-    prepare: Any = _preparation(family)
     add_responses = _addition(family)
-    share_rows, add_to_groups = _row_sharing(layout), _group_addition(layout)
-    has_dispersion, has_trials, has_sample_weight, has_groups = layout[1:]
-    at_dispersion, at_trials, at_sample_weight, at_groups = layout.optional_positions
-    n_predictors, is_single = family.n_predictors, family.n_predictors == 1
-    n_dispersions = sum(member.has_dispersion for member in family.members)
     share_probabilities: Any = None
-    if is_single and not has_groups:
-        share_probabilities = _probability_sharing(family.members[0].kernel, layout)
+    if family.n_predictors == 1 and not layout.has_groups:
+        share_probabilities = _probability_sharing(family.members[0])
     has_probabilities = share_probabilities is not None
+    _, has_dispersion, has_trials, has_sample_weight, has_groups = layout
+    # positions of the optional inputs
+    at_trials, at_sample_weight, at_groups = itertools.accumulate(map(int, layout[1:-1]))
+    n_predictors, is_single = family.n_predictors, family.n_predictors == 1
+    n_parts = 1 + n_predictors + sum(member.has_dispersion for member in family.members)
 
     def evaluate(y, eta, log_weight, *optional):  # type: ignore[no-untyped-def]
+        dispersion = optional[0] if has_dispersion else None
         n_trials = optional[at_trials] if has_trials else None
         sample_weight = optional[at_sample_weight] if has_sample_weight else None
-        first: Any = _first_rows(optional[at_groups]) if has_groups else None
         n_obs, n_components = eta.shape[-2], eta.shape[-1]
-        constants = np.empty((n_predictors, n_components, 6))  # read only with a dispersion
-        if has_dispersion:
-            prepare(optional[at_dispersion], constants)
-        value = np.empty(n_obs)
-        share = np.empty((n_obs, n_components))
-        slope = np.empty((n_predictors, n_obs, n_components))
-        dispersion_slope = np.empty((n_dispersions, n_obs, n_components))
-        joint = np.empty((n_components, _BLOCK))
-        slopes = np.empty((n_predictors, n_components, _BLOCK))
-        dispersion_slopes = np.empty((n_dispersions, n_components, _BLOCK))
-        scratch = np.empty((8, _BLOCK))
+        value = np.zeros(n_obs)
+        rows = np.empty((n_parts, n_obs, n_components))
+        block, scratch = np.empty((n_parts, n_components, _BLOCK)), np.empty((5, _BLOCK))
         for start in range(0, n_obs, _BLOCK):
             n_rows = _BLOCK if start + _BLOCK <= n_obs else n_obs - start
             is_shared = False
             if has_probabilities:
                 is_shared = share_probabilities(
-                    start, n_rows, y, eta, log_weight, sample_weight, scratch, joint, slopes, value
+                    start, n_rows, y, eta, log_weight, sample_weight, scratch, value, block
                 )
             if not is_shared:
-                _clear(n_rows, scratch, joint)
-                add_responses(
-                    start,
-                    n_rows,
-                    y,
-                    eta,
-                    constants,
-                    n_trials,
-                    scratch,
-                    joint,
-                    slopes,
-                    dispersion_slopes,
-                )
-                if has_groups:
-                    add_to_groups(
-                        start,
-                        n_rows,
-                        first,
-                        log_weight,
-                        sample_weight,
-                        scratch,
-                        joint,
-                        slopes,
-                        dispersion_slopes,
-                        value,
-                        share,
-                    )
-                else:
-                    share_rows(
-                        start,
-                        n_rows,
-                        log_weight,
-                        sample_weight,
-                        scratch,
-                        joint,
-                        slopes,
-                        dispersion_slopes,
-                        value,
-                    )
-            if not has_groups:
-                _write(start, n_rows, joint, share)
-            for a in range(n_predictors):
-                _write(start, n_rows, slopes[a], slope[a])
-            for a in range(n_dispersions):
-                _write(start, n_rows, dispersion_slopes[a], dispersion_slope[a])
+                for j in range(n_components):
+                    for b in range(n_rows):
+                        block[0, j, b] = 0.0
+                add_responses(start, n_rows, y, eta, dispersion, n_trials, scratch, value, block)
+                if not has_groups:
+                    _share_rows(start, n_rows, log_weight, sample_weight, scratch, value, block)
+            _write(start, n_rows, block, rows)
+        slopes = rows[1] if is_single else rows[1 : 1 + n_predictors]
+        spread_slopes = rows[-1] if is_single else rows[1 + n_predictors :]
         if has_groups:
-            _share_groups(first, value, share, slope, dispersion_slope)
-        all_slopes = slope[0] if is_single else slope
+            first = _first_rows(optional[at_groups])
+            _share_groups(first, log_weight, sample_weight, scratch, value, rows)
+            if has_dispersion:
+                return value, rows[0], slopes, spread_slopes, first
+            return value, rows[0], slopes, first
         if has_dispersion:
-            all_dispersion_slopes = dispersion_slope[0] if is_single else dispersion_slope
-            if has_groups:
-                return value, share, all_slopes, all_dispersion_slopes, first
-            return value, share, all_slopes, all_dispersion_slopes
-        if has_groups:
-            return value, share, all_slopes, first
-        return value, share, all_slopes
+            return value, rows[0], slopes, spread_slopes
+        return value, rows[0], slopes
 
     return evaluate
 
 
 @loop
-def _clear(n_rows: int, scratch: Any, joint: Any) -> None:
-    """Begin the sums of log densities."""
-    for b in range(n_rows):
-        scratch[_BASE, b] = 0.0
-    for j in range(joint.shape[0]):
-        for b in range(n_rows):
-            joint[j, b] = 0.0
-
-
-@loop
 def _write(start: int, n_rows: int, block: Any, rows: Any) -> None:
     """Write a block to its rows."""
-    # block: (r, B), rows: (n_obs, r)
-    for j in range(block.shape[0]):
-        for b in range(n_rows):
-            rows[start + b, j] = block[j, b]
+    # rows: (1 + P + T, n_obs, r)
+    for a in range(block.shape[0]):
+        for j in range(block.shape[1]):
+            for b in range(n_rows):
+                rows[a, start + b, j] = block[a, j, b]
 
 
-class _Members(NamedTuple):
-    """The responses of one family."""
+def _addition(family: AnyFamily) -> Loop:
+    """Make the function that adds the log densities of all responses of a block.
 
-    family: Family
-    positions: tuple[int, ...]  # among all responses
-    places: tuple[int, ...]  # among the responses with a dispersion
-    is_single: bool  # whether there is no other response, and arrays have no axis of responses
-
-
-def _members(family: AnyFamily) -> list[_Members]:
-    """Put the responses of each family together, so that each is compiled once."""
-    dispersed = [a for a, member in enumerate(family.members) if member.has_dispersion]
-    positions: dict[Family, list[int]] = {}
-    for a, member in enumerate(family.members):
-        positions.setdefault(member, []).append(a)
-    return [
-        _Members(
-            member,
-            tuple(places),
-            tuple(dispersed.index(a) for a in places if member.has_dispersion),
-            family.n_predictors == 1,
-        )
-        for member, places in positions.items()
-    ]
+    Responses of the same family are added by the same function, so that it is compiled once.
+    """
+    if isinstance(family, Categorical):
+        return _add_classes
+    distinct = dict.fromkeys(family.members)
+    return functools.reduce(_both, [_member_addition(member, family) for member in distinct])
 
 
-def _both(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
+def _both(first: Loop, second: Loop) -> Loop:
     """Make the function that calls two functions."""
 
     def call(*arguments):  # type: ignore[no-untyped-def]
@@ -215,80 +131,54 @@ def _both(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[...
     return loop(call)
 
 
-def _preparation(family: AnyFamily) -> Callable[..., Any] | None:
-    """Make the function that computes the constants of all components."""
-    parts = [_member_preparation(each) for each in _members(family) if each.places]
-    return functools.reduce(_both, parts) if parts else None
-
-
-def _member_preparation(members: _Members) -> Callable[..., Any]:
-    """Make the function that computes the constants of the responses of one family."""
-    component: Any = members.family.kernel.component
-    _, positions, places, is_single = members
-
-    def prepare(dispersion, constants):  # type: ignore[no-untyped-def]
-        # constants: (P, r, 6); the last one turns a derivative in log(dispersion) into one in the
-        # dispersion
-        for k in range(len(positions)):
-            a = positions[k]
-            spread = dispersion if is_single else dispersion[places[k]]
-            for j in range(constants.shape[1]):
-                own = constants[a, j]
-                own[0], own[1], own[2], own[3], own[4] = component(spread[j])
-                own[5] = 1.0 / spread[j]
-
-    return loop(prepare)
-
-
-def _addition(family: AnyFamily) -> Callable[..., Any]:
-    """Make the function that adds the log densities of all responses of a block."""
-    if isinstance(family, Categorical):
-        return _add_classes
-    return functools.reduce(_both, map(_member_addition, _members(family)))
-
-
-def _member_addition(members: _Members) -> Callable[..., Any]:
+def _member_addition(member: Family, family: AnyFamily) -> Loop:
     """Make the function that adds the responses of one family."""
-    family, positions, places, is_single = members
-    row, term = family.kernel.row, family.kernel.term
-    ratio: Any = family.kernel.ratio
-    is_far: Any = family.kernel.is_far
-    beyond: Any = family.kernel.beyond
-    has_trials, has_dispersion = family.has_trials, family.has_dispersion
+    positions = tuple(a for a, other in enumerate(family.members) if other == member)
+    # where a response is among those with a dispersion
+    places = tuple(sum(other.has_dispersion for other in family.members[:a]) for a in positions)
+    is_single, n_predictors = family.n_predictors == 1, family.n_predictors
+    row, term = member.kernel.row, member.kernel.term
+    component: Any = member.kernel.component
+    ratio: Any = member.kernel.ratio
+    is_far: Any = member.kernel.is_far
+    beyond: Any = member.kernel.beyond
+    has_trials, has_dispersion = member.has_trials, member.has_dispersion
     has_ratio, has_bound = ratio is not None, is_far is not None
 
     def add_responses(  # type: ignore[no-untyped-def]
-        start, n_rows, y, eta, constants, n_trials, scratch, joint, slopes, dispersion_slopes
+        start, n_rows, y, eta, dispersion, n_trials, scratch, value, block
     ):
-        base, response, number = scratch[_BASE], scratch[_RESPONSE], scratch[_NUMBER]
-        predictor, ratios = scratch[_PREDICTOR], scratch[_RATIO]
-        ratio_slopes = scratch[_RATIO_SLOPE]
+        response, number, predictor = scratch[0], scratch[1], scratch[2]
+        ratios, ratio_slopes = scratch[3], scratch[4]
         for k in range(len(positions)):
-            a = positions[k]
+            a, t = positions[k], places[k]
             all_y = y if is_single else y[:, a]
             all_eta = eta if is_single else eta[a]
-            trials: Any = None
-            if has_trials:
-                trials = n_trials if is_single else n_trials[:, a]
+            spreads = (dispersion if is_single else dispersion[t]) if has_dispersion else None
+            trials = (n_trials if is_single else n_trials[:, a]) if has_trials else None
+            joint, slopes, spread_slopes = block[0], block[1 + a], block[-1]
+            if has_dispersion:
+                spread_slopes = block[1 + n_predictors + t]
             for b in range(n_rows):
                 response[b] = all_y[start + b]
                 level, number[b] = row(response[b], float(trials[start + b]) if has_trials else 1.0)
-                base[b] += level
+                value[start + b] += level
             for j in range(joint.shape[0]):
-                own = constants[a, j]
-                c = own[0], own[1], own[2], own[3], own[4]
+                c = component(spreads[j]) if has_dispersion else (0.0, 0.0, 0.0, 0.0, 0.0)
                 for b in range(n_rows):
                     predictor[b] = all_eta[start + b, j]
                     if has_ratio:
                         ratios[b], ratio_slopes[b] = ratio(response[b], c)
                 any_far = False
                 for b in range(n_rows):
-                    t = (ratios[b], ratio_slopes[b], 0.0) if has_ratio else (0.0, 0.0, 0.0)
-                    value, eta1, _, tau1, _, _ = term(response[b], number[b], predictor[b], c, t)
-                    joint[j, b] += value
-                    slopes[a, j, b] = eta1
-                    if has_dispersion:
-                        dispersion_slopes[places[k], j, b] = tau1 * own[5]
+                    part = (ratios[b], ratio_slopes[b], 0.0) if has_ratio else (0.0, 0.0, 0.0)
+                    density, eta1, _, tau1, _, _ = term(
+                        response[b], number[b], predictor[b], c, part
+                    )
+                    joint[j, b] += density
+                    slopes[j, b] = eta1
+                    if has_dispersion:  # tau is the logarithm of the dispersion
+                        spread_slopes[j, b] = tau1 / spreads[j]
                     if has_bound:
                         any_far |= is_far(response[b], number[b], predictor[b], c)
                 if has_bound and any_far:
@@ -301,10 +191,10 @@ def _member_addition(members: _Members) -> Callable[..., Any]:
 
 @loop
 def _add_classes(  # type: ignore[no-untyped-def]
-    start, n_rows, y, eta, constants, n_trials, scratch, joint, slopes, dispersion_slopes
+    start, n_rows, y, eta, dispersion, n_trials, scratch, value, block
 ):
     """Add the log probabilities of classes; class 0 is the reference."""
-    largest, total = scratch[_LARGEST], scratch[_TOTAL]
+    largest, total, joint, slopes = scratch[0], scratch[1], block[0], block[1:]
     for j in range(joint.shape[0]):
         for b in range(n_rows):
             largest[b] = 0.0
@@ -332,83 +222,75 @@ def _add_classes(  # type: ignore[no-untyped-def]
                 slopes[code - 1, j, b] += 1.0
 
 
-def _row_sharing(layout: MixtureLayout) -> Callable[..., Any]:
-    """Make the function that turns a block of joint log densities into responsibilities.
+@loop
+def _share_rows(  # type: ignore[no-untyped-def]
+    start, n_rows, log_weight, sample_weight, scratch, value, block
+):
+    """Turn a block of log densities into responsibilities.
 
     The responsibilities are multiplied by the weights of the rows, and the derivatives by the
     responsibilities. A row that is impossible under every component has neither.
     """
-    has_row_weights, has_sample_weight = layout.has_row_weights, layout.has_sample_weight
-
-    def share_rows(  # type: ignore[no-untyped-def]
-        start,
-        n_rows,
-        log_weight,
-        sample_weight,
-        scratch,
-        joint,
-        slopes,
-        dispersion_slopes,
-        value,
-    ):
-        n_components = joint.shape[0]
-        largest, total = scratch[_LARGEST], scratch[_TOTAL]
+    largest, total, joint = scratch[0], scratch[1], block[0]
+    for j in range(joint.shape[0]):
         for b in range(n_rows):
-            largest[b] = -np.inf
-            total[b] = 0.0
-        for j in range(n_components):
-            for b in range(n_rows):
-                joint[j, b] += log_weight[start + b, j] if has_row_weights else log_weight[j]
-                # a NaN is kept and reaches the sum
-                largest[b] = largest[b] if joint[j, b] <= largest[b] else joint[j, b]
-        for j in range(n_components):
-            for b in range(n_rows):
-                exponent = joint[j, b] - (0.0 if largest[b] == -np.inf else largest[b])
-                joint[j, b] = exponential(exponent)[0]
-                total[b] += joint[j, b]
+            joint[j, b] += log_weight[start + b, j] if log_weight.ndim == 2 else log_weight[j]
+    _exponentiate(n_rows, joint, largest, total)
+    for b in range(n_rows):
+        factor = 1.0 if sample_weight is None else sample_weight[start + b]
+        level = value[start + b] + largest[b]
+        value[start + b] = factor * (level + logarithm(total[b]))
+        total[b] = 0.0 if total[b] == 0.0 else factor / total[b]
+    for j in range(joint.shape[0]):
         for b in range(n_rows):
-            factor = sample_weight[start + b] if has_sample_weight else 1.0
-            level = scratch[_BASE, b] + largest[b]
-            value[start + b] = factor * (level + logarithm(total[b]))
-            total[b] = 0.0 if total[b] == 0.0 else factor / total[b]
-        for j in range(n_components):
+            joint[j, b] *= total[b]
+        for a in range(1, block.shape[0]):
             for b in range(n_rows):
-                joint[j, b] *= total[b]
-            for a in range(slopes.shape[0]):
-                for b in range(n_rows):
-                    slopes[a, j, b] *= joint[j, b]
-            for a in range(dispersion_slopes.shape[0]):
-                for b in range(n_rows):
-                    dispersion_slopes[a, j, b] *= joint[j, b]
-
-    return loop(share_rows)
+                block[a, j, b] *= joint[j, b]
 
 
-def _probability_sharing(kernel: Kernel, layout: MixtureLayout) -> Callable[..., Any] | None:
+@loop
+def _exponentiate(n_rows: int, joint: Any, largest: Any, total: Any) -> None:
+    """Turn log densities into densities relative to the largest; write it, and their sum."""
+    # joint: (r, B), largest, total: (B,)
+    for b in range(n_rows):
+        largest[b] = -np.inf
+        total[b] = 0.0
+    for j in range(joint.shape[0]):
+        for b in range(n_rows):
+            # a NaN is kept and reaches the sum
+            largest[b] = largest[b] if joint[j, b] <= largest[b] else joint[j, b]
+    for j in range(joint.shape[0]):
+        for b in range(n_rows):
+            exponent = joint[j, b] - (0.0 if largest[b] == -np.inf else largest[b])
+            joint[j, b] = exponential(exponent)[0]
+            total[b] += joint[j, b]
+
+
+def _probability_sharing(family: Family) -> Loop | None:
     """Make the function that evaluates ``P(y) = sum_j w_j g((2 y - 1) eta_j)`` for a block.
 
     It needs one logarithm per row. It returns False if the probability of a row underflows.
     """
-    mean_and_slope = kernel.mean_and_slope
-    has_row_weights, has_sample_weight = layout.has_row_weights, layout.has_sample_weight
+    mean_and_slope = family.kernel.mean_and_slope
     if mean_and_slope is None:
         return None
 
     def share_probabilities(  # type: ignore[no-untyped-def]
-        start, n_rows, y, eta, log_weight, sample_weight, scratch, joint, slopes, value
+        start, n_rows, y, eta, log_weight, sample_weight, scratch, value, block
     ):
-        n_components = joint.shape[0]
-        sign, argument, prior = scratch[_RESPONSE], scratch[_PREDICTOR], scratch[_NUMBER]
-        total, slope = scratch[_TOTAL], slopes[0]
+        sign, argument, prior, total = scratch[0], scratch[1], scratch[2], scratch[3]
+        joint, slope = block[0], block[1]
         for b in range(n_rows):
             sign[b] = 2.0 * y[start + b] - 1.0
             total[b] = 0.0
-        for j in range(n_components):
+        for j in range(joint.shape[0]):
             for b in range(n_rows):
                 argument[b] = sign[b] * eta[start + b, j]
-            shared_prior = 0.0 if has_row_weights else math.exp(log_weight[j])
+            shared_prior = 0.0 if log_weight.ndim == 2 else math.exp(log_weight[j])
             for b in range(n_rows):
-                prior[b] = math.exp(log_weight[start + b, j]) if has_row_weights else shared_prior
+                has_gate = log_weight.ndim == 2
+                prior[b] = math.exp(log_weight[start + b, j]) if has_gate else shared_prior
             for b in range(n_rows):
                 mean, mean1 = mean_and_slope(argument[b])
                 joint[j, b] = prior[b] * mean
@@ -420,10 +302,10 @@ def _probability_sharing(kernel: Kernel, layout: MixtureLayout) -> Callable[...,
         if is_small:
             return False
         for b in range(n_rows):
-            factor = sample_weight[start + b] if has_sample_weight else 1.0
+            factor = 1.0 if sample_weight is None else sample_weight[start + b]
             value[start + b] = factor * logarithm(total[b])
             total[b] = factor / total[b]
-        for j in range(n_components):
+        for j in range(joint.shape[0]):
             for b in range(n_rows):
                 joint[j, b] *= total[b]
                 slope[j, b] *= total[b]
@@ -450,81 +332,35 @@ def _first_rows(group: Any) -> Any:
     return first
 
 
-def _group_addition(layout: MixtureLayout) -> Callable[..., Any]:
-    """Make the function that adds a block of log densities to those of the rows' groups.
+@loop
+def _share_groups(  # type: ignore[no-untyped-def]
+    first, log_weight, sample_weight, scratch, value, rows
+):
+    """Turn the log densities of rows into responsibilities of groups, and weigh the derivatives.
 
-    The first row of a group holds the sums of the group, which begin with its log weights.
+    The first row of a group gets the sums of the group, and the other rows zero.
     """
-    has_row_weights, has_sample_weight = layout.has_row_weights, layout.has_sample_weight
-
-    def add_to_groups(  # type: ignore[no-untyped-def]
-        start,
-        n_rows,
-        first,
-        log_weight,
-        sample_weight,
-        scratch,
-        joint,
-        slopes,
-        dispersion_slopes,
-        value,
-        share,
-    ):
-        for b in range(n_rows):
-            head = first[start + b]
-            factor = sample_weight[start + b] if has_sample_weight else 1.0
-            value[start + b] = 0.0
-            value[head] += factor * scratch[_BASE, b]
-            for j in range(joint.shape[0]):
-                share[start + b, j] = 0.0
-                if head == start + b:
-                    share[head, j] = log_weight[head, j] if has_row_weights else log_weight[j]
-                share[head, j] += factor * joint[j, b]
-                if has_sample_weight:
-                    for a in range(slopes.shape[0]):
-                        slopes[a, j, b] *= factor
-                    for a in range(dispersion_slopes.shape[0]):
-                        dispersion_slopes[a, j, b] *= factor
-
-    return loop(add_to_groups)
-
-
-@loop
-def _share_groups(first: Any, value: Any, share: Any, slope: Any, dispersion_slope: Any) -> None:
-    """Turn the joint log densities of groups into responsibilities, and weigh derivatives."""
-    for i in range(len(first)):
-        if first[i] == i:
-            value[i] += _share_group(share[i])
-    for a in range(slope.shape[0]):
-        _weigh(first, share, slope[a])
-    for a in range(dispersion_slope.shape[0]):
-        _weigh(first, share, dispersion_slope[a])
-
-
-@loop
-def _weigh(first: Any, share: Any, slope: Any) -> None:
-    """Multiply the derivatives of rows by the responsibilities of their groups."""
-    for i in range(slope.shape[0]):
+    # first, value: (n_obs,), rows: (1 + P + T, n_obs, r)
+    share, largest, total = rows[0], scratch[0], scratch[1]
+    n_obs, n_components = share.shape
+    for i in range(n_obs):
         head = first[i]
-        for j in range(slope.shape[1]):
-            slope[i, j] *= share[head, j]
-
-
-@loop
-def _share_group(joint: Any) -> float:
-    """Turn the joint log densities of one group into responsibilities; return their log-sum."""
-    largest = -np.inf
-    for j in range(joint.shape[0]):
-        if not joint[j] <= largest:  # a NaN is kept and reaches the sum
-            largest = joint[j]
-    if largest == -np.inf:  # impossible under every component: no gradient
-        for j in range(joint.shape[0]):
-            joint[j] = 0.0
-        return largest
-    total = 0.0
-    for j in range(joint.shape[0]):
-        joint[j] = math.exp(joint[j] - largest)
-        total += joint[j]
-    for j in range(joint.shape[0]):
-        joint[j] /= total
-    return largest + math.log(total)
+        factor = 1.0 if sample_weight is None else sample_weight[i]
+        level, value[i] = factor * value[i], 0.0
+        value[head] += level
+        for j in range(n_components):
+            density, share[i, j] = factor * share[i, j], 0.0
+            if head == i:
+                share[i, j] = log_weight[i, j] if log_weight.ndim == 2 else log_weight[j]
+            share[head, j] += density
+    for i in range(n_obs):
+        if first[i] == i:
+            _exponentiate(1, share[i].reshape((n_components, 1)), largest, total)
+            value[i] += largest[0] + logarithm(total[0])
+            for j in range(n_components):
+                share[i, j] *= 0.0 if total[0] == 0.0 else 1.0 / total[0]
+    for a in range(1, rows.shape[0]):
+        for i in range(n_obs):
+            factor = 1.0 if sample_weight is None else sample_weight[i]
+            for j in range(n_components):
+                rows[a, i, j] *= factor * share[first[i], j]

@@ -101,16 +101,16 @@ def rows_loop(kernel: Kernel, name: str) -> Compiled:
         kernel.is_far or _never_far,
         kernel.beyond or _nothing_beyond,
     )
+    component = kernel.component or _no_component
     has_dispersion, has_ratio = kernel.component is not None, kernel.ratio is not None
 
-    def rows(y, number, eta, constants, table, value, first, second, tau):  # type: ignore[no-untyped-def]
-        # y, number: (n,), eta, value, first, second: (r, n), constants: (r, 5),
+    def rows(y, number, eta, dispersion, table, value, first, second, tau):  # type: ignore[no-untyped-def]
+        # y, number: (n,), eta, value, first, second: (r, n), dispersion: (r,),
         # table: (3, r, n_counts), tau: (3, r, n) or empty
         n_components, n_obs = eta.shape
         t = np.zeros((3, n_obs if has_ratio else 0))
         for j in range(n_components):
-            row = constants[j]
-            c = row[0], row[1], row[2], row[3], row[4]
+            c = component(dispersion[j])
             if has_ratio:
                 for k in range(3):
                     for i in range(n_obs):
@@ -142,13 +142,13 @@ def rows_loop(kernel: Kernel, name: str) -> Compiled:
 @cache
 def table_loop(kernel: Kernel, name: str) -> Compiled:
     """Loop that evaluates the ratio of every distinct count under every component."""
+    component = kernel.component or _no_component
     ratio, ratio_curvature = kernel.ratio or _no_ratio, kernel.ratio_curvature or _no_curvature
 
-    def loop(counts, constants, table):  # type: ignore[no-untyped-def]
-        for k in range(len(counts)):
-            for j in range(len(constants)):
-                row = constants[j]
-                c = row[0], row[1], row[2], row[3], row[4]
+    def loop(counts, dispersion, table):  # type: ignore[no-untyped-def]
+        for j in range(len(dispersion)):
+            c = component(dispersion[j])
+            for k in range(len(counts)):
                 t0, t1 = ratio(counts[k], c)
                 table[0, j, k] = t0
                 table[1, j, k] = t1
@@ -202,15 +202,6 @@ def numbers_loop(kernel: Kernel, name: str) -> Compiled:
             base[i], number[i] = row(y[i], n_trials[i])
 
     return Compiled(loop, f"numbers_{name}")
-
-
-def constants_of(kernel: Kernel, dispersion: FloatArray | None, n_components: int) -> FloatArray:
-    """Numbers that a kernel computes once for each component, (n_components, 5)."""
-    constants = np.zeros((n_components, N_CONSTANTS))
-    if kernel.component is not None and dispersion is not None:
-        for j in range(n_components):
-            constants[j] = kernel.component(float(dispersion[j]))
-    return constants
 
 
 def evaluate_elements(

@@ -11,29 +11,38 @@ import numpy as np
 from moment_init.families.compiling import Compiled, loop
 from moment_init.families.special import exponential, logarithm
 
+_SHARED_ROWS = 512
+"""Units whose responsibilities are computed together, in the first-level cache."""
 
-def _share(joint, log_prior, log_density):  # type: ignore[no-untyped-def]
+
+def _share(joint, log_density):  # type: ignore[no-untyped-def]
     """Turn log densities of units under the components into responsibilities, in place."""
-    # joint: (r, u), log_prior: (r, 1) or (r, u), log_density: (u,)
+    # joint: (r, u), log_density: (u,)
     n_components, n_units = joint.shape
-    has_gate = log_prior.shape[1] > 1
-    largest, total = np.full(n_units, -np.inf), np.zeros(n_units)
-    for j in range(n_components):
-        level = log_prior[j, 0]
-        for i in range(n_units):
-            joint[j, i] += log_prior[j, i] if has_gate else level
-            # a NaN in `joint` reaches the sum, whatever the largest is
-            largest[i] = largest[i] if joint[j, i] <= largest[i] else joint[j, i]
-    for j in range(n_components):
-        for i in range(n_units):
-            joint[j, i] = exponential(joint[j, i] - largest[i])[0]
-            total[i] += joint[j, i]
-    for i in range(n_units):
-        log_density[i] = largest[i] + logarithm(total[i])
-        total[i] = 1.0 / total[i]
-    for j in range(n_components):
-        for i in range(n_units):
-            joint[j, i] *= total[i]
+    total = np.empty(_SHARED_ROWS)
+    for begin in range(0, n_units, _SHARED_ROWS):
+        stop = min(begin + _SHARED_ROWS, n_units)
+        largest = log_density[begin:stop]
+        for i in range(stop - begin):
+            total[i] = 0.0
+            largest[i] = -np.inf
+        for j in range(n_components):
+            values = joint[j, begin:stop]
+            for i in range(stop - begin):
+                # a NaN among the values reaches the sum, whatever the largest is
+                largest[i] = largest[i] if values[i] <= largest[i] else values[i]
+        for j in range(n_components):
+            values = joint[j, begin:stop]
+            for i in range(stop - begin):
+                values[i] = exponential(values[i] - largest[i])[0]
+                total[i] += values[i]
+        for i in range(stop - begin):
+            largest[i] += logarithm(total[i])
+            total[i] = 1.0 / total[i]
+        for j in range(n_components):
+            values = joint[j, begin:stop]
+            for i in range(stop - begin):
+                values[i] *= total[i]
 
 
 def _group(value, weight, starts, joint):  # type: ignore[no-untyped-def]
@@ -49,14 +58,14 @@ def _group(value, weight, starts, joint):  # type: ignore[no-untyped-def]
             joint[j, g] = total
 
 
-def _weigh(shares, weight, starts, first, second, tau, counts, tau_sums):  # type: ignore[no-untyped-def]
+def _weigh(shares, weight, starts, first, second, tau, counts):  # type: ignore[no-untyped-def]
     """Multiply derivatives by responsibilities and weights, in place, for an EM step.
 
-    `first` becomes the terms of the score, `second` those of the complete-data information,
-    ``tau[:, 2]`` its mixed terms; `tau_sums` gets the sums of score and information.
+    `first` becomes the terms of the score, `second` those of the complete-data information, and
+    ``tau[:, 2]`` its mixed terms.
     """
     # shares: (r, u), weight: (n,), starts: (u,), first: (P, r, n), second: (K, r, n),
-    # tau: (T, 3, r, n), counts: (r, n), tau_sums: (T, 2, r)
+    # tau: (T, 3, r, n), counts: (r, n)
     n_components, n_obs = counts.shape
     n_groups = len(starts)
     for j in range(n_components):
@@ -74,60 +83,51 @@ def _weigh(shares, weight, starts, first, second, tau, counts, tau_sums):  # typ
             for i in range(n_obs):
                 second[k, j, i] *= -counts[j, i]
         for t in range(len(tau)):
-            tau_sums[t, 0, j] = np.dot(counts[j], tau[t, 0, j])
-            tau_sums[t, 1, j] = -np.dot(counts[j], tau[t, 1, j])
             for i in range(n_obs):
                 tau[t, 2, j, i] *= -counts[j, i]
 
 
-def _covary(shares, weight, first, tau, slopes, mixed, levels):  # type: ignore[no-untyped-def]
-    """Write covariances of the complete-data scores of rows, without groups and gate.
+def _covary(shares, weight, first, marks, begin, slopes, mixed):  # type: ignore[no-untyped-def]
+    """Write covariances of the complete-data scores of a run of rows, without groups and gate.
 
     Given its row, the indicator e_j of component j has mean R_j, so that scores e_j t_j and e_k t_k
     have the covariance (delta_jk R_j - R_j R_k) t_j t_k. A channel of a component is a predictor,
-    with the input as design, or a dispersion or the logit, with design one.
+    with the input as design, or a level, a dispersion or the logit, with design one.
     """
-    # shares: (r, n), first: (P, r, n), tau: (T, 3, r, n). With channel indices j * P + a and
-    # j * (T + 1) + t: slopes (pairs of predictor channels c <= d, n), mixed
-    # (predictor channel, level channel, n), levels (level channel, level channel)
-    n_predictors, n_components, n_obs = first.shape
-    n_levels = len(tau) + 1
+    # shares: (r, n), weight: (n,), first: (P, r, n), marks: scores of the levels (r, L, n). With
+    # channel indices j * P + a and j * L + t: slopes (pairs of predictor channels c <= d, m),
+    # mixed (predictor channel, level channel, m)
+    n_predictors, n_components, _ = first.shape
+    n_levels, n_rows = marks.shape[1], slopes.shape[1]
+    stop = begin + n_rows
+    left, right, weights = np.empty(n_rows), np.empty(n_rows), weight[begin:stop]
     pair = 0
-    for j in range(n_components):
-        for a in range(n_predictors):
-            for k in range(j, n_components):
-                for b in range(a if k == j else 0, n_predictors):
-                    for i in range(n_obs):
-                        share = (1.0 - shares[j, i]) if j == k else -shares[k, i]
-                        slope = weight[i] * shares[j, i] * share
-                        slopes[pair, i] = slope * first[a, j, i] * first[b, k, i]
+    for c in range(n_components * n_predictors):
+        j, a = c // n_predictors, c % n_predictors
+        own, score = shares[j, begin:stop], first[a, j, begin:stop]
+        for i in range(n_rows):
+            left[i] = weights[i] * own[i] * score[i]
+        for k in range(n_components):
+            share, is_own = shares[k, begin:stop], 1.0 if j == k else 0.0
+            for i in range(n_rows):
+                right[i] = left[i] * (is_own - share[i])
+            for t in range(n_levels):
+                mark, product = marks[k, t, begin:stop], mixed[c, k * n_levels + t]
+                for i in range(n_rows):
+                    product[i] = right[i] * mark[i]
+            for b in range(n_predictors):
+                if k * n_predictors + b >= c:
+                    score, product = first[b, k, begin:stop], slopes[pair]
+                    for i in range(n_rows):
+                        product[i] = right[i] * score[i]
                     pair += 1
-            for k in range(n_components):
-                for t in range(n_levels):
-                    for i in range(n_obs):
-                        share = (1.0 - shares[j, i]) if j == k else -shares[k, i]
-                        level = tau[t, 0, k, i] if t < n_levels - 1 else 1.0
-                        product = weight[i] * shares[j, i] * share
-                        mixed[j * n_predictors + a, k * n_levels + t, i] = (
-                            product * first[a, j, i] * level
-                        )
-        for t in range(n_levels):
-            for k in range(n_components):
-                for s in range(n_levels):
-                    total = 0.0
-                    for i in range(n_obs):
-                        share = (1.0 - shares[j, i]) if j == k else -shares[k, i]
-                        left = tau[t, 0, j, i] if t < n_levels - 1 else 1.0
-                        right = tau[s, 0, k, i] if s < n_levels - 1 else 1.0
-                        total += weight[i] * shares[j, i] * share * left * right
-                    levels[j * n_levels + t, k * n_levels + s] = total
 
 
 def _score(x, weight, starts, slopes, dispersions, first, tau, j, factor, scores, begin):  # type: ignore[no-untyped-def]
     """Add the scores of units under component j, times a factor, to columns from `begin` on."""
-    # x: (n, p + 1), weight: (n,), starts: (u,), slopes: (P, p + 1), dispersions: (T,),
+    # x: (p + 1, n), weight: (n,), starts: (u,), slopes: (P, p + 1), dispersions: (T,),
     # first: (P, r, n), tau: (T, 3, r, n), factor: (u,), scores: (u, m)
-    n_obs, width = x.shape
+    width, n_obs = x.shape
     is_grouped = len(starts) > 0
     unit = -1
     for i in range(n_obs):
@@ -138,23 +138,42 @@ def _score(x, weight, starts, slopes, dispersions, first, tau, j, factor, scores
             slope = share * first[a, j, i]
             place = begin + slopes[a, 0]  # those of one predictor are contiguous
             for b in range(width):
-                scores[unit, place + b] += slope * x[i, b]
+                scores[unit, place + b] += slope * x[b, i]
         for t in range(len(tau)):
             scores[unit, begin + dispersions[t]] += share * tau[t, 0, j, i]
 
 
-def _scale(x, weights, weighted):  # type: ignore[no-untyped-def]
-    """Write the rows times each of several weights side by side."""
-    # x: (n, w), weights: (k, n), weighted: (n, k w)
-    n_obs, width = x.shape
-    for i in range(n_obs):
+def _multiply(x, begin, products):  # type: ignore[no-untyped-def]
+    """Write the products of all pairs of features of a run of rows."""
+    # x: (w, n), products: (w (w + 1) / 2, m)
+    width, n_rows = len(x), products.shape[1]
+    features = np.empty((width, n_rows))
+    for a in range(width):
+        values = x[a, begin : begin + n_rows]
+        for i in range(n_rows):
+            features[a, i] = values[i]
+    place = 0
+    for a in range(width):
+        for b in range(a, width):
+            for i in range(n_rows):
+                products[place, i] = features[a, i] * features[b, i]
+            place += 1
+
+
+def _scale(x, weights, begin, start, weighted):  # type: ignore[no-untyped-def]
+    """Write the features of a run of rows times each of several weights side by side."""
+    # x: (w, n), weights: (k, m), weighted: (rows, k w)
+    width = len(x)
+    for i in range(len(weighted)):
+        values = x[:, begin + start + i]
         for k in range(len(weights)):
-            weight, begin = weights[k, i], k * width
+            weight, scaled = weights[k, start + i], weighted[i, k * width : (k + 1) * width]
             for a in range(width):
-                weighted[i, begin + a] = weight * x[i, a]
+                scaled[a] = weight * values[a]
 
 
-scale_rows = Compiled(_scale, "scale")
+multiply_features = Compiled(_multiply, "multiply")
+scale_features = Compiled(_scale, "scale")
 share_units = Compiled(_share, "share")
 group_rows = Compiled(_group, "group")
 weigh_rows = Compiled(_weigh, "weigh")

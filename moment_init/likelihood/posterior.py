@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import sum_over_blocks
 from moment_init.families.base import Family, normalise_joint
-from moment_init.families.densities import constants_of, rows_loop, table_loop
+from moment_init.families.densities import rows_loop, table_loop
 from moment_init.families.several import AnyFamily, Categorical, softmax_rows
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.passes import group_rows, share_units
-from moment_init.likelihood.rows import LikelihoodRows, column, distinct_counts, with_ones
+from moment_init.likelihood.rows import LikelihoodRows, column, distinct_counts
 
 ARRAYS_PER_COMPONENT = 8
 """Doubles held per row and component: posterior, predictors and derivatives, about this many."""
@@ -43,7 +43,7 @@ class Derivatives(NamedTuple):
 class BlockPosterior(NamedTuple):
     """A mixture evaluated on a block of units."""
 
-    x: FloatArray  # inputs of the rows and a one, read only; (n_block, n_features + 1)
+    x: FloatArray  # inputs of the rows and a one, read only; (n_features + 1, n_block)
     weight: FloatArray  # weights of the rows; (n_block,)
     derivatives: Derivatives  # of the rows; `value` has been used up
     log_density: FloatArray  # of the units; (n_units,)
@@ -54,7 +54,6 @@ class BlockPosterior(NamedTuple):
     starts: NDArray[np.intp]  # first row of each group within the block, or empty; (n_units,)
     # a one and the gating covariates of each unit, None without a gate; (n_units, 1 + n_gate)
     gate: FloatArray | None
-    products: FloatArray | None  # stored products of columns of the rows
 
     @property
     def is_grouped(self) -> bool:
@@ -82,40 +81,42 @@ def evaluate_rows(
     row_slice: slice,
     x: FloatArray,
     tables: tuple[FloatArray | None, ...],
+    value: FloatArray,
 ) -> Derivatives:
-    """Evaluate the log density of a block of rows under every component."""
-    # x: (n_block, n_features + 1)
-    r, n = parameters.n_components, len(x)
-    layout, n_predictors = parameters.layout, parameters.n_predictors
-    vectors = np.empty((n_predictors, r, x.shape[1]))
+    """Add the log density of a block of rows under every component to `value`."""
+    # x: (n_features + 1, n_block), value: (n_components, n_block)
+    (width, n), r = x.shape, parameters.n_components
+    n_predictors = parameters.n_predictors
+    vectors = np.empty((n_predictors, r, width))
     vectors[:, :, :-1] = parameters.slopes.transpose(0, 2, 1)
     vectors[:, :, -1] = parameters.levels
-    eta = np.dot(vectors.reshape(n_predictors * r, -1), x.T).reshape(n_predictors, r, n)
+    eta = np.dot(vectors.reshape(n_predictors * r, -1), x).reshape(n_predictors, r, n)
     if rows.offset is not None:
         offset = rows.offset[row_slice]
         eta += offset if offset.ndim == 1 else offset.T[:, None]
-    value, first = np.zeros((r, n)), np.empty((n_predictors, r, n))
-    tau = np.empty((len(layout.dispersed), 3, r, n))
+    first = np.empty((n_predictors, r, n))
     if isinstance(family, Categorical):
         second = np.empty((n_predictors * (n_predictors + 1) // 2, r, n))
         codes = np.ascontiguousarray(rows.y[row_slice])
         softmax_rows(codes, eta, value, first, second)
-        return Derivatives(value, first, second, tau)
+        return Derivatives(value, first, second, np.empty((0, 3, r, n)))
     second, place = np.empty((n_predictors, r, n)), 0
+    tau = np.empty((len(parameters.layout.dispersed), 3, r, n))
     for a, member in enumerate(family.members):
         y, number, table = _prepared(member, rows, row_slice, a, tables[a], parameters)
         spread = tau[place] if member.has_dispersion else tau[:0].reshape(0, r, n)
         loop = rows_loop(member.kernel, member.kernel_name)
-        constants = _constants(member, parameters, a)
-        loop(y, number, eta[a], constants, table, value, first[a], second[a], spread)
+        dispersion = _dispersion_of(member, parameters, a)
+        loop(y, number, eta[a], dispersion, table, value, first[a], second[a], spread)
         place += member.has_dispersion
     return Derivatives(value, first, second, tau)
 
 
-def _constants(member: Family, parameters: MixtureParameters, response: int) -> FloatArray:
-    spreads = parameters.spreads
-    dispersion = spreads[response] if member.has_dispersion and spreads is not None else None
-    return constants_of(member.kernel, dispersion, parameters.n_components)
+def _dispersion_of(member: Family, parameters: MixtureParameters, response: int) -> FloatArray:
+    """Dispersions of the components; ones, which are not read, for a family without."""
+    if member.has_dispersion and parameters.spreads is not None:
+        return np.ascontiguousarray(parameters.spreads[response])
+    return np.ones(parameters.n_components)
 
 
 def _prepared(
@@ -145,9 +146,9 @@ def tabulate(
 ) -> FloatArray:
     """Evaluate what depends on count and dispersion alone, once for each count."""
     # counts: (n_counts,) -> (3, n_components, n_counts)
-    constants = _constants(member, parameters, response)
+    dispersion = _dispersion_of(member, parameters, response)
     table = np.empty((3, parameters.n_components, len(counts)))
-    table_loop(member.kernel, member.kernel_name)(counts, constants, table)
+    table_loop(member.kernel, member.kernel_name)(counts, dispersion, table)
     return table
 
 
@@ -174,31 +175,33 @@ def posterior_of_block(
     """Read a block of units and evaluate the mixture on it."""
     # assigned: (n_components, n_units)
     row_slice = rows.rows_of(block)
-    x = rows.design[row_slice] if rows.design is not None else with_ones(rows.Z[row_slice])
-    weight = rows.sample_weight[row_slice]
+    x, weight = rows.read_x(row_slice), rows.sample_weight[row_slice]
     if tables is None:
         tables = (None,) * len(family.members)
         if rows.numbers is not None:
             tables = tables_of(family, rows, parameters)
-    derivatives = evaluate_rows(family, rows, parameters, row_slice, x, tables)
-    starts, unit_weight, joint = _NO_GROUPS, weight, derivatives.value
+    starts, gate = _NO_GROUPS, None
     if rows.group_starts is not None:
         starts = rows.group_starts[block] - row_slice.start
-        joint, unit_weight = np.empty((len(joint), len(starts))), np.ones(len(starts))
-        group_rows(derivatives.value, weight, starts, joint)
-    gate, prior = None, parameters.weights[:, None]
     if parameters.gate is not None and rows.gate is not None:
         gate = _gate_design(rows.gate, row_slice, starts)
-        prior = prior_probabilities(parameters, gate)
+    prior = parameters.weights[:, None] if gate is None else prior_probabilities(parameters, gate)
+    value = np.empty((parameters.n_components, x.shape[1]))
+    value[:] = 0.0 if len(starts) else np.log(prior)
+    derivatives = evaluate_rows(family, rows, parameters, row_slice, x, tables, value)
+    joint, unit_weight = value, weight
+    if len(starts):
+        joint, unit_weight = np.empty((len(value), len(starts))), np.ones(len(starts))
+        group_rows(value, weight, starts, joint)
+        joint += np.log(prior)
     if assigned is None:
         log_density, shares = np.empty(joint.shape[1]), joint
-        share_units(joint, np.log(prior), log_density)
+        share_units(joint, log_density)
     else:
         shares = assigned[:, block]
-        log_density = ((joint + np.log(prior)) * shares).sum(axis=0)
-    products = None if rows.products is None else rows.products[row_slice]
+        log_density = (joint * shares).sum(axis=0)
     return BlockPosterior(
-        x, weight, derivatives, log_density, shares, unit_weight, prior, starts, gate, products
+        x, weight, derivatives, log_density, shares, unit_weight, prior, starts, gate
     )
 
 

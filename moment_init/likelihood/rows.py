@@ -1,9 +1,12 @@
 """Rows that a likelihood is summed over, and weighted sums of x x' for many weightings at once.
 
-The products x_a x_b of the columns of x = (z, 1) are formed once; every weighted Gram matrix is
-then a row of one matrix product. This costs half as much as separate products, with far fewer
-calls. For a single use it pays only with few columns; with more, the weighted columns of all
-weightings go into one matrix product.
+Inputs with a one, x = (z, 1), are held as a matrix with one column per row of the data. Its order
+in memory follows its width: features of few are contiguous, so that compiled loops run over rows;
+of many, the features of a row are.
+
+A weighted sum of x x' for every weighting is one matrix product for a run of rows, either of the
+products x_a x_b of all pairs of features with the weights, or of the features with the weighted
+features of all weightings. The first has half the multiplications, the second less to write.
 """
 
 from dataclasses import dataclass, replace
@@ -15,55 +18,68 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import RowSource, source_of
 from moment_init.families.several import AnyFamily
-from moment_init.likelihood.passes import scale_rows
+from moment_init.likelihood.passes import multiply_features, scale_features
 from moment_init.row_sources.columns import take_rows
 
-MAX_PRODUCT_WIDTH = 48
-"""With more columns the products of a block of rows no longer fit a core's cache (512 rows of
-48 * 49 / 2 doubles are 4.8 MB), and one matrix product per weighting is faster."""
+_NARROW = 12
+"""Up to this width, and from `_MANY_WEIGHTINGS` on for any width, products of features are faster
+than weighted features (measured for widths of 3 to 48 and 2 to 15 weightings)."""
 
-_FORMED_WIDTH = 8
-"""Up to this width products are formed even for a single use (measured, 1 to 6 weightings)."""
+_MANY_WEIGHTINGS = 6
+
+_RUN_DOUBLES = 2**16
+"""What is written for a run of rows is read at once: half a MiB fits into a second-level cache."""
+
+_SMALL_PRODUCT = 10**6
+"""OpenBLAS computes matrix products with up to this many multiplications without copying its
+arguments first, at up to twice the speed."""
+
+_LEAST_RUN = 64
 
 
 def with_ones(z: NDArray[np.generic]) -> FloatArray:
-    """Inputs with a column of ones for the bias."""
-    # z: (n_block, n_features) -> (n_block, n_features + 1)
-    x = np.empty((z.shape[0], z.shape[1] + 1))
-    x[:, :-1] = z
-    x[:, -1] = 1.0
+    """Inputs of rows with a one for the bias, in the order of memory that suits their number."""
+    # z: (n_block, n_features) -> (n_features + 1, n_block)
+    width = z.shape[1] + 1
+    x = np.empty((width, len(z)), order="C" if width <= _NARROW else "F")
+    x[:-1] = z.T
+    x[-1] = 1.0
     return x
 
 
-def symmetric_products(z: FloatArray) -> FloatArray:
-    """Products of all pairs of columns of (z, 1)."""
-    # z: (n_block, n_features) -> (n_block, (n_features + 1)(n_features + 2) / 2)
-    columns = np.ascontiguousarray(with_ones(z).T)
-    width, n_rows = columns.shape
-    result = np.empty((width * (width + 1) // 2, n_rows))
-    start = 0
-    for index, column in enumerate(columns):
-        stop = start + width - index
-        np.multiply(column, columns[index:], out=result[start:stop])
-        start = stop
-    return result.T
+def run_length(doubles: int, multiplications: int) -> int:
+    """Rows of a run, from the doubles written and the multiplications in a product per row."""
+    return max(min(_RUN_DOUBLES // doubles, _SMALL_PRODUCT // multiplications), _LEAST_RUN)
 
 
-def weighted_grams(
-    x: FloatArray, weights: FloatArray, products: FloatArray | None = None
-) -> FloatArray:
-    r"""Sums :math:`\sum_i w_{ki} x_i x_i'`, for every weighting k; the last column of x is ones."""
-    # x: (n_block, width), weights: (n_weightings, n_block), products: (n_block, n_products) ->
-    # (n_weightings, width, width)
-    width = x.shape[1]
-    if products is None and width <= _FORMED_WIDTH:
-        products = symmetric_products(x[:, :-1])
-    if products is not None:
-        return np.asarray(np.dot(weights, products)[:, _positions(width)])
-    weighted = np.empty((len(x), len(weights) * width))
-    scale_rows(x, weights, weighted)
-    grams = np.dot(x.T, weighted).reshape(width, len(weights), width)
-    return np.ascontiguousarray(grams.transpose(1, 0, 2))
+def weighted_grams(x: FloatArray, weights: FloatArray, begin: int = 0) -> FloatArray:
+    r"""Sums :math:`\sum_i w_{ki} x_i x_i'` over the rows from `begin` on, for every weighting k."""
+    # x: (width, n_block), weights: (n_weightings, n_rows) -> (n_weightings, width, width)
+    (n_weightings, n_rows), width = weights.shape, len(x)
+    if width <= _NARROW or n_weightings >= _MANY_WEIGHTINGS:
+        n_products = width * (width + 1) // 2
+        sums = np.zeros((n_weightings, n_products))
+        length = min(n_rows, run_length(n_products, n_products * n_weightings))
+        products = np.empty((n_products, length))
+        for start in range(0, n_rows, length or 1):
+            some = weights[:, start : start + length]
+            if some.shape[1] < length:
+                products = np.empty((n_products, some.shape[1]))
+            multiply_features(x, begin + start, products)
+            if width <= _NARROW:
+                sums += np.dot(some, products.T)
+            else:  # BLAS prefers two matrices that are not transposed
+                sums += np.dot(products, np.ascontiguousarray(some.T)).T
+        return np.asarray(sums[:, _positions(width)])
+    side = width * n_weightings
+    sums = np.zeros((width, side))
+    length = min(n_rows, run_length(side, side * width))
+    weighted = np.empty((length, side))
+    for start in range(0, n_rows, length or 1):
+        stop = min(n_rows, start + length)
+        scale_features(x, weights, begin, start, weighted[: stop - start])
+        sums += np.dot(x[:, begin + start : begin + stop], weighted[: stop - start])
+    return np.ascontiguousarray(sums.reshape(width, n_weightings, width).transpose(1, 0, 2))
 
 
 def predictor_pairs(n_predictors: int, n_pairs: int) -> list[tuple[int, int]]:
@@ -85,9 +101,8 @@ def _positions(width: int) -> NDArray[np.intp]:
 
 IndexArray = NDArray[np.intp]
 
-MAX_STORED_PRODUCTS = 2**22
-"""Products of columns are stored for all rows up to 32 MiB; beyond that each block forms its own,
-which costs about as much as reading them from memory."""
+MAX_STORED_DOUBLES = 2**23
+"""Inputs with ones are stored for all rows up to 64 MiB; beyond that each block makes its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,10 +125,7 @@ class LikelihoodRows:
     # first row of each group; the rows of a group are contiguous and share one component; None if
     # there is one component per row; (n_groups,)
     group_starts: IndexArray | None = None
-    # (Z, 1) and the products of its columns, see `prepared`; (n_obs, n_features + 1),
-    # (n_obs, n_products)
-    design: FloatArray | None = None
-    products: FloatArray | None = None
+    x: FloatArray | None = None  # (Z, 1), see `prepared` and `with_ones`; (n_features + 1, n_obs)
     # what the kernels of the families need of each row, see `prepared`; in the shape of `y`
     numbers: FloatArray | None = None
     # distinct counts of the responses whose density is tabulated, to which `numbers` point
@@ -179,11 +191,9 @@ class LikelihoodRows:
             starts = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes)[:-1]])
             index = np.concatenate(spans)
         columns = (self.Z, self.y, self.sample_weight, self.offset, self.n_trials, self.gate)
-        taken_columns = take_rows((*columns, self.design, self.products, self.numbers), index)
-        Z, y, weight, offset, trials, gate, design, products, numbers = taken_columns
-        return LikelihoodRows(
-            Z, y, weight, offset, trials, gate, starts, design, products, numbers, self.counts
-        )
+        Z, y, weight, offset, trials, gate, numbers = take_rows((*columns, self.numbers), index)
+        x = None if self.x is None else with_ones(Z)
+        return LikelihoodRows(Z, y, weight, offset, trials, gate, starts, x, numbers, self.counts)
 
     def prepared(self, family: AnyFamily) -> "LikelihoodRows":
         """Store what every pass over rows in memory would compute again."""
@@ -202,15 +212,18 @@ class LikelihoodRows:
                     trials = column(self.n_trials, a)
                 column(numbers, a)[:] = member.prepare_rows(y, trials)[1]
                 counts.append(None)
-        width = self.n_features + 1
-        is_small = self.n_obs * width * (width + 1) // 2 <= MAX_STORED_PRODUCTS
-        design, products = None, None
-        if is_small and width <= MAX_PRODUCT_WIDTH:
-            Z = np.asarray(self.Z, dtype=np.float64)
-            design, products = with_ones(Z), np.ascontiguousarray(symmetric_products(Z))
-        return replace(
-            self, design=design, products=products, numbers=numbers, counts=tuple(counts)
-        )
+        is_small = self.n_obs * (self.n_features + 1) <= MAX_STORED_DOUBLES
+        x = with_ones(self.Z) if is_small else None
+        return replace(self, x=x, numbers=numbers, counts=tuple(counts))
+
+    def read_x(self, rows: slice) -> FloatArray:
+        """Inputs and a one of some rows, (n_features + 1, n_block)."""
+        if self.x is None:
+            return with_ones(self.Z[rows])
+        some = self.x[:, rows]
+        # compiled loops want contiguous arrays
+        is_contiguous = some.flags.c_contiguous or some.flags.f_contiguous
+        return some if is_contiguous else np.ascontiguousarray(some)
 
 
 def distinct_counts(y: FloatArray) -> tuple[FloatArray, FloatArray]:

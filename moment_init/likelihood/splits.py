@@ -109,7 +109,7 @@ def _split_sums(
         curved = {pair: -counts * second[k] for k, pair in enumerate(pairs)}
         information = _assembled(block, curved, len(first))
         if block.is_grouped:
-            x, starts = block.x, block.starts
+            x, starts = block.x.T, block.starts
             squares = []
             for j, share in enumerate(block.responsibilities):
                 slopes = first[:, j] * block.weight
@@ -133,8 +133,8 @@ def _assembled(
     """Weighted sums of x x' as blocks of one matrix for each component, (r, w, w)."""
     # weightings: pair of predictors -> (r, n)
     stacked = np.concatenate(list(weightings.values()))
-    grams = weighted_grams(block.x, stacked, block.products)
-    r, width = len(block.responsibilities), block.x.shape[1]
+    grams = weighted_grams(block.x, stacked)
+    r, width = len(block.responsibilities), len(block.x)
     result = np.zeros((r, n_predictors, width, n_predictors, width))
     for (a, b), gram in zip(weightings, grams.reshape(-1, r, width, width), strict=True):
         result[:, a, :, b] = result[:, b, :, a] = gram
@@ -148,7 +148,7 @@ def _noise_edges(
 
     def sum_block(units: slice) -> tuple[FloatArray, ...]:
         block = posterior_of_block(family, rows, parameters, units)
-        variances = [_row_variances(block, j, block.x, w) for j, w in enumerate(whiteners)]
+        variances = [_row_variances(block, j, block.x.T, w) for j, w in enumerate(whiteners)]
         return (np.stack(variances),)
 
     (row_sums,) = sum_over_blocks(sum_block, rows.n_units, _doubles_per_unit(rows, parameters))

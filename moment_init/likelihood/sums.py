@@ -10,8 +10,8 @@ score. The first alone gives EM steps, the difference Newton steps. A unit is a 
 there are no groups.
 
 `pass_over_block` sums over one block of units. The missing information has two ways: without groups
-and gate, one matrix product of the products of columns with weights for all pairs of components;
-otherwise, and with many columns, the product of the matrix of all scores with itself.
+and gate, weighted sums of x x' for all pairs of components; otherwise, and with many features, the
+product of the matrix of all scores with itself.
 """
 
 from dataclasses import dataclass
@@ -32,12 +32,14 @@ from moment_init.likelihood.posterior import (
     tables_of,
 )
 from moment_init.likelihood.rows import (
-    MAX_PRODUCT_WIDTH,
     LikelihoodRows,
     predictor_pairs,
-    symmetric_products,
+    run_length,
     weighted_grams,
 )
+
+_LARGEST_PAIRS_WIDTH = 48
+"""With more features, one product of the matrix of all scores is faster than sums for all pairs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,14 +127,9 @@ def likelihood_sums(
         curvature=curvature,
         missing=missing,
     )
-    # Block sizes count one copy of the rows only: the weighted copies of all components are written
-    # and read sequentially, and smaller blocks would cost more in calls than they save.
-    r, q = parameters.n_components, parameters.layout.size
-    width = parameters.n_features + 1
-    formed = width if rows.products is None else 0
-    if missing and _has_pairs(rows, parameters):
-        formed *= (width + 1) // 2
-    extra = (formed + (r * q if missing else 0)) if curvature else 0
+    # runs of rows hold what the information needs, except for the matrix of all scores
+    is_scored = missing and not _has_pairs(rows, parameters)
+    extra = parameters.n_components * parameters.layout.size if is_scored else 0
     log_likelihood, score, gate_score, unit_counts, row_counts, *rest = sum_over_blocks(
         function,
         rows.n_units,
@@ -168,15 +165,16 @@ def pass_over_block(
     """Sum log-likelihood, score, counts and, if asked for, information over a block of units."""
     layout = parameters.layout
     block = posterior_of_block(family, rows, parameters, units, assigned=assigned, tables=tables)
-    if missing and _has_pairs(rows, parameters) and block.products is None:
-        block = block._replace(products=symmetric_products(block.x[:, :-1]))
     # before the derivatives are multiplied by responsibilities in place
-    absent = (missing_of_block(block, layout),) if missing else ()
-    counts = np.empty_like(block.derivatives.value)
-    tau_sums = np.empty((len(layout.dispersed), 2, len(counts)))
+    absent: tuple[FloatArray, ...] = ()
+    if missing:
+        sum_missing = _missing_by_pairs if _has_pairs(rows, parameters) else _missing_by_scores
+        absent = (sum_missing(block, layout),)
     _, first, second, tau = block.derivatives
-    shares, weight, starts = block.responsibilities, block.weight, block.starts
-    weigh_rows(shares, weight, starts, first, second, tau, counts, tau_sums)
+    shares, starts = block.responsibilities, block.starts
+    counts = np.empty(first.shape[1:])
+    weigh_rows(shares, block.weight, starts, first, second, tau, counts)
+    tau_sums = np.vecdot(counts, tau[:, :2])  # (T, 2, n_components)
     row_counts = counts.sum(axis=1)
     unit_counts = row_counts
     if block.is_grouped:
@@ -199,7 +197,7 @@ def pass_over_block(
 def _has_pairs(rows: LikelihoodRows, parameters: MixtureParameters) -> bool:
     """Whether the missing information is summed by pairs of predictors."""
     is_plain = rows.group_starts is None and parameters.gate is None
-    return is_plain and parameters.n_features < MAX_PRODUCT_WIDTH
+    return is_plain and parameters.n_features < _LARGEST_PAIRS_WIDTH
 
 
 def _component_scores(block: BlockPosterior, tau_sums: FloatArray, layout: Layout) -> FloatArray:
@@ -207,7 +205,7 @@ def _component_scores(block: BlockPosterior, tau_sums: FloatArray, layout: Layou
     first = block.derivatives.first
     n_predictors, r, n = first.shape
     score = np.empty((r, layout.size))
-    slopes = np.dot(first.reshape(-1, n), block.x).reshape(n_predictors, r, -1)
+    slopes = np.dot(first.reshape(-1, n), block.x.T).reshape(n_predictors, r, -1)
     for a, places in enumerate(layout.slopes):
         score[:, places[0] : places[-1] + 1] = slopes[a]
     if len(tau_sums):
@@ -236,8 +234,8 @@ def _complete_blocks(
     common with the coefficients.
     """
     _, first, second, tau = block.derivatives
-    (n_predictors, r, n), width = first.shape, block.x.shape[1]
-    grams = weighted_grams(block.x, second.reshape(-1, n), block.products)
+    (n_predictors, r, n), width = first.shape, len(block.x)
+    grams = weighted_grams(block.x, second.reshape(-1, n))
     grams = grams.reshape(len(second), r, width, width)
     if layout.size == width:
         return np.asarray(grams[0])
@@ -248,9 +246,9 @@ def _complete_blocks(
         if a != b:
             result[:, spans[b], spans[a]] = gram
     for t, (a, place) in enumerate(zip(layout.dispersed, layout.dispersions, strict=True)):
-        result[:, place, place] = 2.0 * row_counts if is_lean[a] else tau_sums[t, 1]
+        result[:, place, place] = 2.0 * row_counts if is_lean[a] else -tau_sums[t, 1]
         if not is_lean[a]:
-            mixed = np.dot(tau[t, 2], block.x)
+            mixed = np.dot(tau[t, 2], block.x.T)
             result[:, spans[a], place] = result[:, place, spans[a]] = mixed
     return result
 
@@ -270,25 +268,31 @@ def _gate_information(block: BlockPosterior) -> FloatArray:
     return result.reshape((r - 1) * width, (r - 1) * width)
 
 
-def missing_of_block(block: BlockPosterior, layout: Layout) -> FloatArray:
-    """Conditional variance of the complete-data scores, (n_parameters, n_parameters)."""
-    if block.products is None or block.is_grouped or block.gate is not None:
-        return _missing_by_scores(block, layout)
-    return _missing_by_pairs(block, layout)
-
-
 def _missing_by_pairs(block: BlockPosterior, layout: Layout) -> FloatArray:
-    """Missing information from one weighting of x x' for each pair of predictors."""
+    """Conditional variance of the scores, from a weighting of x x' for each pair of predictors."""
+    # -> (n_parameters, n_parameters)
     _, first, _, tau = block.derivatives
-    n_predictors, r, n = first.shape
-    n_levels, width = len(tau) + 1, block.x.shape[1]
+    (n_predictors, r, n), width, n_levels = first.shape, len(block.x), len(tau) + 1
+    shares, weight = block.responsibilities, block.weight
+    marks = np.ones((r, n_levels, n))  # scores of log dispersions and logits
+    marks[:, :-1] = tau[:, 0].transpose(1, 0, 2)
+    means = marks * shares[:, None]
+    weighted = means * weight
+    levels = -np.dot(weighted.reshape(-1, n), means.reshape(-1, n).T)
+    for j, own in enumerate(np.matmul(weighted, marks.transpose(0, 2, 1))):
+        levels[j * n_levels : (j + 1) * n_levels, j * n_levels : (j + 1) * n_levels] += own
     channels = n_predictors * r
-    slopes = np.empty((channels * (channels + 1) // 2, n))
-    mixed = np.empty((channels, n_levels * r, n))
-    levels = np.empty((n_levels * r, n_levels * r))
-    covary_rows(block.responsibilities, block.weight, first, tau, slopes, mixed, levels)
-    grams = weighted_grams(block.x, slopes, block.products)
-    vectors = np.dot(mixed.reshape(-1, n), block.x).reshape(channels, -1, width)
+    n_pairs, n_mixed = channels * (channels + 1) // 2, channels * n_levels * r
+    grams, vectors = np.zeros((n_pairs, width, width)), np.zeros((n_mixed, width))
+    length = run_length(n_pairs + n_mixed, n_mixed * width)
+    for begin in range(0, n, length):
+        n_rows = min(length, n - begin)
+        slopes = np.empty((n_pairs, n_rows))
+        mixed = np.empty((channels, n_levels * r, n_rows))
+        covary_rows(shares, weight, first, marks, begin, slopes, mixed)
+        grams += weighted_grams(block.x, slopes, begin)
+        vectors += np.dot(mixed.reshape(n_mixed, -1), block.x[:, begin : begin + n_rows].T)
+    vectors = vectors.reshape(channels, -1, width)
     size = r * layout.size + r  # with the logit of the last component, which is dropped
     result = np.empty((size, size))
     at_slopes = [j * layout.size + layout.slopes[a] for j in range(r) for a in range(n_predictors)]

@@ -275,7 +275,7 @@ def _race(
     subspace: FloatArray,
 ) -> MixtureParameters:
     """Run all candidates for a few steps in the projected rows, and the best one to its end."""
-    projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ subspace))
+    projected = replace(rows, Z=np.ascontiguousarray(np.asarray(rows.Z) @ subspace), x=None)
     runs = [
         maximise(
             family,

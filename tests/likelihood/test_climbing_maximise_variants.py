@@ -88,7 +88,7 @@ def test_estimates_lie_within_their_standard_errors(
 
 @each_kind
 @each_variant
-def test_stored_products_give_the_same_fit(
+def test_stored_inputs_give_the_same_fit(
     name: str,
     link: str,
     variant: str,
@@ -102,8 +102,8 @@ def test_stored_products_give_the_same_fit(
     problem = make_problem(name, link, rng, n_obs=2000, variant=VARIANTS[variant])
     family, rows, start = problem.family, problem.rows, nearby(problem, rng, 0.05)
     stored = maximise(family, rows, start, max_steps=200, em_steps=3, tolerance=1e-10)
-    monkeypatch.setattr("moment_init.likelihood.rows.MAX_STORED_PRODUCTS", 0)
-    assert rows.prepared(family).products is None
+    monkeypatch.setattr("moment_init.likelihood.rows.MAX_STORED_DOUBLES", 0)
+    assert rows.prepared(family).x is None
     formed = maximise(family, rows, start, max_steps=200, em_steps=3, tolerance=1e-10)
     assert_allclose(formed.log_likelihood, stored.log_likelihood, rtol=0, atol=1e-8)
     difference = pack(formed.parameters) - pack(stored.parameters)

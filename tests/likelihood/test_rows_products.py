@@ -1,4 +1,4 @@
-"""Weighted sums of x x', with products of columns stored, formed or avoided."""
+"""Inputs with ones, and weighted sums of x x' by products of features or by weighted features."""
 
 from dataclasses import replace
 
@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from moment_init.families.registry import get_family
 from moment_init.families.several import SeveralResponses
 from moment_init.likelihood.rows import (
-    MAX_PRODUCT_WIDTH,
+    _MANY_WEIGHTINGS,
+    _NARROW,
     LikelihoodRows,
-    symmetric_products,
     weighted_grams,
     with_ones,
 )
@@ -41,68 +41,70 @@ def naive_grams(z: FloatArray, weights: FloatArray) -> FloatArray:
     return result
 
 
-def test_products_by_hand() -> None:
-    """x = (2, 3, 1): the upper triangle of x x', row after row."""
+def test_sums_by_hand() -> None:
     z = np.array([[2.0, 3.0]])
-    assert_array_equal(with_ones(z), [[2, 3, 1]])
-    assert_array_equal(symmetric_products(z), [[4, 6, 2, 9, 3, 1]])
+    assert_array_equal(with_ones(z), [[2], [3], [1]])
     grams = weighted_grams(with_ones(z), np.array([[2.0], [-1.0]]))
     expected = np.array([[4, 6, 2], [6, 9, 3], [2, 3, 1]])
     assert_array_equal(grams, [2 * expected, -expected])
 
 
-@pytest.mark.parametrize("n_features", [0, 1, 4, 7, 8, MAX_PRODUCT_WIDTH - 1, MAX_PRODUCT_WIDTH])
-@pytest.mark.parametrize("n_weightings", [1, 3])
+@pytest.mark.parametrize("n_features", [0, 1, 4, _NARROW - 1, _NARROW, 30])
+@pytest.mark.parametrize("n_weightings", [1, 3, _MANY_WEIGHTINGS])
 @pytest.mark.parametrize("has_negative", [False, True])
+@pytest.mark.parametrize("least_run", [7, 64])
 def test_grams_are_the_naive_sums(
-    n_features: int, n_weightings: int, has_negative: bool, rng: np.random.Generator
+    n_features: int,
+    n_weightings: int,
+    has_negative: bool,
+    least_run: int,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Widths on both sides of the change of method; weights of either sign."""
+    """Widths on both sides of the change of method, one run and several; weights of either sign."""
+    monkeypatch.setattr("moment_init.likelihood.rows._LEAST_RUN", least_run)
+    monkeypatch.setattr("moment_init.likelihood.rows._RUN_DOUBLES", 1)
     z = rng.standard_normal((60, n_features))
     weights = rng.standard_normal((n_weightings, 60))
     weights = weights if has_negative else np.abs(weights)
     expected = naive_grams(z, weights)
-    formed = weighted_grams(with_ones(z), weights)
-    stored = weighted_grams(with_ones(z), weights, symmetric_products(z))
-    assert formed.shape == (n_weightings, n_features + 1, n_features + 1)
+    found = weighted_grams(with_ones(z), weights)
+    assert found.shape == (n_weightings, n_features + 1, n_features + 1)
     # sixty terms of size about one: rounding is below 60 eps times the largest
-    assert_allclose(formed, expected, atol=1e-13 * np.abs(expected).max())
-    assert_allclose(stored, expected, atol=1e-13 * np.abs(expected).max())
-    assert_allclose(formed, formed.transpose(0, 2, 1), atol=1e-13 * np.abs(expected).max())
+    assert_allclose(found, expected, atol=1e-13 * np.abs(expected).max())
+    assert_allclose(found, found.transpose(0, 2, 1), atol=1e-13 * np.abs(expected).max())
+    later = weighted_grams(with_ones(z), np.ascontiguousarray(weights[:, 20:45]), 20)
+    expected = naive_grams(z[20:45], weights[:, 20:45])
+    assert_allclose(later, expected, atol=1e-13 * np.abs(expected).max())
 
 
 def test_no_rows_sum_to_zero() -> None:
-    for width in (3, MAX_PRODUCT_WIDTH + 1):
-        result = weighted_grams(np.empty((0, width)), np.empty((2, 0)))
+    for width in (3, _NARROW + 1):
+        result = weighted_grams(np.empty((width, 0)), np.empty((2, 0)))
         assert_array_equal(result, np.zeros((2, width, width)))
 
 
-def test_rows_store_their_products(rng: np.random.Generator) -> None:
+def test_rows_store_their_inputs_with_ones(rng: np.random.Generator) -> None:
     problem = make_problem("poisson", "log", rng, n_obs=30, variant=GROUPS)
     single = replace(problem.rows, Z=np.asarray(problem.rows.Z, dtype=np.float32))
     stored = single.prepared(problem.family)
-    assert stored.products is not None
-    assert_array_equal(stored.products, symmetric_products(np.asarray(single.Z, dtype=np.float64)))
+    assert stored.x is not None
+    assert_array_equal(stored.x, with_ones(np.asarray(single.Z, dtype=np.float64)))
     assert stored.prepared(problem.family) is stored
-    units = np.array([3, 1])
-    taken = stored.take(units)
-    assert taken.products is not None
-    assert_array_equal(taken.products, symmetric_products(np.asarray(taken.Z, dtype=np.float64)))
+    taken = stored.take(np.array([3, 1]))
+    assert taken.x is not None
+    assert_array_equal(taken.x, with_ones(np.asarray(taken.Z, dtype=np.float64)))
 
 
-def test_products_that_do_not_fit_are_not_stored(
+def test_inputs_that_do_not_fit_are_not_stored(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too wide for products at all; or, at ten products a row, too many rows."""
     family = get_family("poisson")
-    wide = rng.standard_normal((5, MAX_PRODUCT_WIDTH))
-    rows = LikelihoodRows(wide, np.zeros(5), np.ones(5))
-    assert rows.prepared(family).products is None
-    monkeypatch.setattr("moment_init.likelihood.rows.MAX_STORED_PRODUCTS", 300)
-    fitting = make_problem("poisson", "log", rng, n_obs=30).rows
-    assert fitting.prepared(family).products is not None
-    longer = make_problem("poisson", "log", rng, n_obs=31).rows
-    assert longer.prepared(family).products is None
+    fitting, longer = (make_problem("poisson", "log", rng, n_obs=n).rows for n in (30, 31))
+    most = 30 * (fitting.n_features + 1)
+    monkeypatch.setattr("moment_init.likelihood.rows.MAX_STORED_DOUBLES", most)
+    assert fitting.prepared(family).x is not None
+    assert longer.prepared(family).x is None
 
 
 def test_rows_store_the_numbers_of_their_kernels(rng: np.random.Generator) -> None:
@@ -126,7 +128,7 @@ def test_rows_store_the_numbers_of_their_kernels(rng: np.random.Generator) -> No
 
 @each_kind
 @each_variant
-def test_stored_products_change_no_sum(
+def test_stored_inputs_change_no_sum(
     name: str, link: str, variant: str, rng: np.random.Generator
 ) -> None:
     problem = make_problem(name, link, rng, variant=VARIANTS[variant])
@@ -146,10 +148,12 @@ def test_stored_products_change_no_sum(
 def test_wide_rows_give_the_same_sums(
     variant: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The method of wide rows, used on narrow ones."""
+    """The methods of wide rows, used on narrow ones."""
     problem = make_problem("negative_binomial", "log", rng, variant=VARIANTS[variant])
     narrow = likelihood_sums(problem.family, problem.rows, problem.truth)
-    monkeypatch.setattr("moment_init.likelihood.rows._FORMED_WIDTH", 2)
-    wide = likelihood_sums(problem.family, problem.rows, problem.truth)
+    monkeypatch.setattr("moment_init.likelihood.rows._NARROW", 2)
     scale = np.abs(narrow.complete_information).max()
-    assert_allclose(wide.information(), narrow.information(), atol=1e-12 * scale)
+    for many in (1, 100):
+        monkeypatch.setattr("moment_init.likelihood.rows._MANY_WEIGHTINGS", many)
+        wide = likelihood_sums(problem.family, problem.rows, problem.truth)
+        assert_allclose(wide.information(), narrow.information(), atol=1e-12 * scale)
