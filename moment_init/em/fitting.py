@@ -35,7 +35,6 @@ from moment_init.em.problem import (
     validate_gate_kind,
     validate_restrictions,
 )
-from moment_init.em.refining import enlarged, refine, search_sample
 from moment_init.em.result import EMFit
 from moment_init.em.runs import (
     FitOptions,
@@ -46,7 +45,14 @@ from moment_init.em.runs import (
     run_random,
     validate_options,
 )
-from moment_init.em.search import LEAN_GROWTH, PortfolioOptions, search
+from moment_init.em.search import (
+    LEAN_GROWTH,
+    PortfolioOptions,
+    enlarged,
+    refine,
+    search,
+    search_sample,
+)
 from moment_init.em.starts import RandomStart, given_starts, grow
 from moment_init.families.base import Family
 from moment_init.likelihood.climbing import MaximiseResult

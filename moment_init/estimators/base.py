@@ -13,9 +13,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from moment_init.checks import FloatArray, require_unmasked
 from moment_init.data.checking import require_finite_predictors, require_one_response
 from moment_init.em.result import EMFit
-from moment_init.estimators.fitting import MixtureOptions, fit_mixture, sample_mixture
+from moment_init.estimators.fitting import (
+    EstimatorRows,
+    MixtureOptions,
+    distinct_rows,
+    fit_mixture,
+    sample_mixture,
+)
 from moment_init.estimators.mixtures import FittedMixture
-from moment_init.estimators.rows import EstimatorRows, distinct_rows
 from moment_init.families.links import LINKS
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 

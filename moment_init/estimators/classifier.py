@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from moment_init.checks import FloatArray, require_unmasked
 from moment_init.data.checking import validate_sample_weight
 from moment_init.estimators.base import Inference, MixtureGLMBase, validated_data
-from moment_init.estimators.rows import validate_rows
+from moment_init.estimators.fitting import validate_rows
 from moment_init.families.several import CATEGORICAL, categorical
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 

@@ -21,7 +21,7 @@ from moment_init.data.checking import (
 from moment_init.data.formula_encoding import is_frame
 from moment_init.data.responses import columns_of_fit, has_classes
 from moment_init.estimators.base import Inference, MixtureGLMBase, validated_data
-from moment_init.estimators.rows import refuses_negative, validate_rows
+from moment_init.estimators.fitting import refuses_negative, validate_rows
 from moment_init.families.base import Family
 from moment_init.families.registry import FAMILIES
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO

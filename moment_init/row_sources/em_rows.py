@@ -19,8 +19,8 @@ from moment_init.data.checking import RegressionData, validate_data
 from moment_init.em import assembly
 from moment_init.em.information import active_bounds_of, laplace_of
 from moment_init.em.problem import EMProblem
-from moment_init.em.refining import search_units
 from moment_init.em.result import EMFit
+from moment_init.em.search import search_units
 from moment_init.em.starts import has_moments, tensor_starts
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from moment_init import ConvergenceWarning, EMFit, Status, fit_em
 from moment_init.data.checking import validate_data
-from moment_init.em import refining
+from moment_init.em import search as searching
 from moment_init.em.problem import pose_em
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.sums import likelihood_sums
@@ -124,8 +124,8 @@ def test_many_rows_are_searched_by_a_sample(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The starts see the sample, the fit all rows; the share is that of starts of one sample."""
-    monkeypatch.setattr(refining, "SEARCH_UNITS", 500)
-    monkeypatch.setattr(refining, "SEARCH_UNITS_PER_PARAMETER", 1)
+    monkeypatch.setattr(searching, "SEARCH_UNITS", 500)
+    monkeypatch.setattr(searching, "SEARCH_UNITS_PER_PARAMETER", 1)
     problem = make_problem("gaussian", "identity", rng, n_obs=2000, variant=GROUPS)
     searched = fit_problem(problem, groups=None, offset=None)
     assert all(start.is_sampled for start in searched.starts)

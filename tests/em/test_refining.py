@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from moment_init.em import refining
+from moment_init.em import search as searching
 from moment_init.em.problem import EMProblem
-from moment_init.em.refining import enlarged, refine, search_sample
 from moment_init.em.runs import Portfolio
+from moment_init.em.search import enlarged, refine, search_sample
 from moment_init.likelihood.climbing import Ending, MaximiseResult
 from moment_init.likelihood.em_step import solve_information
 from moment_init.likelihood.parameters import MixtureParameters
@@ -120,9 +120,9 @@ def test_binary_responses_are_searched_on_more_units(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two components of three slopes, a bias, a weight (and a deviation): 10 or 12 parameters."""
-    monkeypatch.setattr(refining, "SEARCH_UNITS", 100)
-    monkeypatch.setattr(refining, "SEARCH_UNITS_PER_PARAMETER", 20)
-    monkeypatch.setattr(refining, "BINARY_UNITS_PER_PARAMETER", 60)
+    monkeypatch.setattr(searching, "SEARCH_UNITS", 100)
+    monkeypatch.setattr(searching, "SEARCH_UNITS_PER_PARAMETER", 20)
+    monkeypatch.setattr(searching, "BINARY_UNITS_PER_PARAMETER", 60)
     for family, link, expected in (("bernoulli", "logit", 600), ("gaussian", "identity", 240)):
         problem = make_fit(family, link, rng, n_obs=3000, with_extras=False).problem
         assert search_sample(problem, rng).rows.n_units == expected
@@ -143,9 +143,9 @@ def test_a_sample_that_ends_on_a_bound_is_enlarged(
 
     A run along a likelihood that flattens may end just short of the bound: it is set on it here.
     """
-    monkeypatch.setattr(refining, "SEARCH_UNITS", 40)
-    monkeypatch.setattr(refining, "BINARY_UNITS_PER_PARAMETER", 1)
-    monkeypatch.setattr(refining, "SEARCH_UNITS_PER_PARAMETER", 1)
+    monkeypatch.setattr(searching, "SEARCH_UNITS", 40)
+    monkeypatch.setattr(searching, "BINARY_UNITS_PER_PARAMETER", 1)
+    monkeypatch.setattr(searching, "SEARCH_UNITS_PER_PARAMETER", 1)
     fitted = make_fit("bernoulli", "logit", rng, n_obs=8000, with_extras=False)
     small = search_sample(fitted.problem, rng)
     before = _one_run(small, fitted.end.parameters)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moment_init.data.checking import RegressionData
-from moment_init.estimators.rows import EstimatorRows, distinct_rows, refuses_negative
+from moment_init.estimators.fitting import EstimatorRows, distinct_rows, refuses_negative
 from moment_init.families.registry import FAMILIES, get_family
 
 

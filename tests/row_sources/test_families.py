@@ -79,9 +79,9 @@ def test_estimates_of_every_family(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_fits_of_every_family(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search on a sample, then all rows, which are more than twice as many."""
-    monkeypatch.setattr("moment_init.em.refining.SEARCH_UNITS", 1_500)
+    monkeypatch.setattr("moment_init.em.search.SEARCH_UNITS", 1_500)
     for kind in ("SEARCH", "BINARY"):
-        monkeypatch.setattr(f"moment_init.em.refining.{kind}_UNITS_PER_PARAMETER", 20)
+        monkeypatch.setattr(f"moment_init.em.search.{kind}_UNITS_PER_PARAMETER", 20)
     data = _simulated(family)
     rows = _row_arguments(data, family)
     both: dict[str, Any] = {

@@ -26,8 +26,8 @@ OPTIONS: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def few_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that all rows are more than twice as many."""
-    monkeypatch.setattr("moment_init.em.refining.SEARCH_UNITS", 2_000)
-    monkeypatch.setattr("moment_init.em.refining.SEARCH_UNITS_PER_PARAMETER", 20)
+    monkeypatch.setattr("moment_init.em.search.SEARCH_UNITS", 2_000)
+    monkeypatch.setattr("moment_init.em.search.SEARCH_UNITS_PER_PARAMETER", 20)
 
 
 def _write_parquet(folder: Path, frame: pd.DataFrame) -> None:
