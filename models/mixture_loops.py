@@ -154,8 +154,8 @@ def _member_addition(member: Family, family: AnyFamily) -> Loop:
             a, t = positions[k], places[k]
             all_y = y if is_single else y[:, a]
             all_eta = eta if is_single else eta[a]
-            spreads = (dispersion if is_single else dispersion[t]) if has_dispersion else None
-            trials = (n_trials if is_single else n_trials[:, a]) if has_trials else None
+            spreads: Any = (dispersion if is_single else dispersion[t]) if has_dispersion else None
+            trials: Any = (n_trials if is_single else n_trials[:, a]) if has_trials else None
             joint, slopes, spread_slopes = block[0], block[1 + a], block[-1]
             if has_dispersion:
                 spread_slopes = block[1 + n_predictors + t]
