@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from moment_init.checks import changed_filters
-from moment_init.comparison.diagnostic_panels import optima_by_method
 from moment_init.comparison.drawing import reference_method
-from moment_init.comparison.figures import PANELS, comparison_figure
+from moment_init.comparison.figures import PANELS, comparison_figure, optima_by_method
 from moment_init.comparison.parameter_panels import INTERVAL, MOST_EFFECTS
 from moment_init.comparison.predictive_panel import check_kind
 from moment_init.comparison.result import (

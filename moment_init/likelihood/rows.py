@@ -70,7 +70,7 @@ def weighted_grams(x: FloatArray, weights: FloatArray, begin: int = 0) -> FloatA
                 sums += np.dot(some, products.T)
             else:  # BLAS prefers two matrices that are not transposed
                 sums += np.dot(products, np.ascontiguousarray(some.T)).T
-        return np.asarray(sums[:, _positions(width)])
+        return np.take(sums, _positions(width), axis=1)
     side = width * n_weightings
     sums = np.zeros((width, side))
     length = min(n_rows, run_length(side, side * width))

@@ -17,9 +17,15 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from numpy.testing import assert_allclose, assert_array_equal
 
-from moment_init.comparison.diagnostic_panels import compute_rhat, optima_by_method
 from moment_init.comparison.drawing import method_style, representative, shorten, typical_start
-from moment_init.comparison.figures import HEIGHTS, PANELS, comparison_figure, plot_comparison
+from moment_init.comparison.figures import (
+    HEIGHTS,
+    PANELS,
+    comparison_figure,
+    compute_rhat,
+    optima_by_method,
+    plot_comparison,
+)
 from moment_init.comparison.parameter_panels import (
     LEVEL,
     MOST_EFFECTS,
