@@ -13,7 +13,8 @@ The parts are
 - starts, search: time of one random start and of the default call of `fit_em`, summed over data
   sets,
 - first_call: time of the first call in a fresh process minus that of the second, with an empty and
-  with a filled cache of compiled functions. The bars apply to the time of the new tree.
+  with a filled cache of compiled functions. The bars apply to the time of the new tree,
+- estimate: time of `estimate`, and its ratio to one random start of `fit_em` in the new tree.
 """
 
 import argparse
@@ -39,7 +40,7 @@ import numpy as np
 SCRIPT = Path(__file__).resolve()
 ROOT = SCRIPT.parents[1]
 
-PARTS = ("em", "newton", "starts", "search", "first_call")
+PARTS = ("em", "newton", "starts", "search", "first_call", "estimate")
 
 Shape = tuple[str, int, int, int]  # family, rows, features, components
 SMALL_OBS, LARGE_OBS, QUICK_OBS = 5_000, (100_000, 1_000_000), (20_000,)
@@ -65,7 +66,13 @@ N_GAUNTLET = 3  # the first mixtures of the gauntlet: R1, R2 and R3
 FIRST_CALL_SIZES = 2_000, 3, 2  # rows, features, components
 SEED = 1412
 
+ESTIMATE_OBS, ESTIMATE_SIZES = (2_000, 4_000, 8_000), ((5, 2), (10, 4))
+ESTIMATE_FAMILIES = "gaussian", "poisson", "bernoulli"
+STARTS_OBS = 4_000  # rows of the comparison of `estimate` with random starts
+ESTIMATE_DATA_SETS = 3
+
 SMALL_BAR, LARGE_BAR, SEARCH_BAR = 0.4, 0.6, 0.4
+ESTIMATE_BAR, STARTS_BAR = 0.35, 4.0
 COLD_BAR, WARM_BAR = 6.0, 1.0  # seconds
 
 Ask = Callable[[Mapping[str, str]], float]  # seconds of a request: part, path of data, family
@@ -132,10 +139,22 @@ def _time_fit(path: str, family: str, **options: Any) -> float:
     return time.perf_counter() - begin
 
 
+def _time_estimate(path: str, family: str) -> float:
+    """Seconds of a call of `estimate`."""
+    from moment_init import estimate
+
+    arrays = _load(path)
+    begin = time.perf_counter()
+    estimate(arrays["X"], arrays["y"], len(arrays["weights"]), family=family, random_seed=SEED)
+    return time.perf_counter() - begin
+
+
 def _measure(part: str, path: str, family: str) -> float:
     """Seconds of one measurement, in the tree of the working directory."""
     from moment_init.data.blocks import single_threaded_blas
 
+    if part == "estimate":
+        return _time_estimate(path, family)
     if part == "starts":
         return _time_fit(path, family, init="random", n_starts=1)
     if part == "search":
@@ -202,7 +221,7 @@ class Row:
         ratios = f"{new / old:>8.2f}{minima:>8.2f}" if self.is_ratio else " " * 16
         bar = "" if self.bar is None else f"{self.bar:g}{'' if self.is_ratio else ' s'}"
         verdict = "" if self.bar is None else "yes" if self.is_met else "no"
-        return f"{self.name:<53}{old:>10.2f}{new:>10.2f}{ratios}{bar:>6}{verdict:>5}".rstrip()
+        return f"{self.name:<61}{old:>10.2f}{new:>10.2f}{ratios}{bar:>6}{verdict:>5}".rstrip()
 
 
 def _by_turns(
@@ -287,6 +306,27 @@ def _fits(
         yield Row(f"{part}: total", old, new, SEARCH_BAR if part == "search" else None)
 
 
+def _estimates(trees: Mapping[str, Ask], folder: Path, quick: bool) -> Iterator[Row]:
+    """Estimates from moments, in both trees and against random starts in the new one."""
+    from moment_init import simulate_mixture
+
+    n_repeats, n_data_sets = (QUICK_REPEATS, 1) if quick else (LARGE_REPEATS, ESTIMATE_DATA_SETS)
+    shapes = product(ESTIMATE_FAMILIES, (STARTS_OBS,) if quick else ESTIMATE_OBS, ESTIMATE_SIZES)
+    for family, n, (d, r) in shapes:
+        simulate = partial(simulate_mixture, n, d, r, family=family, scales=SCALES[family])
+        data_sets = [simulate(random_seed=[SEED, index]) for index in range(n_data_sets)]
+        paths = [_write(folder / f"estimate {i}.npz", data) for i, data in enumerate(data_sets)]
+        requests = [{"part": "estimate", "path": path, "family": family} for path in paths]
+        old, new = _by_turns(trees, requests, n_repeats)
+        name = f"estimate: {family}, n = {n:,}, d = {d}, r = {r}"
+        yield Row(name, old, new, ESTIMATE_BAR)
+        if n == STARTS_OBS:
+            starts = [{**request, "part": "starts"} for request in requests]
+            only_new = {"old": trees["new"], "new": trees["new"]}
+            _, seconds = _by_turns(only_new, starts, n_repeats)
+            yield Row(f"{name}, over a random start", seconds, new, STARTS_BAR)
+
+
 def _first_calls(
     folders: Mapping[str, Path], environment: Mapping[str, str], scratch: Path, quick: bool
 ) -> Iterator[Row]:
@@ -323,7 +363,7 @@ def main() -> int:
 
     environment = dict.fromkeys((*THREADS, "NUMBA_NUM_THREADS"), str(parsed.threads))
     passes, fits = ([p for p in PARTS[i : i + 2] if p in parsed.parts] for i in (0, 2))
-    print(f"{f'threads: {parsed.threads}':<53}{'old ms':>10}{'new ms':>10}", end="")
+    print(f"{f'threads: {parsed.threads}':<61}{'old ms':>10}{'new ms':>10}", end="")
     print(f"{'ratio':>8}{'minima':>8}{'bar':>6}{'met':>5}", flush=True)
     all_met = True
     with ExitStack() as stack:
@@ -335,6 +375,8 @@ def main() -> int:
         tables += [_fits(trees, scratch, fits, parsed.quick)] if fits else []
         if "first_call" in parsed.parts:
             tables.append(_first_calls(folders, environment, scratch, parsed.quick))
+        if "estimate" in parsed.parts:
+            tables.append(_estimates(trees, scratch, parsed.quick))
         for row in chain.from_iterable(tables):
             print(row, flush=True)
             all_met = all_met and row.is_met
