@@ -16,7 +16,7 @@ from pathlib import Path
 
 from numpydoc.validate import validate
 
-PUBLIC = ("moment_init", "moment_init.models", "moment_init.scores")
+PUBLIC = ("moment_init", "moment_init.models", "moment_init.paper", "moment_init.scores")
 ROOT = Path(__file__).resolve().parents[1]
 
 

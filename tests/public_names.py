@@ -5,7 +5,7 @@ import importlib
 import inspect
 from typing import Any
 
-MODULES = ("moment_init", "moment_init.models", "moment_init.scores")
+MODULES = ("moment_init", "moment_init.models", "moment_init.paper", "moment_init.scores")
 
 
 def list_public_names() -> str:

@@ -27,7 +27,7 @@ from tests.bayesian_models import FakeSampler, fitted
 from tests.joint_mixtures import simulate_joint
 from tests.sampled import sampled
 
-MODULES = ("moment_init", "moment_init.models", "moment_init.scores")
+MODULES = ("moment_init", "moment_init.models", "moment_init.paper", "moment_init.scores")
 
 
 # --- reference -----------------------------------------------------------------------------------

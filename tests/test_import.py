@@ -9,7 +9,7 @@ import pytest
 LAZY = ("arviz", "joblib", "matplotlib", "numba", "pandas", "pymc", "pytensor", "rich", "xarray")
 
 
-@pytest.mark.parametrize("module", ["moment_init", "moment_init.scores"])
+@pytest.mark.parametrize("module", ["moment_init", "moment_init.paper", "moment_init.scores"])
 def test_import_of_the_core_leaves_heavy_libraries_out(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(set({LAZY!r}) & set(sys.modules)))"
     result = subprocess.run(

@@ -49,6 +49,9 @@ def test_every_exception_still_exists() -> None:
         ("estimators.fitting", "models.mixture_glm.build_model", False),
         ("em.fitting", "row_sources.posing.pose_dask", True),
         ("em.fitting", "fit_em", False),
+        ("paper", "moments.paper.whitening.whiten", True),
+        ("paper", "em.search.search", False),
+        ("moments.estimation", "paper.whiten", False),
     ],
 )
 def test_rule_by_example(importer: str, imported: str, *, is_right: bool) -> None:

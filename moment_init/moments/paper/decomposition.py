@@ -1,4 +1,4 @@
-"""Decomposition of a symmetric third-order tensor into components and coefficients."""
+"""Decomposition of a symmetric third-order tensor into directions and coefficients."""
 
 import threading
 import warnings
@@ -10,17 +10,19 @@ import tensorly
 from tensorly.cp_tensor import CPTensor
 from tensorly.decomposition import parafac, symmetric_parafac_power_iteration
 
-from moment_init.checks import FloatArray, changed_filters
+from moment_init.checks import FloatArray, RandomSeed, changed_filters, make_generator
 from moment_init.moments.paper.power_iteration import (
     POWER_ROUNDS,
     STARTS_PER_COMPONENT,
     robust_power_method,
+    symmetric_coefficients,
 )
 from moment_init.moments.paper.whitening import (
     balancing_matrix,
     definite_slice,
     leading_subspace,
     multilinear,
+    require_cube,
     whiten,
 )
 
@@ -42,37 +44,100 @@ _GLOBAL_GENERATOR_LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decomposition:
-    r"""Components of a symmetric tensor, :math:`T \approx \sum_j \lambda_j u_j^{\otimes 3}`."""
+    r"""Components of a symmetric tensor, :math:`T \approx \sum_j \lambda_j u_j^{\otimes 3}`.
 
-    directions: FloatArray  # unit directions, largest coefficient first; (k, r)
-    coefficients: FloatArray  # signed coefficients; (r,)
-    residual: float  # norm of the residual, relative to the tensor
-    singular_values: FloatArray  # singular values of the unfolded tensor; (k,)
-    condition_number: float  # condition number of the slice that whitened the tensor
-    is_definite: bool  # whether a positive definite slice was found
-    n_attempts: int  # number of slices that were tried
+    Parameters
+    ----------
+    directions : numpy.ndarray, shape (k, n_components)
+        Unit directions u_j, largest coefficient first. A cube does not determine the sign of its
+        direction: (u, lambda) and (-u, -lambda) are the same component.
+    coefficients : numpy.ndarray, shape (n_components,)
+        The signed coefficients lambda_j.
+    residual : float
+        Norm of the residual, relative to the tensor.
+    singular_values : numpy.ndarray, shape (k,)
+        Singular values of the unfolded tensor.
+    condition_number : float
+        Condition number of the slice that whitened the tensor.
+    is_definite : bool
+        Whether a positive definite slice was found.
+    n_attempts : int
+        Number of slices that were tried.
+    """
 
-    def lift(self, basis: FloatArray) -> "Decomposition":
-        """Map the directions into a larger space."""
-        # basis: (m, k)
-        return replace(self, directions=basis @ self.directions)
+    directions: FloatArray
+    coefficients: FloatArray
+    residual: float
+    singular_values: FloatArray
+    condition_number: float
+    is_definite: bool
+    n_attempts: int
 
 
 def decompose_tensor(
     tensor: FloatArray,
     n_components: int,
-    rng: np.random.Generator,
+    random_seed: RandomSeed = None,
     *,
     method: DecompositionMethod = "power",
 ) -> Decomposition:
-    """Decompose a symmetric tensor into cubes of vectors.
+    r"""Decompose a symmetric tensor into cubes of vectors: line 2 of Algorithm 1.
 
-    The tensor is restricted to the span of its components, mapped to balanced coordinates, whitened
-    by a definite slice (Procedure 2 of the paper), decomposed by the robust power method
-    (Algorithm 4) or TensorLy's, mapped back, and refined by TensorLy's alternating least squares in
-    its original coordinates.
+    The steps in order: restrict the tensor to the span of its components (`leading_subspace`);
+    whiten it by a definite slice (`definite_slice`, `whiten`); find the eigenvectors of the
+    whitened tensor (`robust_power_method`); map them back and compute the coefficients
+    (`symmetric_coefficients`); finish with TensorLy's alternating least squares on the tensor
+    itself, started at these directions (`refine_components`). Up to five slices are tried, and the
+    best fit is finished.
+
+    Parameters
+    ----------
+    tensor : numpy.ndarray, shape (k, k, k)
+        The symmetric tensor, such as M_3.
+    n_components : int
+        Number of components r, at most k.
+    random_seed : int, sequence of int, numpy.random.Generator or None
+        Seed of slices and starts.
+    method : {"power", "tensorly"}
+        How the eigenvectors of the whitened tensor are found: by Algorithm 4 of [1]_, or by
+        TensorLy's ``symmetric_parafac_power_iteration``.
+
+    Returns
+    -------
+    Decomposition
+        Directions, coefficients and how well they explain the tensor.
+
+    Raises
+    ------
+    ValueError
+        If the tensor is not of the form (k, k, k), or `n_components` is not between 1 and k.
+
+    Notes
+    -----
+    The directions that are returned are those of TensorLy's ``parafac``. Alternating least squares
+    weighs all entries of the tensor alike, whereas whitening amplifies the noise of weak
+    components.
+
+    References
+    ----------
+    .. [1] H. Sedghi, M. Janzamin, A. Anandkumar, "Provable tensor methods for learning mixtures
+       of generalized linear models", arXiv:1412.3046.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from moment_init.paper import decompose_tensor
+    >>> u = np.array([[1.0, 0.6], [0.0, 0.8]])
+    >>> tensor = np.einsum("l,il,jl,kl->ijk", [3.0, 2.0], u, u, u)
+    >>> result = decompose_tensor(tensor, 2, random_seed=1)
+    >>> (result.directions * np.sign(result.coefficients)).round(6)
+    array([[1. , 0.6],
+           [0. , 0.8]])
+    >>> np.abs(result.coefficients).round(6)
+    array([3., 2.])
     """
-    # tensor: (k, k, k)
+    require_cube(tensor, n_components)
+    rng = make_generator(random_seed)
     basis, singular_values = leading_subspace(tensor, n_components)
     core = multilinear(tensor, basis)
     balance = balancing_matrix(core)
@@ -81,32 +146,55 @@ def decompose_tensor(
     while n_attempts < MAX_ATTEMPTS and best.residual > EXACT_RESIDUAL:
         n_attempts += 1
         best = min(best, _attempt(core, balance, rng, method), key=lambda fit: fit.residual)
-    refined = replace(best, directions=refine_components(core, best.directions))
-    return _in_order(refined, basis, singular_values, n_attempts, tensor)
-
-
-def symmetric_coefficients(tensor: FloatArray, directions: FloatArray) -> tuple[FloatArray, float]:
-    """Compute least-squares coefficients of the cubes of given directions, and the residual.
-
-    These, and not the eigenvalues of the whitened tensor, are the lambda_j of Lemma 3 of the paper.
-    """
-    # tensor: (k, k, k), directions: (k, r) -> (r,), ...
-    cubes = _cubes(directions)
-    coefficients, *_ = np.linalg.lstsq(cubes, tensor.ravel(), rcond=None)
-    residual = np.linalg.norm(tensor.ravel() - cubes @ coefficients)
-    return coefficients, float(residual / max(np.linalg.norm(tensor), np.finfo(float).tiny))
+    directions = basis @ refine_components(core, best.directions)
+    coefficients, residual = symmetric_coefficients(tensor, directions)
+    order = np.argsort(-np.abs(coefficients), kind="stable")
+    return replace(
+        best,
+        directions=directions[:, order],
+        coefficients=coefficients[order],
+        residual=residual,
+        singular_values=singular_values,
+        n_attempts=n_attempts,
+    )
 
 
 def refine_components(tensor: FloatArray, directions: FloatArray) -> FloatArray:
-    """Refine directions by alternating least squares on the tensor (TensorLy's `parafac`)."""
-    # tensor: (k, k, k), directions: (k, r) -> (k, r)
-    coefficients, residual = symmetric_coefficients(tensor, directions)
+    """Finish directions by TensorLy's alternating least squares on the tensor itself.
+
+    Parameters
+    ----------
+    tensor : numpy.ndarray, shape (k, k, k)
+        The symmetric tensor.
+    directions : numpy.ndarray, shape (k, n_components)
+        Directions to start from.
+
+    Returns
+    -------
+    numpy.ndarray, shape (k, n_components)
+        Unit directions: the average of the three factors of ``tensorly.decomposition.parafac``. If
+        two components have merged, so that its normal equations are singular, the directions that
+        it started from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from moment_init.paper import refine_components
+    >>> tensor = np.zeros((2, 2, 2))
+    >>> tensor[0, 0, 0], tensor[1, 1, 1] = 2.0, 1.0
+    >>> np.abs(refine_components(tensor, np.array([[1.0, 0.1], [0.1, 1.0]])).round(6))
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    coefficients, _ = symmetric_coefficients(tensor, directions)
     start = CPTensor(
-        (np.ones(len(coefficients)), [directions * coefficients, directions, directions])
+        (
+            np.ones(len(coefficients)),
+            [directions * coefficients, directions.copy(), directions.copy()],
+        )
     )
     with changed_filters():
-        # If a sweep meets a singular normal matrix, the refinement is not used.
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # of factors that vanish, which are seen below
         try:
             _, factors = parafac(
                 tensorly.tensor(tensor),
@@ -119,9 +207,7 @@ def refine_components(tensor: FloatArray, directions: FloatArray) -> FloatArray:
         except np.linalg.LinAlgError:
             return directions
     refined = _common_direction([np.asarray(factor) for factor in factors])
-    if not np.all(np.isfinite(refined)):
-        return directions
-    return refined if symmetric_coefficients(tensor, refined)[1] < residual else directions
+    return refined if np.all(np.isfinite(refined)) else directions
 
 
 def _attempt(
@@ -129,14 +215,14 @@ def _attempt(
 ) -> Decomposition:
     """Decompose the core once, with one slice and one run of the power method."""
     n_components = core.shape[0]
-    balanced = multilinear(core, balance)
-    theta, _ = definite_slice(balanced, rng)
-    whitened = whiten(balanced, theta, n_components)
-    find = _tensorly_vectors if method == "tensorly" else _power_vectors
-    vectors = find(whitened.tensor, n_components, rng)
-    # T = T_balanced(B^-1, B^-1, B^-1): the inverse transpose maps components back.
-    unbalanced = np.linalg.solve(balance.T, whitened.unwhitening_matrix @ vectors)
-    directions = unbalanced / np.linalg.norm(unbalanced, axis=0)
+    theta, _ = definite_slice(core, rng, balance=balance)
+    whitened = whiten(core, theta, n_components)
+    if method == "power":
+        vectors = robust_power_method(whitened.tensor, n_components, rng).vectors
+    else:
+        vectors = _tensorly_vectors(whitened.tensor, n_components, rng)
+    components = whitened.unwhitening_matrix @ vectors
+    directions = components / np.linalg.norm(components, axis=0)
     coefficients, residual = symmetric_coefficients(core, directions)
     return Decomposition(
         directions=directions,
@@ -147,32 +233,6 @@ def _attempt(
         is_definite=whitened.is_definite,
         n_attempts=1,
     )
-
-
-def _in_order(
-    core_fit: Decomposition,
-    basis: FloatArray,
-    singular_values: FloatArray,
-    n_attempts: int,
-    tensor: FloatArray,
-) -> Decomposition:
-    """Map a fit to the coordinates of the tensor and sort it by decreasing coefficient."""
-    order = np.argsort(-np.abs(core_fit.coefficients), kind="stable")
-    directions = basis @ core_fit.directions[:, order]
-    coefficients, residual = symmetric_coefficients(tensor, directions)
-    return replace(
-        core_fit,
-        directions=directions,
-        coefficients=coefficients,
-        residual=residual,
-        singular_values=singular_values,
-        n_attempts=n_attempts,
-    )
-
-
-def _power_vectors(tensor: FloatArray, n_components: int, rng: np.random.Generator) -> FloatArray:
-    """Find eigenvectors of the whitened tensor by Algorithm 4."""
-    return robust_power_method(tensor, n_components, rng).vectors
 
 
 def _tensorly_vectors(
@@ -196,12 +256,6 @@ def _tensorly_vectors(
         finally:
             np.random.set_state(state)  # noqa: NPY002
     return np.asarray(vectors)
-
-
-def _cubes(directions: FloatArray) -> FloatArray:
-    """Return the cubes of the columns as vectors; (k^3, r)."""
-    cubes = np.einsum("il,jl,kl->ijkl", directions, directions, directions)
-    return np.asarray(cubes.reshape(-1, directions.shape[1]))
 
 
 def _common_direction(factors: list[FloatArray]) -> FloatArray:

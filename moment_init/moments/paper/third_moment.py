@@ -10,17 +10,19 @@ from scipy.stats import chi2
 
 from moment_init.checks import FloatArray
 from moment_init.data.checking import RegressionData
-from moment_init.moments.paper.cross_moments import CrossMoments
+from moment_init.moments.paper.cross_moments import RowScores, cross_moment
 from moment_init.moments.paper.decomposition import DecompositionMethod
-from moment_init.moments.paper.recovery import Components, find_components, weigh_components
+from moment_init.moments.paper.recovery import (
+    NOISE_PEAK,
+    Components,
+    find_components,
+    noise_edge,
+    weigh_components,
+)
 from moment_init.moments.result import MomentDiagnostics, MomentEstimate
 from moment_init.results import Status
 from moment_init.scores.base import InputModel
 from moment_init.scores.choosing import EstimationProblem
-
-# A symmetric Gaussian noise tensor with unit variance along every direction reaches about
-# 1.66 sqrt(d) along its best one (the ground state of the spherical three-spin model).
-NOISE_PEAK = 1.657
 
 # The largest singular value of noise varies around its edge by about a tenth.
 EDGE_SAFETY = 1.2
@@ -44,27 +46,22 @@ def diagnose(
 ) -> MomentDiagnostics:
     """Compute the signal-to-noise ratio of each component and the level that noise reaches."""
     decomposition = components.decomposition
+    noise_floor = NOISE_PEAK * np.sqrt(data.n_features)
+    residual, condition_number, is_definite = 0.0, 1.0, True
+    singular_values = components.coefficients
     if decomposition is None:
-        floor = float(np.sqrt(chi2.isf(SIGNIFICANCE, data.n_features)))
-        return MomentDiagnostics(
-            n_obs=data.n_obs,
-            signal_to_noise=components.coefficients / components.errors,
-            noise_floor=floor,
-            residual=0.0,
-            singular_values=components.coefficients,
-            whitening_condition=1.0,
-            is_definite=True,
-            shrinkage=shrinkage,
-            weight_sum=weight_sum,
-        )
+        noise_floor = np.sqrt(chi2.isf(SIGNIFICANCE, data.n_features))
+    else:
+        residual, condition_number = decomposition.residual, decomposition.condition_number
+        is_definite, singular_values = decomposition.is_definite, decomposition.singular_values
     return MomentDiagnostics(
         n_obs=data.n_obs,
         signal_to_noise=np.abs(components.coefficients) / components.errors,
-        noise_floor=NOISE_PEAK * float(np.sqrt(data.n_features)),
-        residual=decomposition.residual,
-        singular_values=decomposition.singular_values,
-        whitening_condition=decomposition.condition_number,
-        is_definite=decomposition.is_definite,
+        noise_floor=float(noise_floor),
+        residual=residual,
+        singular_values=singular_values,
+        whitening_condition=condition_number,
+        is_definite=is_definite,
         shrinkage=shrinkage,
         weight_sum=weight_sum,
     )
@@ -114,21 +111,13 @@ def judge(
 
 
 def _count_visible_directions(n_features: int, components: Components) -> int:
-    """Count the singular values of M_3 above the edge of its noise.
-
-    The rows of an unfolded noise tensor with entries of variance v have squared length
-    (d + 1)(d + 2) v; its largest singular value is near the edge of Marchenko and Pastur,
-    sqrt(v) (sqrt((d + 1)(d + 2)) + sqrt(d)). A tensor that was formed in a subspace contains only
-    the noise along its best directions, `NOISE_PEAK` sqrt(6 d v).
-    """
+    """Count the singular values of M_3 above the edge of its noise."""
     if components.decomposition is None:
         return int(components.directions.shape[1])
     singular_values = components.decomposition.singular_values
-    edge = NOISE_PEAK * float(np.sqrt(6.0 * n_features))
-    if len(singular_values) == n_features:
-        edge = float(np.sqrt((n_features + 1.0) * (n_features + 2.0)) + np.sqrt(n_features))
-    threshold = EDGE_SAFETY * edge * np.sqrt(components.noise_variance)
-    return int(np.sum(singular_values > threshold))
+    is_restricted = len(singular_values) < n_features
+    edge = noise_edge(components.noise_variance, n_features, is_restricted=is_restricted)
+    return int(np.sum(singular_values > EDGE_SAFETY * edge))
 
 
 def weight_sum_warning(weight_sum: float | None) -> tuple[str, ...]:
@@ -153,10 +142,9 @@ def dependence_warning(data: RegressionData, input_model: InputModel) -> tuple[s
             continue
         centred = values - weights @ values
         variance = float(weights @ np.square(centred))
-        moments = CrossMoments(
-            data.X, centred, data.sample_weight, input_model, input_model.standardising_basis
-        )
-        statistic = data.n_obs * float(np.square(moments.moment(1)).sum())
+        basis = input_model.standardising_basis
+        scores = RowScores(data.X, input_model, data.sample_weight, basis)
+        statistic = data.n_obs * float(np.square(cross_moment(centred, scores, 1)).sum())
         if statistic > variance * chi2.isf(SIGNIFICANCE, data.n_features):
             return (
                 f"`{name}` is correlated with `X`. The moments assume that it is independent, so "

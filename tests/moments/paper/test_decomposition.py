@@ -1,7 +1,7 @@
 """Decomposition of symmetric tensors: exact moments of every family, and TensorLy beside it."""
 
 import warnings
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -10,13 +10,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tensorly.decomposition import parafac, symmetric_parafac_power_iteration
 
 from moment_init.likelihood.parameters import match_components
+from moment_init.moments.paper import decomposition
 from moment_init.moments.paper.decomposition import (
     Decomposition,
     decompose_tensor,
     refine_components,
-    symmetric_coefficients,
 )
-from moment_init.moments.paper.recovery import choose_signs, power_coefficients
+from moment_init.moments.paper.power_iteration import symmetric_coefficients
+from moment_init.moments.paper.recovery import choose_signs
+from moment_init.moments.paper.whitening import leading_subspace
 from tests.population import (
     FAMILY_LINKS,
     FloatArray,
@@ -34,8 +36,11 @@ N_COMPONENTS = [1, 2, 3, 4, 5, 6]
 
 def direction_error(fit: Decomposition, mixture: PopulationMixture) -> float:
     """Largest error of a matched direction, signs settled as `estimate` settles them."""
-    first_order = power_coefficients(mixture.first_moment(), fit.directions)
-    directions = fit.directions * choose_signs(mixture.family, first_order, fit.coefficients)
+    first_order, _ = symmetric_coefficients(mixture.first_moment(), fit.directions)
+    family = mixture.family
+    is_positive = family.response_power or family.link.third_derivative_sign == 1
+    signs = choose_signs(first_order, fit.coefficients, is_third_positive=is_positive)
+    directions = fit.directions * signs
     index = match_components(directions, mixture.directions, signed=True)
     return float(np.linalg.norm(directions[:, index] - mixture.directions, axis=0).max())
 
@@ -70,14 +75,6 @@ def test_two_cubes_by_hand(method: Method, rng: np.random.Generator) -> None:
     assert_allclose(fit.coefficients * signs, [3.0, -2.0], rtol=1e-10)
     assert fit.n_attempts == 1
     assert fit.singular_values.shape == (2,)
-
-
-def test_coefficients_by_hand() -> None:
-    """Of T = 5 e_1^3 + e_2^3 the cube of e_1 alone takes 5 and leaves 1 / sqrt 26 of the norm."""
-    tensor = cubes_tensor(np.array([5.0, 1.0]), np.eye(2))
-    coefficients, residual = symmetric_coefficients(tensor, np.eye(2)[:, :1])
-    assert_allclose(coefficients, [5.0], rtol=1e-14)
-    assert_allclose(residual, 1.0 / np.sqrt(26.0), rtol=1e-14)
 
 
 # --- exact population moments --------------------------------------------------------------------
@@ -154,15 +151,6 @@ def test_components_come_with_the_largest_first(rng: np.random.Generator) -> Non
     assert np.all(np.diff(np.abs(fit.coefficients)) <= 0.0)
     assert_allclose(np.linalg.norm(fit.directions, axis=0), 1.0, rtol=1e-12)
     assert_allclose(cubes_tensor(fit.coefficients, fit.directions), tensor, atol=1e-12)
-
-
-def test_lift_maps_the_directions_only(rng: np.random.Generator) -> None:
-    tensor, _ = tensor_and_truth(rng)
-    fit = decompose_tensor(tensor, 3, rng)
-    basis = np.linalg.qr(rng.standard_normal((9, 6)))[0]
-    lifted = fit.lift(basis)
-    assert_array_equal(lifted.directions, basis @ fit.directions)
-    assert_array_equal(lifted.coefficients, fit.coefficients)
 
 
 # --- against TensorLy ----------------------------------------------------------------------------
@@ -250,12 +238,39 @@ def test_refinement_takes_rough_directions_to_exact_ones(rng: np.random.Generato
     assert symmetric_coefficients(tensor, refined)[1] < symmetric_coefficients(tensor, rough)[1]
 
 
-def test_refinement_never_fits_worse(rng: np.random.Generator) -> None:
-    for _ in range(5):
-        tensor = symmetric_noise(rng, 3)
-        start = unit_columns(rng.standard_normal((3, 2)))
-        before = symmetric_coefficients(tensor, start)[1]
-        assert symmetric_coefficients(tensor, refine_components(tensor, start))[1] <= before
+@pytest.mark.parametrize("method", METHODS)
+def test_directions_are_those_of_tensorly(
+    method: Method, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another `parafac` in its place, the decomposition returns what that one returns."""
+    basis, _ = leading_subspace(tensor := tensor_and_truth(rng)[0], 3)
+    factors = [unit_columns(rng.standard_normal((3, 3)))] * 3
+    starts = []
+
+    def other_parafac(tensor: FloatArray, **settings: Any) -> tuple[FloatArray, list[FloatArray]]:
+        starts.append(settings["init"].factors[1])
+        return np.ones(3), factors
+
+    expected = basis @ factors[0]
+    plain = decompose_tensor(tensor, 3, np.random.default_rng(1), method=method).directions
+    assert worst_error(plain, expected) > 0.01
+    monkeypatch.setattr(decomposition, "parafac", other_parafac)
+    replaced = decompose_tensor(tensor, 3, np.random.default_rng(1), method=method).directions
+    assert worst_error(replaced, expected) < 1e-12
+    # What it starts from are the components that whitening and power iteration have found.
+    assert len(starts) == 1
+    assert worst_error(basis @ starts[0], plain) < 1e-6
+
+
+def test_a_sweep_that_breaks_down_keeps_the_start(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def singular(*_: Any, **__: Any) -> None:
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    start = unit_columns(rng.standard_normal((3, 2)))
+    monkeypatch.setattr(decomposition, "parafac", singular)
+    assert_array_equal(refine_components(symmetric_noise(rng, 3), start), start)
 
 
 def test_refinement_of_equal_columns_keeps_unit_vectors() -> None:

@@ -9,6 +9,7 @@ from moment_init.moments.paper.power_iteration import (
     power_rounds,
     robust_power_method,
     svd_start,
+    symmetric_coefficients,
     tensor_fibres,
 )
 from tests.population import FloatArray, cubes_tensor, symmetric_noise, unit_columns
@@ -128,3 +129,33 @@ def test_same_seed_same_bits(seed: int, rng: np.random.Generator) -> None:
         robust_power_method(tensor, 3, np.random.default_rng(seed)).vectors for _ in range(2)
     )
     assert first.tobytes() == again.tobytes()
+
+
+# --- coefficients of given directions ------------------------------------------------------------
+
+
+def test_coefficients_by_hand() -> None:
+    """Of T = 5 e_1^3 + e_2^3 the cube of e_1 alone takes 5 and leaves 1 / sqrt 26 of the norm."""
+    tensor = cubes_tensor(np.array([5.0, 1.0]), np.eye(2))
+    coefficients, residual = symmetric_coefficients(tensor, np.eye(2)[:, :1])
+    assert_allclose(coefficients, [5.0], rtol=1e-14)
+    assert_allclose(residual, 1.0 / np.sqrt(26.0), rtol=1e-14)
+
+
+def test_first_order_by_hand() -> None:
+    """(2, 3) = 2 e_1 + 3 e_2; with (3, 4)/5 in place of e_2 it is -1/4 e_1 + 15/4 v."""
+    oblique = np.array([[1.0, 0.6], [0.0, 0.8]])
+    assert_allclose(symmetric_coefficients(np.array([2.0, 3.0]), np.eye(2))[0], [2.0, 3.0])
+    assert_allclose(symmetric_coefficients(np.array([2.0, 3.0]), oblique)[0], [-0.25, 3.75])
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_coefficients_of_oblique_powers(order: int, rng: np.random.Generator) -> None:
+    """What was put into a moment of any order comes out, signs included."""
+    directions, put = unit_columns(rng.standard_normal((5, 3))), np.array([2.0, -1.0, 0.5])
+    letters = "ijk"[:order]
+    spec = ",".join(f"{letter}r" for letter in letters) + f",r->{letters}"
+    moment = np.einsum(spec, *([directions] * order), put)
+    coefficients, residual = symmetric_coefficients(moment, directions)
+    assert_allclose(coefficients, put, rtol=1e-8)
+    assert residual < 1e-12

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from moment_init.families.registry import get_family
 from moment_init.likelihood.parameters import match_components
-from moment_init.moments.paper.cross_moments import CrossMoments
+from moment_init.moments.paper.cross_moments import RowScores, cross_moment, subtract_quadratic
 from moment_init.moments.paper.decomposition import decompose_tensor
 from moment_init.moments.paper.recovery import fit_third_moment
 from moment_init.scores import Gaussian
@@ -44,14 +44,20 @@ def wide_grid(n_features: int) -> tuple[FloatArray, FloatArray]:
     return X, np.repeat(weights, len(cross)) / len(cross)
 
 
-def cubed_moments(mixture: PopulationMixture, rotation: FloatArray) -> CrossMoments:
-    """Exact moments of y^3, the inputs rotated so that no direction is an axis."""
+def cubed_rows(mixture: PopulationMixture, rotation: FloatArray) -> tuple[FloatArray, RowScores]:
+    """Rows with the exact moments of y^3, rotated so that no direction is an axis."""
     n_features = len(rotation)
     rows = exact_rows(mixture, *wide_grid(n_features))
     model = Gaussian(np.zeros(n_features), np.eye(n_features))
-    return CrossMoments(
-        rows.X @ rotation.T, rows.y**3, rows.sample_weight, model, np.eye(n_features)
-    )
+    scores = RowScores(rows.X @ rotation.T, model, rows.sample_weight, np.eye(n_features))
+    return rows.y**3, scores
+
+
+def standard_scores(X: FloatArray) -> RowScores:
+    """Score functions of rows from N(0, I)."""
+    n_obs, n_features = X.shape
+    identity = np.eye(n_features)
+    return RowScores(X, Gaussian(np.zeros(n_features), identity), np.ones(n_obs), identity)
 
 
 @pytest.mark.parametrize("method", ["power", "tensorly"])
@@ -62,7 +68,7 @@ def test_exact_moments_give_directions_and_coefficients(
     """Lemma 6: lambda_j = 6 w_j s_j^3; by the explicit tensor and by slices and fibres."""
     mixture = linear_mixture(n_features)
     rotation = np.linalg.qr(rng.standard_normal((n_features, n_features)))[0]
-    fit = fit_third_moment(cubed_moments(mixture, rotation), 3, rng, method=method).decomposition
+    fit = fit_third_moment(*cubed_rows(mixture, rotation), 3, rng, method=method).decomposition
     truth = rotation @ mixture.directions
     # Coefficients come with either sign; y^3 makes all of them positive along u_j.
     signs = np.sign(fit.coefficients)
@@ -75,9 +81,10 @@ def test_exact_moments_give_directions_and_coefficients(
 
 def test_slices_find_what_the_explicit_tensor_gives(rng: np.random.Generator) -> None:
     rotation = np.linalg.qr(rng.standard_normal((WIDE, WIDE)))[0]
-    moments = cubed_moments(linear_mixture(WIDE), rotation)
-    sliced = fit_third_moment(moments, 3, rng).decomposition
-    explicit = decompose_tensor(moments.without_quadratic()[0].moment(3), 3, rng)
+    response, scores = cubed_rows(linear_mixture(WIDE), rotation)
+    sliced = fit_third_moment(response, scores, 3, rng).decomposition
+    residual, _ = subtract_quadratic(response, scores)
+    explicit = decompose_tensor(cross_moment(residual, scores), 3, rng)
     index = match_components(sliced.directions, explicit.directions)
     cosines = np.sum(sliced.directions[:, index] * explicit.directions, axis=0)
     assert_allclose(np.abs(cosines), 1.0, rtol=1e-10)
@@ -94,8 +101,7 @@ def test_standard_errors_are_those_of_repeated_samples() -> None:
         rng = np.random.default_rng(seed)
         X = rng.standard_normal((4000, 3))
         response = X[:, 0] ** 3 - 0.8 * X[:, 1] ** 3 + 0.3 * rng.standard_normal(4000)
-        model = Gaussian(np.zeros(3), np.eye(3))
-        fit = fit_third_moment(CrossMoments(X, response, np.ones(4000), model, np.eye(3)), 2, rng)
+        fit = fit_third_moment(response, standard_scores(X), 2, rng)
         coefficients.append(np.abs(fit.decomposition.coefficients))
         errors.append(fit.errors)
     spread, claimed = np.std(coefficients, axis=0), np.mean(errors, axis=0)
@@ -107,8 +113,7 @@ def test_recovery_from_samples(rng: np.random.Generator) -> None:
     n_obs = 50_000
     X = rng.standard_normal((n_obs, 4))
     response = X[:, 0] ** 3 - 0.8 * X[:, 1] ** 3
-    moments = CrossMoments(X, response, np.ones(n_obs), Gaussian(np.zeros(4), np.eye(4)), np.eye(4))
-    fit = fit_third_moment(moments, 2, rng)
+    fit = fit_third_moment(response, standard_scores(X), 2, rng)
     signs = np.sign(fit.decomposition.directions[[0, 1], [0, 1]])
     measured = fit.decomposition.coefficients * signs
     assert np.all(np.abs(measured - [6.0, -4.8]) < 5.0 * fit.errors)
@@ -117,24 +122,24 @@ def test_recovery_from_samples(rng: np.random.Generator) -> None:
 
 def test_weights_of_rows_count(rng: np.random.Generator) -> None:
     """Rows of zero weight may hold anything."""
-    moments = cubed_moments(linear_mixture(3), np.eye(3))
+    response, scores = cubed_rows(linear_mixture(3), np.eye(3))
     junk = replace(
-        moments,
-        X=np.vstack([moments.X, rng.standard_normal((50, 3))]),
-        response=np.concatenate([moments.response, rng.standard_normal(50) * 100.0]),
-        weights=np.concatenate([moments.weights, np.zeros(50)]),
+        scores,
+        X=np.vstack([scores.X, rng.standard_normal((50, 3))]),
+        weights=np.concatenate([scores.weights, np.zeros(50)]),
     )
-    plain = fit_third_moment(moments, 3, np.random.default_rng(1)).decomposition
-    mixed = fit_third_moment(junk, 3, np.random.default_rng(1)).decomposition
+    more = np.concatenate([response, rng.standard_normal(50) * 100.0])
+    plain = fit_third_moment(response, scores, 3, np.random.default_rng(1)).decomposition
+    mixed = fit_third_moment(more, junk, 3, np.random.default_rng(1)).decomposition
     assert_allclose(np.abs(mixed.coefficients), np.abs(plain.coefficients), rtol=1e-8)
 
 
 @pytest.mark.parametrize("n_features", [3, WIDE])
 def test_same_seed_same_bits(n_features: int, seed: int, rng: np.random.Generator) -> None:
     rotation = np.linalg.qr(rng.standard_normal((n_features, n_features)))[0]
-    moments = cubed_moments(linear_mixture(n_features), rotation)
+    rows = cubed_rows(linear_mixture(n_features), rotation)
     first, again = (
-        fit_third_moment(moments, 3, np.random.default_rng(seed)).decomposition for _ in range(2)
+        fit_third_moment(*rows, 3, np.random.default_rng(seed)).decomposition for _ in range(2)
     )
     assert first.directions.tobytes() == again.directions.tobytes()
     assert first.coefficients.tobytes() == again.coefficients.tobytes()

@@ -73,22 +73,19 @@ def test_leading_subspace_is_the_span_of_the_components(rng: np.random.Generator
 
 def test_whitened_slice_is_the_identity(rng: np.random.Generator) -> None:
     _, _, tensor = mixed_tensor(rng, 4, 4)
-    balance = balancing_matrix(tensor)
-    balanced = multilinear(tensor, balance)
-    theta, is_definite = definite_slice(balanced, rng)
+    theta, is_definite = definite_slice(tensor, rng)
     assert is_definite
-    result = whiten(balanced, theta, 4)
+    result = whiten(tensor, theta, 4)
     W = result.whitening_matrix
-    assert_allclose(W.T @ tensor_slice(balanced, theta) @ W, np.eye(4), atol=1e-10)
+    assert_allclose(W.T @ tensor_slice(tensor, theta) @ W, np.eye(4), atol=1e-10)
     assert_allclose(result.unwhitening_matrix.T @ W, np.eye(4), atol=1e-10)
     assert_allclose(result.unwhitening_matrix, np.linalg.pinv(W.T), atol=1e-10)
+    assert_allclose(result.tensor, multilinear(tensor, W), atol=1e-10)
 
 
 def test_whitened_components_are_orthogonal(rng: np.random.Generator) -> None:
     """W' u_j sqrt(lambda_j <u_j, theta>) are the columns of a rotation."""
     coefficients, directions, tensor = mixed_tensor(rng, 3, 3)
-    balance = balancing_matrix(tensor)
-    tensor, directions = multilinear(tensor, balance), balance.T @ directions
     theta, is_definite = definite_slice(tensor, rng)
     assert is_definite
     result = whiten(tensor, theta, 3)
@@ -136,11 +133,10 @@ def test_random_slices_are_indefinite_but_a_definite_one_is_found(
         for theta in rng.standard_normal((n_slices, n_components)):
             signs = np.sign(np.linalg.eigvalsh(tensor_slice(tensor, theta)))
             definite += int(abs(signs.sum()) == n_components)
-        balanced = multilinear(tensor, balancing_matrix(tensor))
-        theta, is_definite = definite_slice(balanced, rng)
+        theta, is_definite = definite_slice(tensor, rng)
         assert is_definite
         assert_allclose(np.linalg.norm(theta), 1.0, rtol=1e-12)
-        assert np.linalg.eigvalsh(tensor_slice(balanced, theta))[0] > 0.0
+        assert np.linalg.eigvalsh(tensor_slice(tensor, theta))[0] > 0.0
     probability = 0.5 ** (n_components - 1)
     n_drawn = n_tensors * n_slices
     # Slices of one tensor are not independent of its directions: the standard error is that of the
@@ -154,7 +150,7 @@ def test_search_succeeds_without_balancing_near_orthogonality(rng: np.random.Gen
     for _ in range(20):
         directions = unit_columns(np.eye(3) + 0.15 * rng.standard_normal((3, 3)))
         tensor = cubes_tensor(np.array([1.0, -0.7, 0.5]), directions)
-        theta, is_definite = definite_slice(tensor, rng)
+        theta, is_definite = definite_slice(tensor, rng, balance=np.eye(3))
         assert is_definite
         assert np.linalg.eigvalsh(tensor_slice(tensor, theta))[0] > 0.0
 
@@ -192,3 +188,18 @@ def test_same_seed_same_bits(seed: int, rng: np.random.Generator) -> None:
     _, _, tensor = mixed_tensor(rng, 4, 4)
     first, again = (definite_slice(tensor, np.random.default_rng(seed))[0] for _ in range(2))
     assert first.tobytes() == again.tobytes()
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 2, 3), ()])
+def test_what_is_no_cube_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="`tensor` must have three modes of equal size"):
+        whiten(np.zeros(shape), np.ones(2), 1)
+
+
+@pytest.mark.parametrize("n_components", [0, 4])
+def test_more_components_than_the_tensor_has_rows_are_refused(n_components: int) -> None:
+    with pytest.raises(ValueError, match=r"`n_components` must be between 1 and .* \(3\)"):
+        whiten(np.zeros((3, 3, 3)), np.ones(3), n_components)
