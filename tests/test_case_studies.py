@@ -230,3 +230,52 @@ def test_own_model_prints_both_starts_and_writes_its_figure(
     for start in ("PyMC's default", "initial_values"):
         assert re.search(rf"^{start}( +[\d.]+){{5}}$", printed, flags=re.MULTILINE)
     assert (tmp_path / "labels.png").read_bytes().startswith(PNG_SIGNATURE)
+
+
+# --- the paper, step by step ---------------------------------------------------------------------
+
+
+def test_numbers_about_the_paper_are_printed_by_its_notebook() -> None:
+    """All with a decimal point, but for the paper's number."""
+    folder = ROOT / "case_studies" / "paper_step_by_step"
+    cells = json.loads((folder / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    printed = "".join("".join(output.get("text", [])) for output in outputs)
+    pattern = r"(?<![\d.])-?\d+\.\d+(?![\d.]*\d)"
+    stated = set(re.findall(pattern, (folder / "README.md").read_text(encoding="utf-8")))
+    assert len(stated) > 10
+    assert stated - set(re.findall(pattern, printed)) == {"1412.3046"}
+
+
+def test_walk_through_the_paper_recovers_the_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coefficients in standard errors; the figures show what was estimated."""
+    monkeypatch.syspath_prepend(ROOT)
+    run = importlib.import_module("case_studies.paper_step_by_step.run")
+    result = run.walk(60_000)
+    truth = run.WEIGHTS * run.paper.expected_coefficients(run.SCALES, run.BIASES)[2]
+    assert np.all(np.abs(result.coefficients - truth) < 5.0 * result.errors)
+    # Each of the four coordinates across u_j has 1 / sqrt(3) of the relative error of lambda_j.
+    noise = np.degrees(np.sqrt(4 / 3) * result.errors / np.abs(truth))
+    assert np.all(result.angles < 5.0 * noise)
+    assert result.angles.max() < 15.0
+    assert np.sum(result.spectrum > 1.2 * result.edge) == 3
+    assert sum(result.cluster_sizes) == 30
+    assert result.n_definite < 500
+    panels = run.draw_directions(result).axes
+    for component, panel in enumerate(panels):
+        heights = [bar.get_height() for bar in panel.patches]
+        expected = [*run.DIRECTIONS[:, component], *result.directions[:, component]]
+        np.testing.assert_array_equal(heights, expected)
+
+
+def test_error_against_the_rows_has_its_slope(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A curve that falls as n^-1/2 has the exponent -1/2; the study's own is measured."""
+    monkeypatch.syspath_prepend(ROOT)
+    run = importlib.import_module("case_studies.paper_step_by_step.run")
+    sizes = (100, 400, 1600)
+    errors = np.array([[0.4], [0.2], [0.1]]) * np.ones(3)
+    curve = run.ErrorCurve(sizes, errors, errors / 2.0)
+    np.testing.assert_allclose(curve.exponent(curve.with_quadratic), -0.5, rtol=1e-12)
+    measured = run.measure_curve((16_000, 256_000), 3)
+    assert np.median(measured.with_quadratic, axis=1)[1] < 0.12
+    assert -0.8 < measured.exponent(measured.without_quadratic) < -0.25

@@ -1,0 +1,1 @@
+"""The paper, line by line, with `moment_init.paper`."""
