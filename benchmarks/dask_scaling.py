@@ -8,7 +8,7 @@ from benchmarks.measuring import number, seconds_of
 from benchmarks.out_of_core import FEATURES, FILE_ROWS, QUICK_FILE_ROWS, write_rows
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init.data.checking import validate_data
-from moment_init.moments.stacked_result import low_order_moments
+from moment_init.moments.stacked import low_order_moments
 from moment_init.row_sources.posing import pose_dask
 from moment_init.scores import Gaussian
 from moment_init.scores.choosing import EstimationProblem

@@ -20,8 +20,8 @@ from benchmarks.rivals import (
     subspace_cosine,
 )
 from moment_init import MixtureData, angles_in_degrees
-from moment_init.moments.subspace import find_subspace
-from moment_init.moments.sums import sum_low_orders
+from moment_init.moments.stacked import low_order_moments
+from moment_init.moments.subspace import complete_moments
 
 __all__ = ["BENCHMARK", "run"]
 
@@ -72,8 +72,7 @@ def _measure(data: MixtureData, seed: int) -> Measurement:
 
 def _measure_rivals(data: MixtureData, seed: int) -> Measurement:
     problem, number = pose(data), data.weights.size
-    low_orders = sum_low_orders(problem.data, problem.input_model, problem.response)
-    ours = find_subspace(low_orders, number).basis
+    ours = complete_moments(low_order_moments(problem, n_rows=None), number, 3).subspace
     hessian = hessian_directions(problem.input_model.whiten(data.X), data.y, number)
     measured = {
         "span": subspace_cosine(problem, ours, data),

@@ -36,8 +36,8 @@ from benchmarks.rivals import (
     without_linear_part,
 )
 from moment_init import MixtureData, WeakSignalWarning, estimate, simulate_mixture
-from moment_init.moments.subspace import find_subspace
-from moment_init.moments.sums import sum_low_orders
+from moment_init.moments.stacked import low_order_moments
+from moment_init.moments.subspace import complete_moments
 from moment_init.scores.choosing import EstimationProblem
 
 __all__ = ["BENCHMARK", "run"]
@@ -162,11 +162,11 @@ def _measure(data: MixtureData, seed: int) -> Measurement:
 def _bases(problem: EstimationProblem, data: MixtureData) -> dict[str, FloatArray]:
     """Basis of the span by each method, in standardised coordinates."""
     z, y, number = problem.input_model.whiten(data.X), data.y, data.weights.size
-    low_orders = sum_low_orders(problem.data, problem.input_model, problem.response)
+    low_orders = low_order_moments(problem, n_rows=None)
     n_inverse = min(number, len(np.unique(y)) - 1)  # two slices of a binary y give one direction
     centred = y - y.mean()
     bases = {
-        "stacked": find_subspace(low_orders, number).basis,
+        "stacked": complete_moments(low_orders, number, 3).subspace,
         "hessian": hessian_directions(z, y, number),
         "inverse": inverse_regression(z, y, n_inverse),
         "mirrored": mirrored_directions(z, y, without_linear_part(z, y), number),

@@ -36,9 +36,9 @@ from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.splits import split_component, split_statistics
 from moment_init.moments.result import MomentEstimate
-from moment_init.moments.several import tensor_starts_several
-from moment_init.moments.stacked_result import low_order_moments
-from moment_init.scores.choosing import pose_problem
+from moment_init.moments.several import pose_several
+from moment_init.moments.stacked import fit_stacked, single_mixture
+from moment_init.scores.choosing import pose_problem, resolve_input
 from moment_init.scores.gaussian import Gaussian
 
 SINGLE_STEPS = 50
@@ -92,16 +92,24 @@ def tensor_starts(
     """Return the moment candidates, best first; empty if moments do not apply."""
     if problem.restrictions.directions is not None or not has_moments(data, problem.n_components):
         return []
-    if problem.family.n_predictors > 1:
-        return tensor_starts_several(problem, data, rng)
-    if isinstance(problem.family, Categorical):  # the second of two classes against the first
-        data = data.single(0)
-    model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
+    is_single = problem.family.n_predictors == 1
     try:
-        fit = low_order_moments(pose_problem(data, model)).estimate(problem.n_components, rng)
+        if is_single:  # of two classes, the second against the first
+            single = data.single(0) if isinstance(problem.family, Categorical) else data
+            model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
+            posed = pose_problem(single, model)
+        else:
+            first = resolve_input(data.single(0), "auto", None, rng.spawn(1)[0], is_stacked=True)
+            posed, _ = pose_several(data, first, problem.n_components)
+        fit = fit_stacked(posed, problem.n_components, rng, is_polished=True)
     except IdentifiabilityError:
         return []
-    return [(f"tensor {rank}", start) for rank, start in enumerate(fit.candidates, start=1)]
+    turn = np.linalg.solve(posed.coordinates.factor, problem.coordinates[0].factor).T
+    starts = [single_mixture(each) if is_single else each.free for each in fit.candidates]
+    return [
+        (f"tensor {rank}", replace(start, coefficients=turn @ start.coefficients))
+        for rank, start in enumerate(starts, start=1)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ from moment_init.families.densities import (
 )
 from moment_init.families.links import Link, bounded_exp
 from moment_init.families.response_functions import (
+    AnyFunctions,
     ResponseBasis,
-    ResponseFunctions,
     fit_response_functions,
 )
 
@@ -336,7 +336,7 @@ class Family(ABC):
             response = self.link.remove_offset(response, offset)
         return response**order if self.response_power else np.array(response)
 
-    def fit_response_functions(self, y: FloatArray) -> ResponseFunctions:
+    def fit_response_functions(self, y: FloatArray) -> AnyFunctions:
         """Choose the functions T_k of the response, with their location and scale."""
         # y: (n_obs,)
         return fit_response_functions(self.response_basis, y)

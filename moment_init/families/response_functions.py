@@ -52,6 +52,47 @@ class ResponseFunctions:
         return _candidates(self.basis, y, z, self.columns)
 
 
+@dataclass(frozen=True, slots=True)
+class SeveralFunctions:
+    """Functions of single responses, and products of the first functions of two."""
+
+    parts: "tuple[AnyFunctions, ...]"  # functions of each response
+    pairs: tuple[tuple[int, int], ...]  # responses whose first functions are multiplied
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """One entry for each function."""
+        return tuple(range(sum(len(part.columns) for part in self.parts) + len(self.pairs)))
+
+    def __call__(self, y: FloatArray) -> FloatArray:
+        """Evaluate the functions."""
+        # y: (n_obs, n_responses) -> (n_obs, n_functions)
+        values = [part(y[:, index]).T for index, part in enumerate(self.parts)]
+        products = [values[a][0] * values[b][0] for a, b in self.pairs]
+        return np.concatenate([*values, np.array(products).reshape(-1, len(y))]).T
+
+
+@dataclass(frozen=True, slots=True)
+class ClassIndicators:
+    """Indicators of all classes but the first."""
+
+    n_classes: int
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The classes."""
+        return tuple(range(1, self.n_classes))
+
+    def __call__(self, y: FloatArray) -> FloatArray:
+        """Evaluate the indicators."""
+        # y: (n_obs,) -> (n_obs, n_classes - 1)
+        return np.array([y == index for index in self.columns], dtype=np.float64).T
+
+
+type AnyFunctions = ResponseFunctions | SeveralFunctions | ClassIndicators
+"""Functions of the response, or of all responses, of a row."""
+
+
 def fit_response_functions(basis: ResponseBasis, y: FloatArray) -> ResponseFunctions:
     """Standardise the transformed response and keep the linearly independent functions."""
     # y: (n_obs,)

@@ -13,6 +13,7 @@ predictor is zero:
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from types import MappingProxyType
 from typing import ClassVar, override
 
@@ -30,10 +31,19 @@ from moment_init.families.base import (
 from moment_init.families.compiling import Compiled
 from moment_init.families.densities import Kernel
 from moment_init.families.links import LARGEST_LOGIT, Link, bounded_exp
-from moment_init.families.response_functions import PROPORTION_BASIS, ResponseBasis
+from moment_init.families.response_functions import (
+    PROPORTION_BASIS,
+    ClassIndicators,
+    ResponseBasis,
+    SeveralFunctions,
+)
 
 CATEGORICAL = "categorical"
 """The family of one response of several classes, as users write it."""
+
+MOST_PRODUCTS = 15
+"""Products of pairs of responses that are used: those of six responses. More functions add their
+noise to every direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,13 @@ class SeveralResponses:
         # eta: (n_predictors, ...) -> (n_predictors, ...)
         return np.stack([family.link.mean(eta[a]) for a, family in enumerate(self.members)])
 
+    def fit_response_functions(self, y: FloatArray) -> SeveralFunctions:
+        """Choose functions of every response, and products of pairs."""
+        # y: (n_obs, n_responses)
+        members = enumerate(self.members)
+        parts = tuple(member.fit_response_functions(y[:, index]) for index, member in members)
+        return SeveralFunctions(parts, tuple(combinations(range(len(parts)), 2))[:MOST_PRODUCTS])
+
 
 @dataclass(frozen=True, slots=True)
 class Categorical(Family):
@@ -132,6 +149,11 @@ class Categorical(Family):
         full = np.concatenate([np.zeros((1, *eta.shape[1:])), eta])
         odds = np.exp(full - full.max(axis=0))
         return np.asarray(odds / odds.sum(axis=0))
+
+    @override
+    def fit_response_functions(self, y: FloatArray) -> ClassIndicators:
+        # y: (n_obs,)
+        return ClassIndicators(self.n_classes)
 
     @override
     def prepare_rows(

@@ -179,6 +179,7 @@ class TiedLikelihood:
         like: TiedParameters,
         *,
         holds_directions: bool = False,
+        constant: float | None = None,
     ) -> "TiedLikelihood":
         """Prepare the likelihood of rows, for parameters of the shapes of `like`."""
         constraint = None
@@ -187,7 +188,8 @@ class TiedLikelihood:
             by_component = np.eye(size)[:, len(like.directions) :]
             blocks = [by_component] * len(like.weights)
             constraint = LinearConstraint(np.asarray(block_diag(*blocks, np.eye(n_logits))))
-        constant = parameter_free_log_likelihood(family, rows)
+        if constant is None:
+            constant = parameter_free_log_likelihood(family, rows)
         return cls(family, rows.prepared(family), bounds_of(family), constraint, constant)
 
     def sums(self, parameters: TiedParameters, *, missing: bool) -> LikelihoodSums:

@@ -17,7 +17,7 @@ from moment_init.checks import (
     notify,
     validate_n_components,
 )
-from moment_init.data.blocks import N_PARTS, source_of
+from moment_init.data.blocks import N_PARTS, single_threaded_blas, source_of
 from moment_init.data.checking import RegressionData, validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.families.base import Family
@@ -211,19 +211,22 @@ def estimate(
         )
     known = _known_parameters(known_scales, known_biases, number)
     rng = make_generator(random_seed)
-    single = data.single(0)  # of two classes, the second against the first
-    if source_of(data.X) is None:
-        problem = resolve_input(
-            single, input_model, X_unlabelled, rng.spawn(1)[0], is_stacked=method == "stacked"
-        )
-    else:
-        require_supported(data, method=method, polish=polish, unlabelled=X_unlabelled, known=known)
-        problem = resolve_dask_input(data, input_model, rng.spawn(1)[0], polish=polish)
-    if data.family.n_predictors > 1:
-        result = estimate_several(data, problem, number, rng, is_polished=polish)
-    else:
-        result = _estimate_one(problem, number, rng, method=method, polish=polish, known=known)
-    result = with_input_findings(problem, result)
+    with single_threaded_blas():
+        single = data.single(0)  # of two classes, the second against the first
+        if source_of(data.X) is None:
+            problem = resolve_input(
+                single, input_model, X_unlabelled, rng.spawn(1)[0], is_stacked=method == "stacked"
+            )
+        else:
+            require_supported(
+                data, method=method, polish=polish, unlabelled=X_unlabelled, known=known
+            )
+            problem = resolve_dask_input(data, input_model, rng.spawn(1)[0], polish=polish)
+        if data.family.n_predictors > 1:
+            result = estimate_several(data, problem, number, rng, is_polished=polish)
+        else:
+            result = _estimate_one(problem, number, rng, method=method, polish=polish, known=known)
+        result = with_input_findings(problem, result)
     if data.classes is not None:
         result = replace(
             result,
@@ -257,9 +260,9 @@ def _estimate_one(
         return estimate_by_third_moment(problem, number, rng, method=method, known=known)
     if number == 0:
         solution, selection = choose_n_components(problem, rng)
-        return replace(assemble_stacked(problem, solution), selection=selection)
+        return replace(assemble_stacked(problem, solution, rng), selection=selection)
     solution = solve_stacked(problem, number, rng, is_polished=polish)
-    result = assemble_stacked(problem, solution)
+    result = assemble_stacked(problem, solution, rng)
     return result if known is None else apply_known_parameters(problem, result, *known)
 
 

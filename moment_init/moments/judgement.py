@@ -1,7 +1,7 @@
 """How far a stacked estimate can be trusted: standard errors, status and warnings.
 
-Standard errors of directions, in degrees, come from the information matrix of the polished fit or
-from a jackknife over parts of the rows. The status follows from these errors, the spectrum of the
+Standard errors of directions, in degrees, come from the information matrix at the estimate. The
+status follows from these errors, the spectrum of the
 moments, the polished fit and the assumptions about the input; warnings say what to do.
 """
 
@@ -16,7 +16,7 @@ from moment_init.data.discrete_columns import describe_discrete_columns, name_di
 from moment_init.data.standardising import Coordinates
 from moment_init.likelihood.parameters import MixtureParameters, component_size
 from moment_init.moments.paper.third_moment import dependence_warning
-from moment_init.moments.polish import LARGEST_MISFIT, PolishedFit
+from moment_init.moments.polish import PolishedFit
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked import StackedFit
 from moment_init.moments.subspace import COUNTED_EIGENVALUE
@@ -28,9 +28,7 @@ from moment_init.scores.stein import SteinStatus
 COVERAGE = 0.95
 
 
-def angle_error(
-    covariance: FloatArray, coefficients: FloatArray, *, n_degrees: int | None = None
-) -> float:
+def angle_error(covariance: FloatArray, coefficients: FloatArray) -> float:
     """Compute the standard error of a direction in degrees.
 
     The angle to the truth is a length in n_features - 1 dimensions, not a signed number: twice its
@@ -49,11 +47,6 @@ def angle_error(
         return 0.0
     # Relative to the squared trace, which itself could overflow in extreme units.
     squares = float(np.square(tangent / trace).sum())
-    if n_degrees is not None:
-        # Unbiased for a Wishart matrix; at least that of a sphere in n_features - 1 dimensions.
-        unbiased = n_degrees**2 * (squares - 1.0 / n_degrees)
-        unbiased /= (n_degrees - 1) * (n_degrees + 2)
-        squares = max(unbiased, 1.0 / (len(direction) - 1))
     quantile = squares * trace * float(chi2.ppf(COVERAGE, 1.0 / squares))
     return float(np.degrees(np.arctan(np.sqrt(quantile))) / 2.0)
 
@@ -75,21 +68,8 @@ def errors_from_information(
     return np.array(errors), covariance
 
 
-def errors_from_replicates(replicates: FloatArray, coordinates: Coordinates) -> FloatArray:
-    """Compute errors of directions by a jackknife over parts of the rows."""
-    # replicates: (n_parts, n_features, n_components) -> (n_components,)
-    n_parts, n_features, n_components = replicates.shape
-    basis, _ = coordinates.coefficients_to_user(np.eye(n_features), np.zeros(n_features))
-    slopes = basis @ replicates
-    mean = slopes.mean(axis=0)
-    deviations = slopes - mean
-    errors = []
-    for component in range(n_components):
-        spread = deviations[:, :, component]
-        covariance = (n_parts - 1) / n_parts * spread.T @ spread
-        errors.append(angle_error(covariance, mean[:, component], n_degrees=n_parts - 1))
-    return np.array(errors)
-
+# Information-matrix statistic, in units of the edge of its noise: correct fits stay below some 1.3.
+LARGEST_MISFIT = 1.5
 
 # A direction with a larger standard error, in degrees, is only a guess.
 LARGEST_ERROR = 20.0
@@ -117,12 +97,14 @@ class StackedSolution:
     """Moment fit and polished fit of one problem, in standardised coordinates."""
 
     fit: StackedFit  # the estimate from moments alone
+    # complete mixtures of that estimate, best first; of all columns if some are discrete
+    candidates: tuple[MixtureParameters, ...]
     polished: PolishedFit | None  # None without polish
 
     @property
     def parameters(self) -> MixtureParameters:
         """The final parameters."""
-        return self.fit.candidates[0] if self.polished is None else self.polished.parameters
+        return self.candidates[0] if self.polished is None else self.polished.parameters
 
 
 def judge_stacked(
@@ -130,7 +112,7 @@ def judge_stacked(
 ) -> tuple[Status, tuple[str, ...]]:
     """Derive the status and the warnings of a stacked estimate."""
     # errors: (n_components,)
-    findings = [*_signal_findings(solution.fit, errors)]
+    findings = signal_findings(solution.fit.spectrum, errors)
     if solution.polished is None:
         dependence = dependence_warning(problem.data, problem.input_model)
         findings += [(Status.WEAK_SIGNAL, message) for message in dependence]
@@ -143,12 +125,13 @@ def judge_stacked(
     return status, tuple(messages)
 
 
-def _signal_findings(fit: StackedFit, errors: FloatArray) -> list[tuple[Status, str]]:
+def signal_findings(spectrum: FloatArray, errors: FloatArray) -> list[tuple[Status, str]]:
     """Check that the directions stand out from noise and are known well enough."""
+    # spectrum: (n_features,), errors: (n_components,)
     findings = []
-    n_components = fit.candidates[0].n_components
-    n_visible = int(np.sum(fit.spectrum > COUNTED_EIGENVALUE))
-    if n_visible < min(n_components, len(fit.spectrum)):
+    n_components = len(errors)
+    n_visible = int(np.sum(spectrum > COUNTED_EIGENVALUE))
+    if n_visible < min(n_components, len(spectrum)):
         message = (
             f"Only {n_visible} of {n_components} directions stand out from noise in the spectrum "
             "of the moments. Components may be parallel, too small or too many. Use more rows or "

@@ -74,16 +74,16 @@ class StackedDiagnostics:
     residual : float
         Share of the norm of the stacked tensor that its decomposition does not explain.
     moment_misfit : float
-        Chi-square of the moments at the moment estimate, divided by its degrees of freedom.
+        What the decomposition leaves of the stacked tensor, as a sum of squares over its
+        expectation from noise.
+    n_functions : int
+        Number of functions of the response, or responses, whose moments are stacked.
     candidate_spread : float
         Largest angle in degrees between directions of the best and the second-best candidate.
-    moment_errors : numpy.ndarray, shape (n_components,)
-        Jackknife standard errors of the directions of the moment estimate, in degrees.
     misfit : float or None
         Information-matrix statistic of the polished fit, divided by the upper edge of its noise;
-        above one if, for example, a component is in truth two. None without polish.
-    n_moves : int
-        Number of moves out of a local optimum that the polish took.
+        above one if, for example, a component is in truth two. None without polish, and for several
+        responses.
     shrinkage : float
         Shrinkage of the correlation matrix of the input.
     weight_sum : float or None
@@ -95,45 +95,11 @@ class StackedDiagnostics:
     gap: float
     residual: float
     moment_misfit: float
-    candidate_spread: float
-    moment_errors: FloatArray
-    misfit: float | None
-    n_moves: int
-    shrinkage: float
-    weight_sum: float | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SeveralDiagnostics:
-    """Diagnostics of an estimate for several responses, or classes.
-
-    Parameters
-    ----------
-    n_obs : int
-        Number of rows.
-    spectrum : numpy.ndarray, shape (n_features,)
-        Eigenvalues of the Gram matrix of the moments, divided by the upper edge of their noise,
-        largest first: those above one are directions that stand out.
-    gap : float
-        Ratio of the last eigenvalue that is used to the first that is not; infinite if all are
-        used.
-    residual : float
-        Share of the norm of the stacked tensor that its decomposition does not explain.
-    n_functions : int
-        Number of functions of the responses whose moments are stacked.
-    candidate_spread : float
-        Largest angle in degrees between directions of the best and the second-best candidate.
-    shrinkage : float
-        Shrinkage of the correlation matrix of the input.
-    """
-
-    n_obs: int
-    spectrum: FloatArray
-    gap: float
-    residual: float
     n_functions: int
     candidate_spread: float
+    misfit: float | None
     shrinkage: float
+    weight_sum: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +169,7 @@ class MomentEstimate:
         How far the estimate can be trusted.
     warnings : tuple of str
         What the status means and what to do.
-    diagnostics : MomentDiagnostics, StackedDiagnostics or SeveralDiagnostics
+    diagnostics : MomentDiagnostics or StackedDiagnostics
         Diagnostics of the method.
     dispersion : numpy.ndarray, shape (n_components,) or (P, n_components), or None
         Dispersion of each component, for families that have one and methods that estimate it; NaN
@@ -243,7 +209,7 @@ class MomentEstimate:
     method: str
     status: Status
     warnings: tuple[str, ...]
-    diagnostics: MomentDiagnostics | StackedDiagnostics | SeveralDiagnostics
+    diagnostics: MomentDiagnostics | StackedDiagnostics
     dispersion: FloatArray | None = None
     standard_errors: FloatArray | None = None
     log_likelihood: float | None = None

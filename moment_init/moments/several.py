@@ -6,14 +6,11 @@ responses depends on x through <u_j, x> only, so that
 .. math:: E[T_k(y) S_m(x)] = \sum_j c_{jk}\, u_j^{\otimes m}
 
 for functions of single responses and for products of functions of two. All these moments are slices
-of one stacked tensor, whose decomposition gives the directions. The likelihood of the mixture with
-tied directions (`moment_init.likelihood.tied`) then gives scales with their signs, biases, weights
-and dispersions. The polish frees the directions.
+of one stacked tensor, and the estimate is that of one response with more functions. The polish
+climbs the likelihood of the mixture with tied directions (`moment_init.likelihood.tied`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
 
 import numpy as np
 from scipy.linalg import null_space
@@ -21,74 +18,45 @@ from scipy.linalg import null_space
 from moment_init.checks import FloatArray, IdentifiabilityError
 from moment_init.data.blocks import N_PARTS, single_threaded_blas
 from moment_init.data.checking import RegressionData
-from moment_init.data.standardising import Coordinates, whiten_rows
-from moment_init.families.response_functions import ResponseFunctions
-from moment_init.families.several import AnyFamily, Categorical
-from moment_init.likelihood.climbing import climb, maximise
-from moment_init.likelihood.em_step import flat_start
-from moment_init.likelihood.parameters import MixtureParameters, active_bounds, angles_in_degrees
-from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.data.standardising import Coordinates
+from moment_init.families.several import Categorical
+from moment_init.likelihood.climbing import climb
+from moment_init.likelihood.parameters import MixtureParameters, active_bounds
 from moment_init.likelihood.sums import LikelihoodSums
 from moment_init.likelihood.tied import TiedLikelihood, TiedParameters, places_of
-from moment_init.moments.judgement import GROUPS_WARNING, angle_error
-from moment_init.moments.result import MomentEstimate, SeveralDiagnostics
-from moment_init.moments.score_sums import score_moments, score_pieces
-from moment_init.moments.subspace import COUNTED_EIGENVALUE, find_subspace, project
-from moment_init.moments.sums import sum_low_orders
-from moment_init.moments.tensor import cp_candidates, stack_slices
+from moment_init.moments.judgement import GROUPS_WARNING, angle_error, signal_findings
+from moment_init.moments.polish import all_rows
+from moment_init.moments.result import MomentEstimate
+from moment_init.moments.stacked import fit_stacked
+from moment_init.moments.stacked_result import diagnose
 from moment_init.results import Status
-from moment_init.scores.choosing import EstimationProblem, resolve_input
+from moment_init.scores.choosing import EstimationProblem
 
-MOST_PRODUCTS = 15
-"""Products of pairs of responses that are used: those of six responses. More functions add their
-noise to every direction."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SeveralFunctions:
-    """Functions of all responses."""
-
-    parts: tuple[ResponseFunctions, ...]  # functions of each response; empty for classes
-    # number of classes, else zero: their functions are the indicators of all classes but the first
-    n_classes: int
-    pairs: tuple[tuple[int, int], ...]  # responses whose first functions are multiplied
-
-    @property
-    def columns(self) -> tuple[int, ...]:
-        """One entry for each function."""
-        n_single = sum(len(part.columns) for part in self.parts)
-        return tuple(range(n_single + max(0, self.n_classes - 1) + len(self.pairs)))
-
-    def __call__(self, y: FloatArray, /) -> FloatArray:
-        """Evaluate the functions."""
-        # y: (n_obs, n_responses) -> (n_obs, n_functions)
-        if self.n_classes:
-            indicators = [y[:, 0] == index for index in range(1, self.n_classes)]
-            return np.array(indicators, dtype=np.float64).T
-        values = [part(y[:, index]) for index, part in enumerate(self.parts)]
-        products = [values[a][:, 0] * values[b][:, 0] for a, b in self.pairs]
-        return np.concatenate(
-            [value.T for value in values] + [np.array(products).reshape(-1, len(y))]
-        ).T
+FINISH_STEPS = 500
+FINISH_TOLERANCE = 1e-6
 
 
-def fit_several_functions(family: AnyFamily, response: FloatArray) -> SeveralFunctions:
-    """Choose the functions of all responses."""
-    # response: (n_obs, n_responses)
-    if isinstance(family, Categorical):
-        return SeveralFunctions((), family.n_classes, ())
-    members = enumerate(family.members)
-    parts = tuple(member.fit_response_functions(response[:, index]) for index, member in members)
-    pairs = [(a, b) for a in range(len(parts)) for b in range(a + 1, len(parts))]
-    return SeveralFunctions(parts, 0, tuple(pairs[:MOST_PRODUCTS]))
+def pose_several(
+    data: RegressionData, posed: EstimationProblem, n_components: int
+) -> tuple[EstimationProblem, tuple[Coordinates, ...]]:
+    """Pose the problem of all responses, with coordinates of each linear predictor.
+
+    `posed` is the problem of the first response, with the density of the input.
+    """
+    _require_identified(data, posed, n_components)
+    response, units = _moment_responses(data)
+    mean, factor = posed.coordinates.mean, posed.coordinates.factor
+    coordinates = tuple(Coordinates(mean, factor, *unit) for unit in units)
+    problem = replace(posed, data=data, response=response, coordinates=coordinates[0])
+    return problem, coordinates
 
 
-def moment_responses(data: RegressionData) -> tuple[FloatArray, list[tuple[float, float]]]:
+def _moment_responses(data: RegressionData) -> tuple[FloatArray, list[tuple[float, float]]]:
     """Responses without offsets and trials, standardised if they have units; shifts and scales."""
-    # -> (n_obs, n_responses), one pair for each linear predictor
+    # -> (n_obs, n_responses), or (n_obs,) for classes; one pair for each linear predictor
     family = data.family
     if isinstance(family, Categorical):
-        return data.y[:, None], [(0.0, 1.0)] * family.n_predictors
+        return data.y, [(0.0, 1.0)] * family.n_predictors
     columns, units = [], []
     shares = data.sample_weight / data.sample_weight.sum()
     for index, member in enumerate(family.members):
@@ -104,72 +72,6 @@ def moment_responses(data: RegressionData) -> tuple[FloatArray, list[tuple[float
         columns.append(response)
         units.append((shift, scale))
     return np.array(columns).T, units
-
-
-ALONG_DIRECTIONS_ROWS = 5_000
-"""Rows, or groups, by which starts along the directions are compared."""
-
-ALONG_DIRECTIONS_STEPS = 15
-"""Number of EM steps of each start along the directions."""
-
-KEPT_STARTS = 2
-"""Starts that are climbed from to the end."""
-
-FINISH_STEPS = 500
-FINISH_TOLERANCE = 1e-6
-
-SINGLE_STEPS = 60
-"""Maximum number of steps of a single model: it converges in ten, or is separated."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MomentDirections:
-    """Directions as the moments have them."""
-
-    # unit directions in the whitened coordinates of the input, without signs; (n_features,
-    # n_components)
-    candidates: tuple[FloatArray, ...]
-    # eigenvalues of the Gram matrix of all moments over the edge of their noise, largest first;
-    # (n_features,)
-    spectrum: FloatArray
-    residual: float  # what the best decomposition leaves of the tensor, relative to it
-    n_functions: int  # number of functions of the responses
-
-
-def find_directions(
-    data: RegressionData, posed: EstimationProblem, n_components: int, rng: np.random.Generator
-) -> MomentDirections:
-    """Decompose the stacked tensor of the moments of all responses.
-
-    `posed` is the problem of the first response, with the density of the input.
-    """
-    _require_identified(data, posed, n_components)
-    response, _ = moment_responses(data)
-    functions = fit_several_functions(data.family, response)
-    # sums over rows only call the functions and count them
-    low_orders = sum_low_orders(
-        posed.data, posed.input_model, response, cast(ResponseFunctions, functions)
-    )
-    densities = posed.densities or (posed.input_model,)
-    if data.n_features == 1:
-        densities = (posed.input_model,)
-    candidates: list[FloatArray] = []
-    findings: list[tuple[FloatArray, float]] = []
-    for density in densities:
-        if density is posed.input_model:
-            subspace = find_subspace(low_orders, n_components)
-            projected = project(low_orders, subspace.basis, 3)
-            stack = stack_slices(projected.moments(), projected.basis)
-            span, spectrum = subspace.basis, subspace.spectrum
-        else:
-            pieces = score_pieces(low_orders.rows, density, low_orders.part_weights)
-            moments = score_moments(pieces, n_components)
-            stack, spectrum = moments.stack(), moments.spectrum
-            span = pieces[0].to_whitened(moments.subspace)
-        found = cp_candidates(stack, n_components, rng)
-        candidates += [_unit(span @ candidate.directions) for candidate in found]
-        findings.append((spectrum, found[0].residual))
-    return MomentDirections(tuple(candidates), *findings[0], len(functions.columns))
 
 
 def _require_identified(data: RegressionData, posed: EstimationProblem, n_components: int) -> None:
@@ -194,159 +96,6 @@ def _require_identified(data: RegressionData, posed: EstimationProblem, n_compon
         )
 
 
-def _unit(columns: FloatArray) -> FloatArray:
-    return np.asarray(columns / np.maximum(np.linalg.norm(columns, axis=0), 1e-300))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TiedEnd:
-    """End of a climb along directions."""
-
-    likelihood: TiedLikelihood
-    parameters: TiedParameters
-    sums: LikelihoodSums  # at these parameters
-
-    @property
-    def log_likelihood(self) -> float:
-        """Log-likelihood, with all constants."""
-        return self.sums.log_likelihood
-
-
-def fit_along_directions(
-    family: AnyFamily,
-    rows: LikelihoodRows,
-    candidates: Sequence[FloatArray],
-    rng: np.random.Generator,
-    *,
-    max_steps: int = FINISH_STEPS,
-    holds_directions: bool = False,
-) -> list[TiedEnd]:
-    """Fit complete mixtures along candidates for the directions, largest likelihood first."""
-    # candidates: (n_features, n_components)
-    few = sample_units(rows, ALONG_DIRECTIONS_ROWS, rng).prepared(family)
-    flat = flat_start(family, few)
-    single = maximise(family, few, flat, max_steps=SINGLE_STEPS, em_steps=3).parameters
-    starts = [start for each in candidates for start in _tied_starts(family, each, single)]
-    runs = [
-        _climb(family, few, start, ALONG_DIRECTIONS_STEPS, ALONG_DIRECTIONS_STEPS, holds_directions)
-        for start in starts
-    ]
-    runs.sort(key=lambda run: -run.log_likelihood)
-    prepared = rows.prepared(family)
-    ends = [
-        _climb(family, prepared, run.parameters, max_steps, 4, holds_directions)
-        for run in runs[:KEPT_STARTS]
-    ]
-    return sorted(ends, key=lambda end: -end.log_likelihood)
-
-
-def _climb(
-    family: AnyFamily,
-    rows: LikelihoodRows,
-    start: TiedParameters,
-    max_steps: int,
-    em_steps: int,
-    holds_directions: bool,
-) -> TiedEnd:
-    likelihood = TiedLikelihood.of(family, rows, start, holds_directions=holds_directions)
-    end = climb(
-        likelihood,
-        likelihood.admit(start),
-        max_steps=max_steps,
-        em_steps=em_steps,
-        max_em_steps=None,
-        tolerance=FINISH_TOLERANCE,
-        damping=1.0,
-        target=None,
-    )
-    return TiedEnd(likelihood, end.parameters, end.sums)
-
-
-def sample_units(rows: LikelihoodRows, size: int, rng: np.random.Generator) -> LikelihoodRows:
-    """Take a random sample of units; all of them if there are no more than `size`."""
-    if rows.n_units <= size:
-        return rows
-    return rows.take(np.sort(rng.choice(rows.n_units, size, replace=False)))
-
-
-def _tied_starts(
-    family: AnyFamily, directions: FloatArray, single: MixtureParameters
-) -> list[TiedParameters]:
-    """Build starts along given directions: signs from the slopes of a single model, two lengths.
-
-    The slopes of a single model are about the mean of those of the components: in
-    sum_j w_j s_ja u_j the sign of s_ja is that of its coefficient.
-    """
-    # directions: (n_features, n_components)
-    r, members = directions.shape[1], family.predictor_families
-    slopes = single.slopes[:, :, 0].T
-    loads = r * np.linalg.lstsq(directions, slopes, rcond=None)[0].T  # (P, r)
-    has_units = np.array([member.response_power for member in members])
-    dispersion = None
-    if family.has_dispersion:
-        values = np.where(has_units, 0.6, 2.0)
-        values[[not member.has_dispersion for member in members]] = np.nan
-        dispersion = np.repeat(values[:, None], r, axis=1)
-    sizes = np.array([member.typical_scale for member in members])
-    typical = np.where(has_units, 0.8, sizes)[:, None]
-    signs = np.where(loads < 0.0, -1.0, 1.0)
-    lengths = [
-        np.clip(np.abs(loads), 0.1 * typical, typical),
-        np.broadcast_to(typical, loads.shape),
-    ]
-    biases, weights = np.repeat(single.levels, r, axis=1), np.full(r, 1.0 / r)
-    return [
-        TiedParameters(directions, signs * length, biases, weights, dispersion)
-        for length in lengths
-    ]
-
-
-STARTING_ROWS = 20_000
-"""Rows, or groups, of the climb to a start of another fit."""
-
-STARTING_STEPS = 20
-
-
-class _Posed(Protocol):
-    """What is used of a problem whose likelihood is maximised afterwards."""
-
-    @property
-    def family(self) -> AnyFamily:
-        """Family of all responses."""
-
-    @property
-    def n_components(self) -> int:
-        """Number of components."""
-
-    @property
-    def rows(self) -> LikelihoodRows:
-        """Rows with whitened inputs."""
-
-    @property
-    def coordinates(self) -> tuple[Coordinates, ...]:
-        """Coordinates of each linear predictor."""
-
-
-@single_threaded_blas()
-def tensor_starts_several(
-    problem: _Posed, data: RegressionData, rng: np.random.Generator
-) -> list[tuple[str, MixtureParameters]]:
-    """Return starts from moments, best first, in the problem's standardised coordinates.
-
-    They are empty if the moments do not apply.
-    """
-    try:
-        posed = resolve_input(data.single(0), "auto", None, rng.spawn(1)[0], is_stacked=True)
-        found = find_directions(data, posed, problem.n_components, rng)
-    except IdentifiabilityError:
-        return []
-    turn = np.linalg.solve(posed.coordinates.factor, problem.coordinates[0].factor).T
-    candidates = [_unit(turn @ candidate) for candidate in found.candidates]
-    rows = sample_units(replace(problem.rows, gate=None), STARTING_ROWS, rng)
-    ends = fit_along_directions(problem.family, rows, candidates, rng, max_steps=STARTING_STEPS)
-    return [(f"tensor {rank}", end.parameters.free) for rank, end in enumerate(ends, start=1)]
-
-
 @single_threaded_blas()
 def estimate_several(
     data: RegressionData,
@@ -356,25 +105,21 @@ def estimate_several(
     *,
     is_polished: bool,
 ) -> MomentEstimate:
-    """Estimate a mixture whose responses share component and direction.
-
-    `posed` is the problem of the first response, with the density of the input.
-    """
-    found = find_directions(data, posed, n_components, rng)
-    rows, coordinates = _standardised(data, posed)
-    ends = fit_along_directions(
-        data.family, rows, found.candidates, rng, holds_directions=not is_polished
-    )
-    order = np.argsort(-ends[0].parameters.weights, kind="stable")
-    tied = ends[0].parameters.reorder(order)
-    errors = _direction_errors(ends[0], coordinates[0])[order]
+    """Estimate a mixture whose responses share component and direction."""
+    problem, coordinates = pose_several(data, posed, n_components)
+    fit = fit_stacked(problem, n_components, rng, is_polished=is_polished)
+    end = _climb(problem, fit.candidates[0], rng, max_steps=FINISH_STEPS if is_polished else 0)
+    tied = end.parameters.reorder(np.argsort(-end.parameters.weights, kind="stable"))
+    end = replace(end, parameters=tied, sums=end.likelihood.sums(tied, missing=True))
+    errors = _direction_errors(end, coordinates[0])
     user = _to_user(tied.free, coordinates)
     # the direction points to where the response with the largest scale in its own units increases
     largest = np.argmax(np.abs(tied.scales), axis=0)
     signs = np.where(tied.scales[largest, np.arange(n_components)] < 0.0, -1.0, 1.0)
     directions, _ = coordinates[0].directions_to_user(tied.directions)
-    status, warnings = _judge(data, found, ends[0], errors)
-    jacobian = rows.total_weight * sum(np.log(where.response_scale) for where in coordinates)
+    status, warnings = _judge(data, fit.spectrum, end, errors)
+    weight = float(data.sample_weight.sum())
+    jacobian = weight * sum(np.log(where.response_scale) for where in coordinates)
     return MomentEstimate(
         directions=directions * signs,
         moment_coefficients=None,
@@ -383,34 +128,49 @@ def estimate_several(
         weights=user.weights,
         dispersion=user.dispersion,
         standard_errors=errors,
-        log_likelihood=ends[0].log_likelihood - float(jacobian),
-        candidates=tuple(_to_user(_by_weight(end), coordinates) for end in ends),
+        log_likelihood=end.sums.log_likelihood - float(jacobian),
+        candidates=tuple(
+            _to_user(each.free.reorder(np.argsort(-each.weights, kind="stable")), coordinates)
+            for each in fit.candidates
+        ),
         feature_names=data.feature_names,
         family=data.family.name,
         link=data.family.link_name,
         method="stacked",
         status=status,
         warnings=warnings,
-        diagnostics=_diagnose(data, posed, found, ends),
+        diagnostics=diagnose(problem, fit, None),
         response_names=data.response_names,
         classes=data.classes,
     )
 
 
-def _standardised(
-    data: RegressionData, posed: EstimationProblem
-) -> tuple[LikelihoodRows, tuple[Coordinates, ...]]:
-    """Rows with whitened inputs and standardised responses, and their coordinates."""
-    mean, factor = posed.coordinates.mean, posed.coordinates.factor
-    response, units = moment_responses(data)
-    has_units = np.array([member.response_power for member in data.family.predictor_families])
-    y, offset = data.y, data.offset
-    if has_units.any():  # offsets of the identity link are subtracted from the response
-        y = np.asfortranarray(np.where(has_units, response, y))
-        offset = None if offset is None else np.asfortranarray(np.where(has_units, 0.0, offset))
-    inputs = np.ascontiguousarray(whiten_rows(mean, factor, data.X))
-    rows = LikelihoodRows(inputs, y, data.sample_weight, offset, data.n_trials)
-    return rows, tuple(Coordinates(mean, factor, *unit) for unit in units)
+@dataclass(frozen=True, slots=True, eq=False)
+class TiedEnd:
+    """End of a climb with one direction per component."""
+
+    likelihood: TiedLikelihood
+    parameters: TiedParameters
+    sums: LikelihoodSums  # at these parameters
+
+
+def _climb(
+    problem: EstimationProblem, start: TiedParameters, rng: np.random.Generator, *, max_steps: int
+) -> TiedEnd:
+    """Climb the likelihood of all rows, directions free."""
+    rows = all_rows(problem).sample(problem.data.n_obs, rng)
+    likelihood = TiedLikelihood.of(problem.data.family, rows, start)
+    end = climb(
+        likelihood,
+        likelihood.admit(start),
+        max_steps=max_steps,
+        em_steps=min(4, max_steps),
+        max_em_steps=None,
+        tolerance=FINISH_TOLERANCE,
+        damping=1.0,
+        target=None,
+    )
+    return TiedEnd(likelihood, end.parameters, end.sums)
 
 
 def _to_user(
@@ -431,14 +191,6 @@ def _to_user(
         dispersion=None if parameters.dispersion is None else parameters.dispersion * scales,
     )
 
-
-def _by_weight(end: TiedEnd) -> MixtureParameters:
-    """Parameters with components by decreasing weight."""
-    return end.parameters.free.reorder(np.argsort(-end.parameters.weights, kind="stable"))
-
-
-LARGE_ERROR = 15.0
-"""Standard error of a direction, in degrees, from which the signal is weak."""
 
 _SMALLEST_EIGENVALUE = 1e-8
 """Of the information scaled to a unit diagonal: below it, it is singular to rounding."""
@@ -480,49 +232,22 @@ def _covariance(information: FloatArray, normals: list[FloatArray]) -> FloatArra
 
 
 def _judge(
-    data: RegressionData, found: MomentDirections, end: TiedEnd, errors: FloatArray
+    data: RegressionData, spectrum: FloatArray, end: TiedEnd, errors: FloatArray
 ) -> tuple[Status, tuple[str, ...]]:
     """Derive the status and the warnings of an estimate."""
-    warnings: list[str] = []
-    status, r = Status.OK, len(errors)
-    n_visible = int(np.sum(found.spectrum[:r] > COUNTED_EIGENVALUE))
-    is_known = bool(np.isfinite(errors).all())
-    if np.any(errors > LARGE_ERROR) or (n_visible < r and not is_known):
-        status = Status.WEAK_SIGNAL
-        warnings.append(
-            f"Directions are known to {np.array2string(errors, precision=1)} degrees only, and "
-            f"{n_visible} of {r} stand out from noise in the moments. Use more rows or fewer "
-            "components."
-        )
-    elif not is_known and end.likelihood.constraint is None:
-        status = Status.NOT_IDENTIFIED
-        warnings.append(
-            "The information is singular: components cannot all be told apart. Use fewer."
-        )
-    bounds = active_bounds(_by_weight(end), end.likelihood.bounds)
+    findings = []
+    if not np.isfinite(errors).all():
+        message = "The information is singular: components cannot all be told apart. Use fewer."
+        findings.append((Status.NOT_IDENTIFIED, message))
+    else:
+        findings += signal_findings(spectrum, errors)
+    bounds = active_bounds(end.parameters.free, end.likelihood.bounds)
     if bounds:
-        status = Status.NOT_IDENTIFIED
         labels = "; ".join(bound.label for bound in bounds)
-        warnings.append(f"Parameters lie on a bound: {labels}. Use fewer components.")
+        message = f"Parameters lie on a bound: {labels}. Use fewer components."
+        findings.insert(0, (Status.NOT_IDENTIFIED, message))
+    status = findings[0][0] if findings else Status.OK
+    messages = [message for _, message in findings]
     if data.groups is not None:
-        warnings.append(GROUPS_WARNING)
-    return status, tuple(warnings)
-
-
-def _diagnose(
-    data: RegressionData, posed: EstimationProblem, found: MomentDirections, ends: list[TiedEnd]
-) -> SeveralDiagnostics:
-    spread, r = 0.0, len(ends[0].parameters.weights)
-    if len(ends) > 1:
-        best, second = (end.parameters.directions for end in ends[:2])
-        spread = float(angles_in_degrees(second, best).max())
-    spectrum = found.spectrum
-    return SeveralDiagnostics(
-        n_obs=data.n_obs,
-        spectrum=spectrum,
-        gap=float(spectrum[r - 1] / spectrum[r]) if len(spectrum) > r else np.inf,
-        residual=found.residual,
-        n_functions=found.n_functions,
-        candidate_spread=spread,
-        shrinkage=posed.input_model.shrinkage_,
-    )
+        messages.append(GROUPS_WARNING)
+    return status, tuple(messages)

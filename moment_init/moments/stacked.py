@@ -1,336 +1,284 @@
-r"""The stacked estimate under a Gaussian input: from sums over rows to all parameters.
+"""The stacked estimate: from rows to complete mixtures whose directions a decomposition gave.
 
-The steps are: sums of the first two orders, subspace, projected moments, decomposition of the
-stacked tensor, fit of all parameters in the subspace, and the part of each direction outside it.
-To first order that part enters, linearly, only the moments with one index outside the subspace:
-:math:`E[T_k z_\perp H_t(V'z)] = \sum_j \sqrt{m}\, w_j h_{m,k}(s_j, b_j)\, u_j^{t}\, u_{j\perp}`
-with m = |t| + 1. Weighted least squares estimates it from all functions and orders at once.
+The steps are the same for every density of the input and every number of responses: moments of the
+first two orders, the span and the third order inside it (`subspace`), candidates from the
+decomposition of the stacked tensor (`tensor`), mixtures along them, and directions refined by
+moments of the scores of these mixtures (`along`). The likelihood assumes nothing about the input:
+it decides between candidates, also between those of several densities.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from moment_init.checks import FloatArray
-from moment_init.data.blocks import N_PARTS
-from moment_init.data.checking import RegressionData
-from moment_init.likelihood.parameters import MixtureParameters, match_components, pack, unpack
-from moment_init.moments.expectations import expected_functions, start_grid
-from moment_init.moments.moment_model import (
-    SMALLEST_SCALE,
-    MomentFit,
-    MomentModel,
-    MomentNoise,
-    estimate_noise,
+from moment_init.data.blocks import N_PARTS, single_threaded_blas
+from moment_init.likelihood.parameters import (
+    MixtureParameters,
+    angles_in_degrees,
+    match_components,
 )
-from moment_init.moments.subspace import ProjectedMoments, Subspace, find_subspace, project
-from moment_init.moments.sums import LowOrders, sum_low_orders
+from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
+from moment_init.likelihood.tied import TiedParameters
+from moment_init.moments.along import RANKING_STEPS, AlongFit, fit_along, rank_candidates, refine
+from moment_init.moments.polish import all_rows
+from moment_init.moments.subspace import (
+    CLEAR_EIGENVALUE,
+    LowOrders,
+    Moments,
+    complete_moments,
+    form_low_orders,
+)
+from moment_init.moments.sums import fit_stacked_rows
 from moment_init.moments.tensor import (
     KEPT_CANDIDATES,
     Candidate,
     cp_candidates,
     decompose_symmetric,
     required_order,
-    stack_slices,
 )
 from moment_init.scores.base import InputModel
+from moment_init.scores.choosing import EstimationProblem
 
+# Moments use this number of rows, or up to twice as many, if a polish on all rows follows: they
+# need only be close enough for Newton's method. If directions do not stand out clearly, twice or
+# four times as many rows are used, whichever promises to be enough, and then all. A search for the
+# number of components begins with the largest sample, since it counts directions that stand out.
+MOMENT_ROWS = 60_000
+SEARCH_ROWS = 4 * MOMENT_ROWS
 
-def lift_parameters(
-    projected: ProjectedMoments,
-    model: MomentModel,
-    parameters: MixtureParameters,
-    noise: MomentNoise,
-    *,
-    left_out: int | None = None,
-) -> MixtureParameters:
-    """Lift a mixture from the subspace to all dimensions, with the part outside the subspace.
+# The same for a density other than the Gaussian, whose score functions cost many times as much. The
+# estimate under the Gaussian is also available, and the likelihood decides.
+SCORE_ROWS = 20_000
 
-    The part outside has a prior with variance one; directions have length one. The prior counts as
-    much as one row and matters only where the moments carry no information.
-    """
-    if projected.contraction_sums is None:
-        return parameters.lift(projected.subspace)
-    observed = projected.contraction(left_out=left_out)
-    _, moments = model.component_moments(parameters)
-    return _lift(projected, model, parameters, noise, moments, observed)
+# Rows that rank the candidates, and at least this many per parameter. The best are refined on them.
+RANKING_ROWS = 2_000
+RANKING_ROWS_PER_PARAMETER = 100
+REFINED_CANDIDATES = 2
 
+# Steps of the refinement on these rows, and without a climb after it, on all rows. One standard
+# error of a parameter makes half a unit of log-likelihood.
+FEW_REFINEMENTS, ROUGH_GAIN = 4, 1.0
+MOST_REFINEMENTS, SMALLEST_GAIN = 30, 0.02
 
-def _lift(
-    projected: ProjectedMoments,
-    model: MomentModel,
-    parameters: MixtureParameters,
-    noise: MomentNoise,
-    moments: FloatArray,
-    observed: FloatArray,
-) -> MixtureParameters:
-    """Lift parameters, given component moments and moments with one index outside."""
-    directions = parameters.directions
-    weighted = moments * parameters.weights[:, None, None]
-    design = np.concatenate(
-        [
-            np.sqrt(order + 1.0)
-            * np.einsum(
-                "qj,jf->fqj", model.basis.monomials(directions, order), weighted[:, order + 1]
-            )
-            for order in range(model.basis.max_order)
-        ],
-        axis=1,
-    )  # (m, q2, r)
-    n_components = design.shape[2]
-    flat = design.reshape(-1, n_components)
-    solved = noise.solve_lower(design).reshape(-1, n_components)
-    by_moment = observed.reshape(len(flat), -1)  # (m q2, d)
-    information = model.effective_n * (flat.T @ solved) + np.eye(n_components)
-    outside = np.linalg.solve(information, model.effective_n * (solved.T @ by_moment)).T
-    coefficients = (projected.subspace @ directions + outside) * parameters.scales
-    return MixtureParameters(
-        coefficients, parameters.biases, parameters.weights, parameters.dispersion
-    )
+# Coefficients are the same if they differ by less than this share of their length, 14 degrees.
+SAME_DISTANCE = 0.25
 
-
-def jackknife_coefficients(
-    projected: ProjectedMoments, model: MomentModel, fit: MomentFit, noise: MomentNoise
-) -> FloatArray:
-    """Recompute the coefficients with each part of the rows left out in turn.
-
-    Inside the subspace the parameters follow the linearised fit; the part outside is solved again.
-    No further pass over the rows is needed.
-    """
-    # -> (n_parts, n_features, n_components)
-    moments = projected.moments()
-    inverse = np.linalg.pinv(fit.jacobian)
-    vector = pack(fit.parameters)
-    n_prior = fit.jacobian.shape[0] - moments.size
-    parts = range(len(projected.gram_sums))
-    moved = []
-    for part in parts:
-        difference = projected.moments(left_out=part) - moments
-        change = np.sqrt(model.effective_n) * noise.whiten(difference)
-        step = inverse @ np.append(change, np.zeros(n_prior))
-        moved.append(unpack(vector + step, fit.parameters))
-    if projected.contraction_sums is None:
-        return np.stack([each.lift(projected.subspace).coefficients for each in moved])
-    moments_of_parts = np.split(model.moments_of_all(moved), len(moved))
-    return np.stack(
-        [
-            _lift(
-                projected, model, moved[part], noise, moments_of_parts[part],
-                projected.contraction(left_out=part),
-            ).coefficients
-            for part in parts
-        ]
-    )  # fmt: skip
-
-
-# Steps of the unweighted fit, which starts from the grid, and of the weighted fit after it.
-ROUGH_STEPS = 8
-WEIGHTED_STEPS = 30
-
-# The moments are formed again in the refined subspace if it has turned by more than 5 degrees. The
-# error at smaller angles is of second order, below one per cent.
-SMALL_TURN = float(np.cos(np.radians(5.0)))
-
-# Fits whose parameters (coefficients in units of the input, logarithms of weights and dispersions)
-# differ by less than this are at the same optimum. It is far above the tolerance of a fit and below
-# the standard errors of the moments.
-SAME_PARAMETERS = 0.02
-
-# Number of random starts from the grid if all directions are the same.
-GRID_DRAWS = 20
+# Rows that are read for the refinement without a climb if they are not in memory. The scores are
+# summed over all rows, so that only scales, biases and weights have the errors of this sample.
+HELD_ROWS = 200_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackedFit:
     """The stacked estimate in standardised coordinates."""
 
-    # complete mixtures, signs included, best first; coefficients are (n_features, n_components)
-    candidates: tuple[MixtureParameters, ...]
-    # weighted sum of squared residuals of each candidate, (n_candidates,); under the model it is
-    # chi-squared with `n_moments` minus the number of parameters degrees of freedom
-    misfits: FloatArray
-    n_moments: int  # number of fitted moments
-    # orthonormal basis in which the moments were formed; (n_features, k), k at most n_components
-    subspace: FloatArray
+    candidates: tuple[TiedParameters, ...]  # complete mixtures, best first
     # eigenvalues of the Gram matrix of all moments over the edge of their noise, largest first;
     # (n_features,)
     spectrum: FloatArray
-    uses_third_order: bool  # whether the first two orders did not show the subspace clearly
-    max_order: int  # highest order of the moments, 3 or 4
-    # directions of the best decomposition of the stacked tensor, without signs and before any fit;
-    # (n_features, n_components)
-    cp_directions: FloatArray
-    cp_residual: float  # norm of the residual of that decomposition, relative to the tensor
-    # coefficients of the best candidate with each part of the rows left out;
-    # (n_parts, n_features, n_components)
-    replicates: FloatArray
-    # moments of the first two orders, which serve any number of components
-    low_orders: LowOrders
+    n_functions: int  # number of independent functions of the response
+    residual: float  # norm of what the best decomposition leaves of the stacked tensor, relative
+    misfit: float  # the square of that norm over its expectation if all of it is noise
+
+    @property
+    def gap(self) -> float:
+        """Ratio of the last eigenvalue that is used to the first that is not."""
+        used = len(self.candidates[0].weights)
+        return float(self.spectrum[used - 1] / self.spectrum[used]) if self.has_rest else np.inf
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether there are more features than components."""
+        return len(self.candidates[0].weights) < len(self.spectrum)
+
+    @property
+    def spread(self) -> float:
+        """Largest angle in degrees between directions of the best two candidates."""
+        if len(self.candidates) == 1:
+            return 0.0
+        first, second = (each.directions for each in self.candidates[:2])
+        return float(angles_in_degrees(second, first).max())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Problem:
-    """Moments in one subspace, with the model and the noise that a fit needs."""
+@single_threaded_blas()
+def low_order_moments(
+    problem: EstimationProblem, density: InputModel | None = None, n_rows: int | None = SEARCH_ROWS
+) -> LowOrders:
+    """Form the moments of the first two orders from about `n_rows` rows, or from all.
 
-    projected: ProjectedMoments
-    moments: FloatArray
-    model: MomentModel
-    noise: MomentNoise
-
-    def fit(self, start: MixtureParameters) -> MomentFit:
-        return self.model.fit(start, self.moments, self.noise, max_steps=WEIGHTED_STEPS)
-
-    def lift(self, parameters: MixtureParameters) -> MixtureParameters:
-        return lift_parameters(self.projected, self.model, parameters, self.noise)
+    BLAS is limited to one thread: large sums over rows have threads of their own, and the result
+    does not depend on the machine.
+    """
+    used = problem.thin(_stride(problem, n_rows))
+    return form_low_orders(fit_stacked_rows(used), density or problem.input_model)
 
 
-def stacked_estimate(
-    data: RegressionData,
-    input_model: InputModel,
-    response: FloatArray,
+def _stride(problem: EstimationProblem, n_rows: int | None) -> int:
+    return 1 if n_rows is None else max(1, problem.data.n_obs // n_rows)
+
+
+@single_threaded_blas()
+def fit_stacked(
+    problem: EstimationProblem,
     n_components: int,
     rng: np.random.Generator,
     *,
+    is_polished: bool,
     low_orders: LowOrders | None = None,
-    subspace: Subspace | None = None,
-    may_turn: bool = True,
 ) -> StackedFit:
-    """Estimate all parameters of a mixture from stacked moments.
+    """Estimate a mixture; with `is_polished` only well enough for the climb that follows.
 
-    It makes four passes over the rows, two of them independent of r; one more if the first two
-    orders do not show the subspace, and one if it turns: O(n d^2 m + n r^3 m) for m functions.
+    `low_orders` are those under the input model, from `SEARCH_ROWS` rows.
     """
-    # response: (n_obs,)
-    if data.n_obs < N_PARTS:
+    if problem.data.n_obs < N_PARTS:
         raise ValueError(
-            f"`X` must have at least {N_PARTS} rows for the stacked estimate; got {data.n_obs}. "
-            "Add rows."
+            f"`X` must have at least {N_PARTS} rows for the stacked estimate; got "
+            f"{problem.data.n_obs}. Add rows."
         )
-    low_orders = low_orders or sum_low_orders(data, input_model, response)
-    max_order = required_order(
-        data.n_features,
-        n_components,
-        low_orders.rows.n_functions,
-        has_dispersion=data.family.has_dispersion,
+    found = []
+    for density in _usable_densities(problem, n_components):
+        moments = _form_moments(problem, density, n_components, low_orders, is_polished=is_polished)
+        found.append((moments, decompose(moments, n_components, rng)))
+    candidates = [moments.lift(each.directions) for moments, parts in found for each in parts]
+    fits = _fit_candidates(problem, candidates, rng, is_polished=is_polished)
+    moments, (best, *_) = found[0]
+    return StackedFit(
+        candidates=tuple(fit.parameters for fit in fits),
+        spectrum=moments.spectrum,
+        n_functions=len(moments.pieces[0].function_mean),
+        residual=best.residual,
+        misfit=_misfit(moments.stack, best),
     )
-    subspace = subspace or find_subspace(low_orders, n_components)
-    problem = _pose(data, project(low_orders, subspace.basis, max_order), rng)
-    candidates = _decompose(problem, n_components, rng)
-    starts = [problem.model.start(each.directions, problem.moments) for each in candidates]
-    if data.n_features == 1 < n_components:
-        starts += _grid_starts(problem.model, n_components, rng)
-    fits = _fit_all(problem, starts)
-    if may_turn:
-        problem, fits = _turn_subspace(data, problem, fits, rng)
-    return _assemble(problem, fits, subspace, candidates[0])
 
 
-def _pose(data: RegressionData, projected: ProjectedMoments, rng: np.random.Generator) -> _Problem:
-    """Prepare the model and the noise of projected moments."""
-    rows = projected.low_orders.rows
-    mean_response = float(rows.weights @ rows.response / rows.weights.sum())
-    grid, prior = start_grid(data.single_family, mean_response)
-    model = MomentModel(
-        expected_functions(data, rows), projected.basis, rows.effective_n, grid, prior
-    )
-    return _Problem(projected, projected.moments(), model, estimate_noise(projected, rng))
+def _usable_densities(problem: EstimationProblem, n_components: int) -> tuple[InputModel, ...]:
+    """List the densities to try: only the Gaussian if there are more components than features."""
+    n_features = problem.data.n_features
+    if n_features == 1 or n_components > n_features:
+        return (problem.input_model,)
+    return problem.densities or (problem.input_model,)
 
 
-def _decompose(
-    problem: _Problem, n_components: int, rng: np.random.Generator
+def _form_moments(
+    problem: EstimationProblem,
+    density: InputModel,
+    n_components: int,
+    given: LowOrders | None,
+    *,
+    is_polished: bool,
+) -> Moments:
+    """Form the moments of as many rows as the directions need to stand out clearly."""
+    data, last = problem.data, min(n_components, problem.data.n_features) - 1
+    is_standard = density is problem.input_model
+    n_rows: int | None = None
+    if is_polished:
+        n_rows = MOMENT_ROWS if is_standard else SCORE_ROWS
+    if given is not None and is_polished and is_standard:
+        low, n_rows = given, SEARCH_ROWS
+    else:
+        low = low_order_moments(problem, density, n_rows)
+    while True:
+        max_order = required_order(
+            data.n_features,
+            n_components,
+            low.pieces[0].n_functions,
+            has_dispersion=data.family.has_dispersion,
+        )
+        moments = complete_moments(low, n_components, max_order)
+        # The excess over noise grows in proportion to the rows: a sample size that promises too
+        # little is skipped.
+        excess = moments.spectrum[last] - 1.0
+        is_clear = excess >= CLEAR_EIGENVALUE - 1.0
+        if is_clear or n_rows is None or not is_standard or _stride(problem, n_rows) == 1:
+            return moments
+        n_rows *= 2 if 2.0 * excess >= CLEAR_EIGENVALUE - 1.0 else 4
+        n_rows = n_rows if n_rows <= SEARCH_ROWS else None
+        low = low_order_moments(problem, density, n_rows)
+
+
+def decompose(
+    moments: Moments, n_components: int, rng: np.random.Generator
 ) -> tuple[Candidate, ...]:
     """Find candidate directions inside the subspace."""
-    basis = problem.projected.basis
-    if n_components > basis.n_variables > 1:
-        orders = tuple(range(2, basis.max_order + 1))
-        candidates = decompose_symmetric(problem.moments, basis, orders, n_components, rng)
+    inner = moments.inner[0]
+    if n_components > inner.basis.n_variables > 1:
+        orders = tuple(range(2, inner.basis.max_order + 1))
+        candidates = decompose_symmetric(inner.entries, inner.basis, orders, n_components, rng)
         if candidates:
             return candidates[:KEPT_CANDIDATES]
-    return cp_candidates(stack_slices(problem.moments, basis), n_components, rng)
+    return cp_candidates(moments.stack, n_components, rng)
 
 
-def _grid_starts(
-    model: MomentModel, n_components: int, rng: np.random.Generator
-) -> list[MixtureParameters]:
-    """Draw random grid points: with one feature all directions agree, so starts must differ."""
-    starts = []
-    for _ in range(GRID_DRAWS):
-        point = rng.integers(len(model.grid.scales), size=n_components)
-        signs = rng.choice([-1.0, 1.0], size=n_components)
-        dispersion = model.grid.dispersion
-        starts.append(
-            MixtureParameters(
-                coefficients=(signs * model.grid.scales[point])[None],
-                biases=model.grid.biases[point],
-                weights=np.full(n_components, 1.0 / n_components),
-                dispersion=None if dispersion is None else dispersion[point],
-            )
-        )
-    return starts
+def _misfit(stack: FloatArray, best: Candidate) -> float:
+    """Squared residual over the number of entries that a decomposition leaves to noise."""
+    size, _, n_slices = stack.shape
+    n_components = best.directions.shape[1]
+    # A symmetric slice holds every moment off its diagonal twice.
+    share = (size + 1) / (2.0 * size)
+    freedom = stack.size * share - n_components * (size - 1 + n_slices)
+    return float(np.square(best.residual * np.linalg.norm(stack)) * share / max(1.0, freedom))
 
 
-def _fit_all(problem: _Problem, starts: list[MixtureParameters]) -> list[MomentFit]:
-    """Fit all parameters from every start, first roughly, and keep the best."""
-    rough = [
-        problem.model.fit(start, problem.moments, None, max_steps=ROUGH_STEPS) for start in starts
+def _fit_candidates(
+    problem: EstimationProblem,
+    candidates: list[FloatArray],
+    rng: np.random.Generator,
+    *,
+    is_polished: bool,
+) -> list[AlongFit]:
+    """Rank mixtures along the candidates, and refine the directions of the best."""
+    family, likelihood = problem.data.family, all_rows(problem)
+    n_parameters = candidates[0].size + 3 * candidates[0].shape[1]
+    n_rows = max(RANKING_ROWS, RANKING_ROWS_PER_PARAMETER * n_parameters)
+    rows = likelihood.sample(n_rows, rng).prepared(family)
+    fits = rank_candidates(family, rows, candidates, rng)
+    evaluate: Callable[[MixtureParameters], LikelihoodSums]
+    evaluate = partial(likelihood_sums, family, rows, curvature=False, constant=0.0)
+    fits[:REFINED_CANDIDATES] = [
+        refine(family, rows, evaluate, fit, max_steps=FEW_REFINEMENTS, smallest_gain=ROUGH_GAIN)
+        for fit in fits[:REFINED_CANDIDATES]
     ]
-    fits = [problem.fit(fit.parameters) for fit in _distinct(rough)[:KEPT_CANDIDATES]]
-    return _distinct(fits)
+    fits = _distinct(fits)
+    if is_polished:
+        return fits
+    best = fits[0]
+    if rows.n_obs < problem.data.n_obs:
+        n_rows = problem.data.n_obs if likelihood.rows.source is None else HELD_ROWS
+        rows, evaluate = likelihood.sample(n_rows, rng).prepared(family), likelihood.evaluate
+        best = fit_along(family, rows, best.parameters, max_steps=RANKING_STEPS)
+    fits[0] = refine(
+        family, rows, evaluate, best, max_steps=MOST_REFINEMENTS, smallest_gain=SMALLEST_GAIN
+    )
+    return fits
 
 
-def _distinct(fits: list[MomentFit]) -> list[MomentFit]:
-    """Sort fits by misfit and drop those that ended at the same optimum as a better one."""
-    kept: list[MomentFit] = []
-    for fit in sorted(fits, key=lambda fit: fit.misfit):
-        if not any(_is_same(fit.parameters, other.parameters) for other in kept):
+def _distinct(fits: list[AlongFit]) -> list[AlongFit]:
+    """Sort fits by likelihood and drop those with the coefficients of a better one."""
+    kept: list[AlongFit] = []
+    for fit in sorted(fits, key=lambda each: -each.log_likelihood):
+        slopes = fit.parameters.free.slopes
+        others = [other.parameters.free.slopes for other in kept]
+        if not any(_is_same(slopes, other) for other in others):
             kept.append(fit)
     return kept
 
 
-def _is_same(first: MixtureParameters, second: MixtureParameters) -> bool:
-    """Check whether two mixtures are the same up to the order of their components."""
-    if min(first.scales.min(), second.scales.min()) < SMALLEST_SCALE:
-        return False  # without directions there is nothing to match
-    order = match_components(first.coefficients, second.coefficients, signed=True)
-    difference = pack(first.reorder(order)) - pack(second)
-    return bool(np.abs(difference).max() < SAME_PARAMETERS)
+def _is_same(first: FloatArray, second: FloatArray) -> bool:
+    """Check whether the coefficients of two mixtures are close, in some order of components."""
+    # (P, n_features, n_components)
+    stacked = first.reshape(-1, first.shape[2]), second.reshape(-1, first.shape[2])
+    order = match_components(*stacked, signed=True)
+    distance = np.linalg.norm(stacked[0][:, order] - stacked[1], axis=0)
+    return bool(np.all(distance < SAME_DISTANCE * np.linalg.norm(stacked[1], axis=0)))
 
 
-def _turn_subspace(
-    data: RegressionData, problem: _Problem, fits: list[MomentFit], rng: np.random.Generator
-) -> tuple[_Problem, list[MomentFit]]:
-    """Form the moments again around the refined directions if these have left the subspace."""
-    old = problem.projected.subspace
-    if old.shape[0] == old.shape[1]:
-        return problem, fits
-    refined = problem.lift(fits[0].parameters)
-    new, _ = np.linalg.qr(refined.coefficients)
-    if np.linalg.svd(new.T @ old, compute_uv=False).min() > SMALL_TURN:
-        return problem, fits
-    max_order = problem.projected.basis.max_order
-    turned = _pose(data, project(problem.projected.low_orders, new, max_order), rng)
-    best = turned.fit(refined.lift(new.T))
-    others = [
-        MomentFit(fit.parameters.lift(new.T @ old), fit.misfit, fit.jacobian) for fit in fits[1:]
-    ]
-    return turned, [best, *others]
-
-
-def _assemble(
-    problem: _Problem, fits: list[MomentFit], subspace: Subspace, best: Candidate
-) -> StackedFit:
-    """Lift all fits to all dimensions and collect the result."""
-    projected = problem.projected
-    return StackedFit(
-        candidates=tuple(problem.lift(fit.parameters) for fit in fits),
-        misfits=np.array([fit.misfit for fit in fits]),
-        n_moments=problem.moments.size,
-        subspace=projected.subspace,
-        spectrum=subspace.spectrum,
-        uses_third_order=subspace.uses_third_order,
-        max_order=projected.basis.max_order,
-        cp_directions=subspace.basis @ best.directions,
-        cp_residual=best.residual,
-        replicates=jackknife_coefficients(projected, problem.model, fits[0], problem.noise),
-        low_orders=projected.low_orders,
+def single_mixture(parameters: TiedParameters) -> MixtureParameters:
+    """Read the mixture of one response, whose coefficients have no axis of responses."""
+    free = parameters.free
+    dispersion = None if free.dispersion is None else free.dispersion[0]
+    return replace(
+        free, coefficients=free.coefficients[0], biases=free.biases[0], dispersion=dispersion
     )

@@ -4,7 +4,7 @@ With a free number of components, the spectrum of the moments counts directions,
 polished fits decides.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,81 +12,21 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray, IdentifiabilityError
 from moment_init.data.blocks import single_threaded_blas
 from moment_init.families.quadrature import moment_coefficient
-from moment_init.likelihood.parameters import (
-    MixtureParameters,
-    angles_in_degrees,
-    match_components,
-    parameter_count,
-)
-from moment_init.likelihood.posterior import unit_log_likelihood
+from moment_init.likelihood.parameters import MixtureParameters, parameter_count
 from moment_init.moments.judgement import (
     StackedSolution,
     errors_from_information,
-    errors_from_replicates,
     judge_stacked,
 )
 from moment_init.moments.paper.recovery import components_along, weigh_components
 from moment_init.moments.paper.third_moment import weight_sum_warning
-from moment_init.moments.polish import all_rows, polish_best
+from moment_init.moments.polish import PolishedFit, estimate_information, polish
 from moment_init.moments.result import ComponentSelection, MomentEstimate, StackedDiagnostics
-from moment_init.moments.score_sums import score_estimate
-from moment_init.moments.stacked import StackedFit, stacked_estimate
-from moment_init.moments.subspace import CLEAR_EIGENVALUE, Subspace, count_directions, find_subspace
-from moment_init.moments.sums import LowOrders, sum_low_orders
+from moment_init.moments.stacked import StackedFit, fit_stacked, low_order_moments, single_mixture
+from moment_init.moments.subspace import LowOrders
 from moment_init.moments.tensor import required_order
 from moment_init.results import Status
-from moment_init.scores.base import InputModel
 from moment_init.scores.choosing import BlockProblem, EstimationProblem
-
-# Moments use this number of rows, or up to twice as many, if a polish on all rows follows: they
-# need only be close enough for Newton's method. If directions do not stand out clearly, twice or
-# four times as many rows are used, whichever promises to be enough, and then all. A search for the
-# number of components begins with the largest sample, since it counts directions that stand out.
-MOMENT_ROWS = 60_000
-SEARCH_ROWS = 4 * MOMENT_ROWS
-
-# The same for a density other than the Gaussian, whose score functions cost many times as much. The
-# estimate under the Gaussian is also available, and the likelihood decides.
-SCORE_ROWS = 20_000
-
-# Rows whose likelihood decides between densities without polish.
-DECIDING_ROWS = 5_000
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LowOrderMoments:
-    """Moments of the first two orders, from all rows or a sample of them."""
-
-    problem: EstimationProblem  # restricted to the rows that were used
-    low_orders: LowOrders  # moments of these rows, for any number of components
-    is_thinned: bool  # whether rows were left out
-
-    def estimate(
-        self, n_components: int, rng: np.random.Generator, *, subspace: Subspace | None = None
-    ) -> StackedFit:
-        """Estimate from the moments of these rows."""
-        problem = self.problem
-        return stacked_estimate(
-            problem.data,
-            problem.input_model,
-            problem.response,
-            n_components,
-            rng,
-            low_orders=self.low_orders,
-            subspace=subspace,
-            may_turn=not self.is_thinned,  # otherwise the polish on all rows turns it
-        )
-
-
-@single_threaded_blas()
-def low_order_moments(
-    problem: EstimationProblem, *, n_rows: int | None = SEARCH_ROWS
-) -> LowOrderMoments:
-    """Form the moments of the first two orders from about `n_rows` rows, or from all."""
-    stride = 1 if n_rows is None else max(1, problem.data.n_obs // n_rows)
-    used = problem.thin(stride)
-    low_orders = sum_low_orders(used.data, used.input_model, used.response)
-    return LowOrderMoments(used, low_orders, is_thinned=stride > 1)
 
 
 @single_threaded_blas()
@@ -96,111 +36,33 @@ def solve_stacked(
     rng: np.random.Generator,
     *,
     is_polished: bool,
-    moments: LowOrderMoments | None = None,
+    low_orders: LowOrders | None = None,
 ) -> StackedSolution:
-    """Estimate by stacked moments, then polish.
-
-    BLAS is limited to one thread: large sums over rows have threads of their own, and the result
-    does not depend on the machine.
-    """
-    densities = _usable_densities(problem.source, n_components)
-    if not is_polished:
-        fits = [_fit_moments(problem, each, n_components, rng, None) for each in densities]
-        return StackedSolution(_likeliest(problem, fits, rng), None)
-    fits = [_fit_clear_moments(problem, each, n_components, rng, moments) for each in densities]
-    # The likelihood assumes nothing about the input: it decides between densities.
-    starts = [(fit.candidates, fit.subspace) for fit in fits]
-    which, polished = polish_best(problem, starts, rng)
-    return StackedSolution(fits[which], polished)
-
-
-def _likeliest(
-    problem: EstimationProblem, fits: list[StackedFit], rng: np.random.Generator
-) -> StackedFit:
-    """Choose the fit whose first candidate has the largest likelihood on a sample of rows."""
-    if len(fits) == 1:
-        return fits[0]
-    rows = all_rows(problem).sample(DECIDING_ROWS, rng)
-    family = problem.data.family
-    return max(fits, key=lambda fit: unit_log_likelihood(family, rows, fit.candidates[0]).sum())
-
-
-def _usable_densities(source: EstimationProblem, n_components: int) -> tuple[InputModel, ...]:
-    """List the densities to try: only the Gaussian if there are more components than features."""
-    n_features = source.data.n_features
-    if n_features == 1 or n_components > n_features:
-        return (source.input_model,)
-    return source.densities or (source.input_model,)
-
-
-def _fit_moments(
-    problem: EstimationProblem,
-    density: InputModel,
-    n_components: int,
-    rng: np.random.Generator,
-    moments: LowOrderMoments | None,
-    *,
-    subspace: Subspace | None = None,
-) -> StackedFit:
-    """Estimate from the given moments, or from those of all rows."""
-    source = problem.source
-    moments = moments or low_order_moments(source, n_rows=None)
-    if density is source.input_model:
-        fit = moments.estimate(n_components, rng, subspace=subspace)
-    else:
-        fit = score_estimate(moments.problem, density, moments.low_orders, n_components, rng)
-    return fit if problem.block is None else _lift(fit, problem, problem.block)
-
-
-def _lift(fit: StackedFit, problem: EstimationProblem, inner: BlockProblem) -> StackedFit:
-    """Lift an estimate from the continuous columns to all columns."""
-    continuous, full, block = inner.problem.coordinates, problem.coordinates, inner.block
-    linear = block.linear_map(continuous, full)
-
-    def lift(parameters: MixtureParameters) -> MixtureParameters:
-        coefficients, biases = block.lift(
-            parameters.coefficients, parameters.biases, continuous, full
-        )
-        return replace(parameters, coefficients=coefficients, biases=biases)
-
-    return replace(
-        fit,
-        candidates=tuple(lift(each) for each in fit.candidates),
-        subspace=block.span(fit.subspace, continuous, full),
-        cp_directions=linear @ fit.cp_directions,
-        replicates=linear @ fit.replicates,
+    """Estimate by stacked moments, then polish."""
+    fit = fit_stacked(
+        problem.source, n_components, rng, is_polished=is_polished, low_orders=low_orders
     )
+    mixtures = tuple(single_mixture(each) for each in fit.candidates)
+    if problem.block is not None:
+        mixtures = tuple(_lift(each, problem, problem.block) for each in mixtures)
+    polished = polish(problem, mixtures[0], rng) if is_polished else None
+    return StackedSolution(fit, mixtures, polished)
 
 
-def _fit_clear_moments(
-    problem: EstimationProblem,
-    density: InputModel,
-    n_components: int,
-    rng: np.random.Generator,
-    moments: LowOrderMoments | None,
-) -> StackedFit:
-    """Estimate from as many rows as the directions need to stand out clearly."""
-    source = problem.source
-    if density is not source.input_model:
-        sampled = low_order_moments(source, n_rows=SCORE_ROWS)
-        return _fit_moments(problem, density, n_components, rng, sampled)
-    last = min(n_components, source.data.n_features) - 1
-    n_rows = MOMENT_ROWS if moments is None else SEARCH_ROWS
-    moments = moments or low_order_moments(source, n_rows=n_rows)
-    while True:
-        subspace = find_subspace(moments.low_orders, n_components)
-        is_clear = subspace.spectrum[last] >= CLEAR_EIGENVALUE
-        if is_clear or not moments.is_thinned:
-            return _fit_moments(problem, density, n_components, rng, moments, subspace=subspace)
-        # The excess over noise grows in proportion to the rows: a sample size that promises too
-        # little is skipped.
-        excess = subspace.spectrum[last] - 1.0
-        n_rows *= 2 if 2.0 * excess >= CLEAR_EIGENVALUE - 1.0 else 4
-        moments = low_order_moments(source, n_rows=n_rows if n_rows <= SEARCH_ROWS else None)
+def _lift(
+    mixture: MixtureParameters, problem: EstimationProblem, inner: BlockProblem
+) -> MixtureParameters:
+    """Lift a mixture from the continuous columns to all columns."""
+    coefficients, biases = inner.block.lift(
+        mixture.coefficients, mixture.biases, inner.problem.coordinates, problem.coordinates
+    )
+    return replace(mixture, coefficients=coefficients, biases=biases)
 
 
 @single_threaded_blas()
-def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> MomentEstimate:
+def assemble_stacked(
+    problem: EstimationProblem, solution: StackedSolution, rng: np.random.Generator
+) -> MomentEstimate:
     """Turn a solution into a result in the user's units."""
     order = _by_decreasing_weight(solution.parameters)
     parameters = solution.parameters.reorder(order)
@@ -210,8 +72,8 @@ def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> M
     scales = parameters.scales
     power = 1 if parameters.n_components == 1 else 3
     slopes = scales**power * moment_coefficient(family, power, scales, parameters.biases)
-    errors = _direction_errors(problem, solution)[order]
-    diagnostics = _diagnose(problem, solution, parameters)
+    errors = _direction_errors(problem, solution, rng)[order]
+    diagnostics = diagnose(problem, solution.fit, solution.polished)
     status, warnings = judge_stacked(problem, solution, errors)
     return MomentEstimate(
         directions=directions,
@@ -225,7 +87,7 @@ def assemble_stacked(problem: EstimationProblem, solution: StackedSolution) -> M
         candidates=tuple(
             # The order of the decomposition depends on rounding if components are similar.
             _to_user_units(problem, each.reorder(_by_decreasing_weight(each)))
-            for each in solution.fit.candidates
+            for each in solution.candidates
         ),
         feature_names=problem.data.feature_names,
         family=family.name,
@@ -263,8 +125,7 @@ def apply_known_parameters(
     warnings = weight_sum_warning(weight_sum)
     diagnostics = result.diagnostics
     if isinstance(diagnostics, StackedDiagnostics):
-        errors = diagnostics.moment_errors[order]
-        diagnostics = replace(diagnostics, weight_sum=weight_sum, moment_errors=errors)
+        diagnostics = replace(diagnostics, weight_sum=weight_sum)
     return replace(
         result,
         directions=result.directions[:, order],
@@ -291,39 +152,30 @@ def _to_user_units(problem: EstimationProblem, parameters: MixtureParameters) ->
     return replace(parameters, coefficients=slopes, biases=biases, dispersion=dispersion)
 
 
-def _direction_errors(problem: EstimationProblem, solution: StackedSolution) -> FloatArray:
+def _direction_errors(
+    problem: EstimationProblem, solution: StackedSolution, rng: np.random.Generator
+) -> FloatArray:
     """Compute the standard errors of the final directions, in degrees."""
-    polished = solution.polished
-    if polished is None:
-        return errors_from_replicates(solution.fit.replicates, problem.coordinates)
-    return errors_from_information(polished.information, polished.parameters, problem.coordinates)[
-        0
-    ]
+    if solution.polished is None:
+        information = estimate_information(problem, solution.parameters, rng)
+    else:
+        information = solution.polished.information
+    return errors_from_information(information, solution.parameters, problem.coordinates)[0]
 
 
-def _diagnose(
-    problem: EstimationProblem, solution: StackedSolution, parameters: MixtureParameters
+def diagnose(
+    problem: EstimationProblem, fit: StackedFit, polished: PolishedFit | None
 ) -> StackedDiagnostics:
-    """Collect the diagnostics, with components in the order of the final parameters."""
-    fit, polished = solution.fit, solution.polished
-    order = match_components(fit.candidates[0].coefficients, parameters.coefficients, signed=True)
-    used = min(fit.candidates[0].n_components, len(fit.spectrum))
-    gap = float(fit.spectrum[used - 1] / fit.spectrum[used]) if used < len(fit.spectrum) else np.inf
-    freedom = max(1, fit.n_moments - parameter_count(fit.candidates[0]))
-    spread = 0.0
-    if len(fit.candidates) > 1:
-        first, second = (each.directions for each in fit.candidates[:2])
-        spread = float(angles_in_degrees(second, first).max())
+    """Collect the diagnostics."""
     return StackedDiagnostics(
         n_obs=problem.data.n_obs,
         spectrum=fit.spectrum,
-        gap=gap,
-        residual=fit.cp_residual,
-        moment_misfit=float(fit.misfits[0]) / freedom,
-        candidate_spread=spread,
-        moment_errors=errors_from_replicates(fit.replicates, problem.coordinates)[order],
+        gap=fit.gap,
+        residual=fit.residual,
+        moment_misfit=fit.misfit,
+        n_functions=fit.n_functions,
+        candidate_spread=fit.spread,
         misfit=None if polished is None else polished.misfit,
-        n_moves=0 if polished is None else polished.n_moves,
         shrinkage=problem.input_model.shrinkage_,
         weight_sum=None,
     )
@@ -343,13 +195,13 @@ def choose_n_components(
     starts there, goes up while the BIC falls, and down if the first step up did not help.
     """
     moments = low_order_moments(problem.source)
-    n_visible, _ = count_directions(moments.low_orders)
+    n_visible = moments.n_visible
     solutions: dict[int, StackedSolution] = {}
 
     def bic(number: int) -> float:
         if number not in solutions:
             solutions[number] = solve_stacked(
-                problem, number, rng, is_polished=True, moments=moments
+                problem, number, rng, is_polished=True, low_orders=moments
             )
         return _bic(solutions[number], problem.data.sample_weight.sum())
 
@@ -376,14 +228,14 @@ def _log_likelihood(solution: StackedSolution) -> float:
     return np.nan if solution.polished is None else solution.polished.log_likelihood
 
 
-def _is_identified(problem: EstimationProblem, moments: LowOrderMoments, n_components: int) -> bool:
+def _is_identified(problem: EstimationProblem, moments: LowOrders, n_components: int) -> bool:
     """Check that moments can identify the components and that rows exceed the unknowns."""
     data = problem.source.data
     try:
         required_order(
             data.n_features,
             n_components,
-            moments.low_orders.rows.n_functions,
+            moments.pieces[0].n_functions,
             has_dispersion=data.family.has_dispersion,
         )
     except IdentifiabilityError:

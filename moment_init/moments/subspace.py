@@ -1,22 +1,23 @@
-r"""The span of the components, and moments of all orders inside it, for a Gaussian input.
+r"""Moments of all orders: the span of the components, and the stacked tensor inside it.
 
-The range of :math:`G = \sum_k M_1 M_1' + M_2 M_2'/2 + M_3 M_3'/2`, a sum over the whitened
-functions of the response, lies in the span of the directions. The first two orders are used, and
-slices of the third where these fall short, without a d x d x d array. Noise adds to the
-eigenvalues of G by the law of Marchenko and Pastur: the spectrum is in units of its upper edge.
+The range of :math:`G = \sum M M'`, over the whitened functions of the response and the first three
+orders, lies in the span of the directions. Of the third order only slices are used, without a
+d x d x d array. Each order is divided by the standard error of its entries, so that the eigenvalues
+of G can be compared with those of unit noise, by the law of Marchenko and Pastur: the spectrum is
+in units of the upper edge.
 
 For a standard Gaussian z the entry of S_m(z) for a multiset t of m variables, variable a taken
 k_a times, is the product of :math:`He_{k_a}(z_a)`. Divided by :math:`\sqrt{\prod_a k_a!}` these
 Hermite polynomials are orthonormal over all entries and orders. With an orthonormal basis V of the
 subspace, the functions of the response are regressed on all polynomials of p = V'z. The expected
 coefficients are the moments :math:`E[T_k S_m](V, ..., V)`, and only the residual of the regression
-is noise: each order serves as control variates for the others. The moments
-:math:`E[T_k z H(p)]`, with one index outside V, show how far the subspace is off.
+is noise: each order serves as control variates for the others. Under any other density, polynomials
+of a degree below m are the control variates of order m.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import combinations_with_replacement, groupby, permutations
 from math import factorial, prod, sqrt
 
@@ -24,8 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.data.blocks import sums_by_part
-from moment_init.moments.sums import BlockSums, LowOrders, StackedRows, score_sums
+from moment_init.data.blocks import read_block
+from moment_init.moments.sums import (
+    BlockSums,
+    PartSums,
+    StackedRows,
+    fit_control_variates,
+    form_moments,
+    form_slices,
+    split_pieces,
+)
+from moment_init.scores.base import Contraction, InputModel
 
 IndexArray = NDArray[np.intp]
 
@@ -128,158 +138,16 @@ def _counts(entry: tuple[int, ...]) -> Iterator[int]:
     return (len(list(group)) for _, group in groupby(entry))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ProjectedMoments:
-    """Sums over the projected rows of each part of the rows."""
+# Number of response functions whose slices are formed: those with most signal come first, and each
+# costs r Gram matrices of the rows for every piece of a density.
+SLICED_FUNCTIONS = 3
 
-    low_orders: LowOrders  # the rows and their first two orders
-    subspace: FloatArray  # orthonormal basis V in whitened coordinates; (n_features, k)
-    basis: HermiteBasis  # the q polynomials of k variables
-    gram_sums: FloatArray  # sums of products of two polynomials; (n_parts, q, q)
-    # sums of products of a polynomial and a function of the response; (n_parts, q, n_functions)
-    cross_sums: FloatArray
-    # sums of function times z times polynomial, for the q2 polynomials of lower order,
-    # (n_parts, n_features, n_functions, q2); None if the subspace is the whole space
-    contraction_sums: FloatArray | None
-
-    def moments(self, *, left_out: int | None = None) -> FloatArray:
-        """Regress every function on the polynomials and return the coefficients.
-
-        The Gram matrix is shrunk to its expectation, the identity, by the share (q/n)^2. This is
-        negligible for usual n, and keeps the matrix regular if n is hardly larger than q.
-        """
-        # -> (n_functions, q)
-        kept = np.arange(len(self.gram_sums)) != left_out
-        total = self.low_orders.part_weights[kept].sum()
-        gram = self.gram_sums[kept].sum(axis=0) / total
-        cross = self.cross_sums[kept].sum(axis=0) / total
-        share = min(1.0, (self.basis.size / self.low_orders.rows.effective_n) ** 2)
-        gram = (1.0 - share) * gram + share * np.eye(self.basis.size)
-        return np.asarray(np.linalg.solve(gram, cross).T)
-
-    def contraction(self, *, left_out: int | None = None) -> FloatArray:
-        """Compute the moments with one index outside the subspace."""
-        # -> (n_functions, q2, n_features)
-        if self.contraction_sums is None:
-            n_polynomials = self.basis.columns(self.basis.max_order).start
-            shape = (self.cross_sums.shape[2], n_polynomials, self.subspace.shape[0])
-            return np.zeros(shape)
-        kept = np.arange(len(self.gram_sums)) != left_out
-        total = self.low_orders.part_weights[kept].sum()
-        mean = self.contraction_sums[kept].sum(axis=0).transpose(1, 2, 0) / total
-        return np.asarray(mean - (mean @ self.subspace) @ self.subspace.T)
-
-
-def project(low_orders: LowOrders, subspace: FloatArray, max_order: int = 3) -> ProjectedMoments:
-    """Sum polynomials of the projected rows and their products with functions, in one pass."""
-    # subspace: (n_features, k)
-    rows = low_orders.rows
-    n_features, n_variables = subspace.shape
-    basis = hermite_basis(n_variables, max_order)
-    n_lower = basis.columns(max_order).start
-    projection = rows.to_input_units(subspace)
-    linear_map = low_orders.linear_map
-    quadratic_map = quadratic_part(low_orders, subspace)
-    is_whole = n_variables == n_features
-
-    def sums(block: slice) -> tuple[FloatArray, ...]:
-        x, weights = rows.inputs(block), rows.weights[block]
-        polynomials = basis.evaluate(x @ projection)
-        values = rows.function_values(block)
-        weighted = polynomials * weights[:, None]
-        gram, cross = np.dot(weighted.T, polynomials), np.dot(weighted.T, values)
-        if is_whole:
-            return gram, cross
-        quadratic = polynomials[:, basis.columns(2)] @ quadratic_map
-        residuals = np.ascontiguousarray((values - x @ linear_map - quadratic).T)
-        products = residuals[:, None, :] * weighted.T[None, :n_lower]
-        return gram, cross, np.dot(products.reshape(-1, len(x)), x).T
-
-    doubles = n_features + 2 * basis.size + rows.n_functions * (2 + n_lower * (not is_whole))
-    gram, cross, *rest = sums_by_part(
-        sums, rows.n_obs, doubles, is_shuffled=rows.is_shuffled, source=rows.source
-    )
-    contraction = None
-    if rest:
-        by_feature = np.moveaxis(rest[0], 1, 0)  # (d, n_parts, m q2)
-        whitened = rows.whiten(by_feature.reshape(n_features, -1)).reshape(by_feature.shape)
-        shape = (n_features, len(gram), rows.n_functions, n_lower)
-        contraction = np.moveaxis(whitened.reshape(shape), 0, 1).copy()
-        # At order zero the moment is the linear part, which the residual has lost.
-        contraction[..., 0] += low_orders.first_sums.transpose(0, 2, 1)
-    return ProjectedMoments(low_orders, subspace, basis, gram, cross, contraction)
-
-
-def quadratic_part(low_orders: LowOrders, subspace: FloatArray) -> FloatArray:
-    """Compute the coefficients of the second-order polynomials of V'z in every function."""
-    # subspace: (n_features, k) -> (k (k + 1) / 2, n_functions)
-    basis = hermite_basis(subspace.shape[1], 2)
-    restricted = subspace.T @ low_orders.second @ subspace  # (m, k, k)
-    first, second = basis.indices[2].T
-    roots = np.sqrt(basis.multiplicities[2] / 2.0)
-    return np.asarray((restricted[:, first, second] * roots).T)
-
-
-# Number of functions whose slices are formed. Those with most signal come first, and each further
-# one costs r Gram matrices of the rows.
-SLICED_FUNCTIONS = 1
-
-
-def third_order_moments(low_orders: LowOrders, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
-    r"""Form slices M_3(I, I, v_l) of the leading function and fibres M_3(I, V, V) of all functions.
-
-    The linear part, and the quadratic part inside V, are subtracted from the functions first:
-    E[q S_3] = 0 for every quadratic q.
-    """
-    # basis: (n_features, k)
-    # -> (n_slices, n_features, n_features), (n_features, n_functions * k (k + 1) / 2)
-    rows = low_orders.rows
-    n_features, size = basis.shape
-    n_sliced = min(SLICED_FUNCTIONS, rows.n_functions)
-    polynomials = hermite_basis(size, 2)
-    projection = rows.to_input_units(basis)
-    linear_map, quadratic_map = low_orders.linear_map, quadratic_part(low_orders, basis)
-
-    def columns(block: slice, x: FloatArray) -> tuple[FloatArray, BlockSums]:
-        projected = x @ projection
-        quadratics = polynomials.evaluate(projected)[:, polynomials.columns(2)]
-        values = rows.function_values(block) - x @ linear_map - quadratics @ quadratic_map
-        sliced = (values[:, :n_sliced, None] * projected[:, None, :]).reshape(len(x), -1)
-        weighted = np.ascontiguousarray((values * rows.weights[block, None]).T)
-        products = (weighted[:, None, :] * quadratics.T[None]).reshape(-1, len(x))
-        return sliced, (np.dot(weighted, x).T, np.dot(products, x).T)
-
-    slices = np.empty((n_sliced * size, n_features, n_features))
-    doubles = rows.n_functions * (len(polynomials.indices[2]) + 2)
-    total = rows.weights.sum()
-    for part in score_sums(rows, columns, len(slices), doubles):
-        slices[part.columns] = part.sums.sum(axis=0) / total
-        linear, fibres = part.others
-    remainder = rows.whiten(linear).T / total  # (m, d): the rest of M_1
-    for index in range(len(slices)):
-        mixed = np.outer(remainder[index // size], basis[:, index % size])
-        slices[index] -= mixed + mixed.T
-    return slices, _complete_fibres(rows, basis, fibres / total, remainder)
-
-
-def _complete_fibres(
-    rows: StackedRows, basis: FloatArray, sums: FloatArray, remainder: FloatArray
-) -> FloatArray:
-    """Whiten z (p_a p_b - delta_ab) and subtract its excess over S_3, v_a p_b + v_b p_a."""
-    n_features, size = basis.shape
-    polynomials = hermite_basis(size, 2)
-    fibres = rows.whiten(sums).reshape(n_features, rows.n_functions, -1)
-    inside = remainder @ basis  # (m, k)
-    roots = np.sqrt(polynomials.multiplicities[2] / 2.0)
-    for pair, (a, b) in enumerate(polynomials.indices[2]):
-        excess = np.outer(basis[:, a], inside[:, b]) + np.outer(basis[:, b], inside[:, a])
-        fibres[:, :, pair] -= excess * roots[pair]
-    return fibres.reshape(n_features, -1)
-
+# Steps of higher-order orthogonal iteration: each reduces the error by the ratio of noise to
+# signal, which is below one half wherever the span can be found at all.
+ORTHOGONAL_ITERATIONS = 5
 
 # Below twice the edge of the noise an eigenvector of G is more noise than signal (at the edge it is
-# orthogonal to the signal, by the transition of Baik, Ben Arous and Peche). The third order is then
-# worth another pass over the rows.
+# orthogonal to the signal, by the transition of Baik, Ben Arous and Peche).
 CLEAR_EIGENVALUE = 2.0
 
 # Eigenvalues above this multiple of the edge count as directions: the largest eigenvalue of pure
@@ -288,84 +156,209 @@ COUNTED_EIGENVALUE = 1.2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Subspace:
-    """Estimated span of the components."""
+class LowOrders:
+    """Moments of the first two orders in all dimensions, for any number of components."""
 
-    # orthonormal, in whitened coordinates; (n_features, k) with k = min(n_components, n_features)
-    basis: FloatArray
-    # eigenvalues of G over the edge of their noise, largest first; (n_features,)
-    spectrum: FloatArray
-    uses_third_order: bool  # whether the third order was needed
+    pieces: tuple[StackedRows, ...]  # rows whose functions are ordered by their signal
+    # matrices with unit noise in coordinates of the frame, for each piece and order;
+    # (n_functions, n_features, 1) and (n_functions, n_features, n_features)
+    matrices: tuple[FloatArray, ...]
+
+    @property
+    def spectrum(self) -> FloatArray:
+        """Eigenvalues of G over the edge of their noise, largest first; (n_features,)."""
+        return _spectrum(self.matrices)
+
+    @property
+    def n_visible(self) -> int:
+        """Number of directions that stand out: a lower bound on the number of components."""
+        return int(np.sum(self.spectrum > COUNTED_EIGENVALUE))
 
 
-def find_subspace(low_orders: LowOrders, n_components: int) -> Subspace:
-    """Find the span of the components."""
-    first, second = low_orders.first, low_orders.second
-    n_functions, n_features = first.shape
-    gram = _low_order_gram(low_orders)
+def form_low_orders(rows: StackedRows, density: InputModel) -> LowOrders:
+    """Form the first two orders, three passes per piece; linear parts are subtracted before M_2."""
+    pieces, moments = split_pieces(rows, density), []
+    for piece in pieces:
+        linear = fit_control_variates(piece, np.empty((piece.n_features, 0)))
+        moments += [form_moments(piece, 1, None), form_moments(piece, 2, linear)]
+    matrices = [_with_unit_noise(each) for each in moments]
+    signal = sum(np.einsum("kab,lab->kl", each, each) for each in matrices)
+    rotation = np.linalg.eigh(signal)[1][:, ::-1]
+    return LowOrders(
+        tuple(replace(each, function_map=each.function_map @ rotation) for each in pieces),
+        tuple(np.einsum("kab,kl->lab", each, rotation) for each in matrices),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InnerMoments:
+    """Moments inside the subspace under one piece of the density."""
+
+    basis: HermiteBasis  # the entries of the score tensors of k variables
+    # normalised distinct entries of all functions, the constant first; (n_functions, q)
+    entries: FloatArray
+    deviations: FloatArray  # standard error of an entry of each order; (max_order + 1,)
+
+    def stack(self) -> FloatArray:
+        """Stack second moments and all slices of the higher ones, with unit noise."""
+        # -> (k, k, n_slices)
+        size = self.basis.n_variables
+        tensors = [
+            self.basis.expand(self.entries[:, self.basis.columns(order)], order) / deviation
+            for order, deviation in enumerate(self.deviations)
+            if order > 1
+        ]
+        return np.concatenate(
+            [np.moveaxis(each, 0, 2).reshape(size, size, -1) for each in tensors], axis=2
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """Moments under all pieces of the density of the input."""
+
+    pieces: tuple[StackedRows, ...]
+    subspace: FloatArray  # orthonormal basis of the span, in the frame; (n_features, k)
+    spectrum: FloatArray  # eigenvalues of G over the edge of their noise, largest first; (d,)
+    inner: tuple[InnerMoments, ...]  # of each piece
+
+    @property
+    def stack(self) -> FloatArray:
+        """Stacked tensor inside the subspace, (k, k, n_slices)."""
+        return np.concatenate([each.stack() for each in self.inner], axis=2)
+
+    def lift(self, directions: FloatArray) -> FloatArray:
+        """Map directions inside the subspace to unit directions in whitened coordinates."""
+        # directions: (k, n_components) -> (n_features, n_components)
+        whitened = self.pieces[0].to_whitened(self.subspace @ directions)
+        return np.asarray(whitened / np.linalg.norm(whitened, axis=0))
+
+
+def complete_moments(low: LowOrders, n_components: int, max_order: int) -> Moments:
+    """Find the span and form all orders inside it, in at most three further passes per piece."""
+    n_features = low.pieces[0].n_features
     size = min(n_components, n_features)
-    basis, values = _leading_eigenvectors(gram, size)
-    effective_n, level = low_orders.rows.effective_n, _noise_level(low_orders)
-    edge = level * noise_edge(n_functions, n_features, effective_n)
+    matrices, evened = list(low.matrices), list(low.matrices)
     if size == n_features:
-        return Subspace(np.eye(n_features), values / edge, uses_third_order=False)
-    if values[size - 1] >= CLEAR_EIGENVALUE * edge:
-        return Subspace(basis, values / edge, uses_third_order=False)
-    slices, fibres = third_order_moments(low_orders, basis)
-    rough, values = _leading_eigenvectors(gram + _outer(slices) / 2.0, size)
-    edge = level * noise_edge(n_functions, n_features, effective_n, n_slices=len(slices))
-    # A step of higher-order orthogonal iteration: columns are projected on the rough subspace,
-    # which keeps only the noise inside it.
-    inside = first.T @ first + _outer(second @ rough) + fibres @ fibres.T
-    refined, _ = _leading_eigenvectors(inside + _outer(slices @ rough) / 2.0, size)
-    return Subspace(refined, values / edge, uses_third_order=True)
+        span = np.eye(n_features)
+    else:
+        rough = _leading_subspace(matrices, size)
+        for piece in low.pieces:
+            quadratic = fit_control_variates(piece, rough)
+            n_sliced = min(SLICED_FUNCTIONS, piece.n_functions)
+            slices = form_slices(piece, rough, n_sliced, quadratic)
+            matrices.append(_with_unit_noise(slices))
+            evened.append(_evened(slices, rough))
+        span = _leading_subspace(matrices, size)
+    inner = tuple(_inner_moments(piece, span, max_order) for piece in low.pieces)
+    return Moments(low.pieces, span, _spectrum(evened), inner)
 
 
-def noise_edge(
-    n_functions: int, n_features: int, effective_n: float, *, n_slices: int = 0
-) -> float:
-    r"""Compute the upper edge of the eigenvalues of G for a response independent of the input.
+def _evened(slices: PartSums, thetas: FloatArray) -> FloatArray:
+    r"""Divide slices by their noise, which has twice the variance in the row and column of theta.
 
-    M_1 adds a column of noise with variance 1/n to each function, and M_2 over sqrt(2) adds
-    (d + 1)/2 in variance; a Gram matrix of N such columns in d dimensions has its largest
-    eigenvalue at :math:`(\sqrt N + \sqrt d)^2 / n` (Marchenko and Pastur).
+    For a Gaussian, :math:`He_2(z_1) z_2` has the variance 2 and :math:`z_1 z_2 z_3` has 1.
     """
-    n_columns = n_functions + (n_functions + n_slices) * (n_features + 1) / 2.0
-    return float((np.sqrt(n_columns) + np.sqrt(n_features)) ** 2 / effective_n)
+    shrunk = np.eye(len(thetas)) - (1.0 - np.sqrt(0.5)) * np.einsum("al,bl->lab", thetas, thetas)
+    parts = slices.sums.reshape(len(slices.sums), -1, *shrunk.shape)
+    even = replace(slices, sums=(shrunk @ parts @ shrunk).reshape(slices.sums.shape))
+    return _with_unit_noise(even)
 
 
-def count_directions(low_orders: LowOrders) -> tuple[int, FloatArray]:
-    """Count directions that stand out in the first two orders: a lower bound on components."""
-    # -> count, spectrum (n_features,)
-    n_functions, n_features = low_orders.first.shape
-    edge = noise_edge(n_functions, n_features, low_orders.rows.effective_n)
-    edge *= _noise_level(low_orders)
-    spectrum = np.linalg.eigvalsh(_low_order_gram(low_orders))[::-1] / edge
-    return int(np.sum(spectrum > COUNTED_EIGENVALUE)), spectrum
+def _inner_moments(rows: StackedRows, span: FloatArray, max_order: int) -> InnerMoments:
+    """Regress the functions on polynomials inside the span, and sum the residuals' moments."""
+    # span: (n_features, k), in the frame
+    basis = hermite_basis(span.shape[1], max_order)
+    projection = rows.to_input_units(rows.to_whitened(span))
+    contraction = None if rows.is_hermite else rows.contract(span)
+    sums = partial(_inner_sums, rows, basis, projection, contraction)
+    doubles = 3 * rows.n_features + 4 * basis.size + rows.n_functions
+    gram, cross, *scored = rows.by_part(sums, doubles)
+    # The scores of a Gaussian are the polynomials themselves.
+    score_gram, score_cross = scored or (gram, cross)
+    weight = rows.part_weights.sum()
+    entries, deviations = np.zeros((rows.n_functions, basis.size)), np.ones(max_order + 1)
+    for order in range(1, max_order + 1):
+        at = basis.columns(order)
+        used = slice(0, basis.size if contraction is None else at.start)
+        total = gram[:, used, used].sum(axis=0) / weight
+        # Few rows leave the matrix singular; its expectation for a Gaussian is the identity.
+        share = min(1.0, (total.shape[0] / rows.effective_n) ** 2)
+        total = (1.0 - share) * total + share * np.eye(len(total))
+        fitted = np.linalg.lstsq(total, cross[:, used].sum(axis=0) / weight, rcond=None)[0]
+        rest = PartSums(score_cross[:, at] - score_gram[:, at, used] @ fitted, rows.part_weights)
+        # E[q S_m] is the coefficient of a Hermite polynomial, and zero for a lower degree.
+        entries[:, at] = (fitted[at] if contraction is None else rest.mean).T
+        deviations[order] = rest.deviation
+    return InnerMoments(basis, entries, deviations)
 
 
-def _noise_level(low_orders: LowOrders) -> float:
-    """Estimate the noise relative to 1/n from the spread between parts of the rows; at least one.
+def _inner_sums(
+    rows: StackedRows,
+    basis: HermiteBasis,
+    projection: FloatArray,
+    contraction: Contraction | None,
+    block: slice,
+) -> BlockSums:
+    """Sum products of polynomials, and of score functions, with polynomials and functions."""
+    polynomials = basis.evaluate(rows.inputs(block) @ projection)
+    values, weights = rows.function_values(block), rows.weights[block, None]
+    weighted = (polynomials * weights).T
+    sums = np.dot(weighted, polynomials), np.dot(weighted, values)
+    if contraction is None:
+        return sums
+    scores = (_score_entries(contraction, basis, read_block(rows.X, block)) * weights).T
+    return *sums, np.dot(scores, polynomials), np.dot(scores, values)
 
-    Its shape is that of Marchenko and Pastur, but heavy tails and the signal itself raise it.
+
+def _score_entries(contraction: Contraction, basis: HermiteBasis, inputs: FloatArray) -> FloatArray:
+    """Normalised distinct entries of the score tensors of each row, (n_rows, q)."""
+    parts = [np.ones((len(inputs), 1))]
+    for order in range(1, basis.max_order + 1):
+        entries = contraction.score(inputs, order)[(slice(None), *basis.indices[order].T)]
+        parts.append(entries * np.sqrt(basis.multiplicities[order] / factorial(order)))
+    return np.concatenate(parts, axis=1)
+
+
+def _leading_subspace(matrices: list[FloatArray], size: int) -> FloatArray:
+    """Refine leading eigenvectors of G by higher-order orthogonal iteration.
+
+    Each step projects one side of every matrix on the subspace, and so keeps only the noise there.
     """
-    n_functions, n_features = low_orders.first.shape
-    expected = n_functions * (1.0 + (n_features + 1) / 2.0) / low_orders.rows.effective_n
-    level: float = np.median(np.linalg.eigvalsh(low_orders.noise)).item() / expected
-    return max(1.0, level)
+    basis = np.linalg.eigh(_gram(matrices))[1][:, ::-1][:, :size]
+    for _ in range(ORTHOGONAL_ITERATIONS):
+        inside = [each if _is_vectors(each) else each @ basis for each in matrices]
+        basis = np.linalg.eigh(_gram(inside))[1][:, ::-1][:, :size]
+    return np.asarray(basis)
 
 
-def _low_order_gram(low_orders: LowOrders) -> FloatArray:
-    first = low_orders.first
-    return np.asarray(first.T @ first + _outer(low_orders.second) / 2.0)
+def _is_vectors(matrices: FloatArray) -> bool:
+    return bool(matrices.shape[2] == 1 < matrices.shape[1])
 
 
-def _outer(matrices: FloatArray) -> FloatArray:
-    """Sum A A' over a stack of matrices (n, d, k)."""
-    unfolded = np.moveaxis(matrices, 1, 0).reshape(matrices.shape[1], -1)
-    return np.asarray(unfolded @ unfolded.T)
+def _independent_columns(matrices: FloatArray) -> float:
+    """Columns of independent entries: a symmetric matrix holds (d + 1) / 2 of them."""
+    return 1.0 if _is_vectors(matrices) else (matrices.shape[1] + 1) / 2.0
 
 
-def _leading_eigenvectors(gram: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
-    values, vectors = np.linalg.eigh(gram)
-    return vectors[:, ::-1][:, :size], values[::-1]
+def _with_unit_noise(moments: PartSums) -> FloatArray:
+    """Scale vectors or matrices so that a row has one unit of noise per independent column."""
+    # -> (n_functions, n_features, 1) or (n_functions, n_features, n_features)
+    mean = moments.mean
+    matrices = mean.reshape(*mean.shape[:2], -1)
+    scale = np.sqrt(_independent_columns(matrices) / matrices.shape[2]) / moments.deviation
+    return np.asarray(scale * matrices)
+
+
+def _gram(matrices: Sequence[FloatArray]) -> FloatArray:
+    """Sum A A' over stacks of matrices (n, d, k)."""
+    unfolded = [np.moveaxis(each, 1, 0).reshape(each.shape[1], -1) for each in matrices]
+    return np.asarray(sum(each @ each.T for each in unfolded))
+
+
+def _spectrum(matrices: Sequence[FloatArray]) -> FloatArray:
+    r"""Divide eigenvalues of G by the noise edge, :math:`(\sqrt N + \sqrt d)^2` for N columns."""
+    n_features = matrices[0].shape[1]
+    n_columns = sum(len(each) * _independent_columns(each) for each in matrices)
+    edge = (np.sqrt(n_columns) + np.sqrt(n_features)) ** 2
+    return np.asarray(np.linalg.eigvalsh(_gram(matrices))[::-1] / edge)

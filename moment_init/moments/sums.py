@@ -1,13 +1,25 @@
-r"""Sums over rows that the stacked estimate needs, for a Gaussian input.
+r"""Rows with functions of their response, and sums over them of the score functions of the input.
 
-The first pass whitens the functions of the response and forms their first moments; the second one
-forms the second moments. All moments are in whitened coordinates :math:`z = L^{-1}(x - \mu)`, but
-rows are never whitened: sums of products of x are, once, at the end. Sums are kept for each of 16
-parts of the rows where a jackknife needs them.
+All moments are in whitened coordinates :math:`z = L^{-1}(x - \mu)`, but rows are never whitened.
+Sums are kept for each of 16 parts of the rows: their spread is the noise of the moments. Every pass
+over the rows is a function of parameters and a block.
+
+A mixture density, :math:`p = \sum_k \pi_k p_k`, has one set of moments for each of its pieces,
+
+.. math:: E[\gamma_k T S_m^{(k)}] = \pi_k E_k[\nabla^m E[T \mid x]], \quad \gamma_k = \pi_k p_k / p,
+
+each with the directions as its components. The clusters are thus not averaged, and each has its
+own control variates: polynomials q of the input, for which :math:`E[q S_m] = 0` if their degree is
+below m.
+
+The noise of the moments is larger where the score varies more, :math:`J = E[S_1 S_1'] \ge I`.
+Moments are contracted with :math:`J^{-1/2}`, the frame, in which it is the same in all directions.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +27,17 @@ from scipy.linalg import solve_triangular
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import (
-    N_PARTS,
     RowSource,
     read_block,
     source_of,
     spread_order,
     sums_by_part,
 )
-from moment_init.data.checking import RegressionData
-from moment_init.families.response_functions import ResponseFunctions
-from moment_init.scores.base import InputModel
+from moment_init.families.response_functions import AnyFunctions
+from moment_init.scores.base import SMALLEST_PIECE, Contraction, InputModel
+from moment_init.scores.choosing import EstimationProblem
 
-RowIndex = slice | NDArray[np.intp]
+BlockSums = tuple[FloatArray, ...]
 
 # Combinations of the T_k whose eigenvalue in the correlation matrix is below this share of the
 # largest are nearly constant. Whitening would multiply them by more than ten, and a single row in
@@ -36,30 +47,72 @@ SMALLEST_FUNCTION_SHARE = 1e-2
 # A variance below this share of the mean square is rounding, as it is a difference of two sums.
 CONSTANT_SHARE = 1e-12
 
-# Up to this many rows are copied in an order that spreads them evenly over the parts of the
-# jackknife, so that each part is one run of rows. With more rows the runs are long enough anyway.
+# Up to this many rows are copied in an order that spreads them evenly over the parts, so that each
+# part is one run of rows. With more rows the runs are long enough anyway.
 FEW_ROWS = 2**15
 
 # Inputs of up to this many doubles (16 MiB) are copied if they are strided rows of a larger array.
 # Up to as many values of the functions are kept between passes.
 FEW_DOUBLES = 2**21
 
+# Largest score tensor of a row that is formed, so that one evaluation serves all functions of the
+# response. Above this size each function is summed separately, without tensors.
+MOST_ENTRIES = 512
+
+# Rows per block when the probabilities of the pieces are computed.
+SHARED_ROWS = 2**14
+
+# Rows from which the frame is estimated; it need not be exact.
+FRAME_ROWS = 5_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartSums:
+    """A moment as sums over each part of the rows."""
+
+    sums: FloatArray  # sums over the rows of each part; (n_parts, ...)
+    part_weights: FloatArray  # sum of the weights in each part; (n_parts,)
+
+    @property
+    def mean(self) -> FloatArray:
+        """The moment."""
+        return np.asarray(self.sums.sum(axis=0) / self.part_weights.sum())
+
+    @property
+    def variances(self) -> FloatArray:
+        """Sampling variance of every entry of the moment."""
+        shape = (len(self.sums), *([1] * (self.sums.ndim - 1)))
+        spread = np.square(self.sums / self.part_weights.reshape(shape) - self.mean)
+        return np.asarray(spread.mean(axis=0) / (len(self.sums) - 1))
+
+    @property
+    def deviation(self) -> float:
+        """Standard error of an entry of the moment, the root mean square over its entries."""
+        return float(np.sqrt(max(self.variances.mean(), np.finfo(float).tiny)))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackedRows:
-    """Rows with their input model and the functions of their response."""
+    """Rows with one piece of the density of their input and the functions of their response."""
 
     X: NDArray[np.generic]  # inputs as they are stored; (n_obs, n_features)
-    # response without offset and trials, standardised for the identity link; (n_obs,)
+    # response without offset and trials, standardised for the identity link; (n_obs,) or
+    # (n_obs, n_responses)
     response: FloatArray
-    weights: FloatArray  # weight of each row; (n_obs,)
+    weights: FloatArray  # weight of each row, times the probability of the piece; (n_obs,)
     mean: FloatArray  # mean of the input; (n_features,)
     # lower triangular L with L L' the covariance of the input; (n_features, n_features)
     factor: FloatArray
-    functions: ResponseFunctions  # the functions T_k before whitening
+    functions: AnyFunctions  # the functions T_k before whitening
     function_mean: FloatArray  # means of the functions; (n_raw_functions,)
-    # maps centred functions to whitened ones, most signal first; (n_raw_functions, n_functions)
+    # maps centred functions to whitened ones; (n_raw_functions, n_functions)
     function_map: FloatArray
+    part_weights: FloatArray  # sum of the weights, over all pieces, in each part; (n_parts,)
+    density: InputModel  # density of the piece
+    # whether it is the Gaussian that whitens the rows: its scores are then Hermite polynomials
+    is_hermite: bool
+    # whitened vectors with which the moments are contracted; (n_features, n_features)
+    frame: FloatArray
     # values of the functions before whitening, (n_raw_functions, n_obs); None if they are too many
     raw_values: FloatArray | None = None
     # whether rows are in an order in which every run is a fair sample of all rows
@@ -90,18 +143,18 @@ class StackedRows:
         """Number of equally weighted rows whose mean has the same variance (Kish)."""
         return float(self.weights.sum() ** 2 / np.square(self.weights).sum())
 
-    def inputs(self, rows: RowIndex) -> FloatArray:
+    def inputs(self, rows: slice) -> FloatArray:
         """Return the centred inputs of some rows."""
         # -> (n_rows, n_features)
         return read_block(self.X, rows) - self.mean
 
-    def function_values(self, rows: RowIndex) -> FloatArray:
+    def function_values(self, rows: slice) -> FloatArray:
         """Evaluate the whitened functions of the response on some rows."""
         # -> (n_rows, n_functions)
         values = self.raw_function_values(rows) - self.function_mean
         return np.asarray(values @ self.function_map)
 
-    def raw_function_values(self, rows: RowIndex) -> FloatArray:
+    def raw_function_values(self, rows: slice) -> FloatArray:
         """Evaluate the functions of the response on some rows, before whitening."""
         # -> (n_rows, n_raw_functions)
         if self.raw_values is None:
@@ -113,56 +166,45 @@ class StackedRows:
         # columns: (n_features, k) -> (n_features, k)
         return np.asarray(solve_triangular(self.factor, columns, lower=True, trans="T"))
 
-    def whiten(self, columns: FloatArray) -> FloatArray:
-        """Map sums of centred inputs to sums of whitened inputs."""
+    def to_whitened(self, columns: FloatArray) -> FloatArray:
+        """Map components of the moments from the frame to whitened vectors."""
         # columns: (n_features, k) -> (n_features, k)
-        return np.asarray(solve_triangular(self.factor, columns, lower=True))
+        return np.asarray(np.linalg.solve(self.frame.T, columns))
+
+    def contract(self, basis: FloatArray) -> Contraction:
+        """Contract the score functions with a basis in the frame."""
+        # basis: (n_features, k)
+        return self.density.contract(self.factor @ self.frame @ basis)
+
+    def by_part(self, function: Callable[[slice], BlockSums], doubles: int) -> BlockSums:
+        """Sum a function of a block over each part of the rows."""
+        return sums_by_part(
+            function, self.n_obs, doubles, is_shuffled=self.is_shuffled, source=self.source
+        )
 
 
-def fit_stacked_rows(
-    data: RegressionData,
-    input_model: InputModel,
-    response: FloatArray,
-    functions: ResponseFunctions | None = None,
-) -> tuple[StackedRows, FloatArray, FloatArray]:
-    """Choose and whiten the functions of the response in a first pass over the rows."""
-    # response: (n_obs,) or (n_obs, n_responses)
-    # -> rows, weights (n_parts,), first-order sums (n_parts, n_functions, n_features)
-    functions = functions or data.single_family.fit_response_functions(response)
-    raw = _raw_rows(data, input_model, response, functions)
-    n_raw, n_features = len(raw.functions.columns), data.n_features
-
-    def sums(rows: slice) -> tuple[FloatArray, ...]:
-        x, values, weights = raw.inputs(rows), raw.raw_function_values(rows), raw.weights[rows]
-        weighted = values * weights[:, None]
-        total, x_sums = np.asarray(weights.sum()), np.dot(weights, x)
-        products = np.dot(weighted.T, values), np.dot(weighted.T, x)
-        return total, x_sums, weighted.sum(axis=0), *products
-
-    totals, x_sums, value_sums, products, cross = sums_by_part(
-        sums,
-        raw.n_obs,
-        2 * n_features + 2 * n_raw,
-        is_shuffled=raw.is_shuffled,
-        source=raw.source,
-    )
-    mean = value_sums.sum(axis=0) / totals.sum()
+def fit_stacked_rows(problem: EstimationProblem) -> StackedRows:
+    """Choose the functions of the response, and whiten them in a first pass over the rows."""
+    raw = _raw_rows(problem)
+    n_raw = len(raw.function_mean)
+    totals, sums, products = raw.by_part(partial(_function_sums, raw), 2 * n_raw + 2)
+    mean = sums.sum(axis=0) / totals.sum()
     covariance = products.sum(axis=0) / totals.sum() - np.outer(mean, mean)
     function_map = _whitening_map(covariance, mean)
-    centred = cross - mean[:, None] * x_sums[:, None, :]
-    whitened = np.einsum("kfd,fm->kmd", centred, function_map)
-    first = raw.whiten(whitened.reshape(-1, n_features).T).T.reshape(whitened.shape)
-    rows = replace(raw, function_mean=mean, function_map=function_map)
-    return rows, totals, first
+    return replace(raw, function_mean=mean, function_map=function_map, part_weights=totals)
 
 
-def _raw_rows(
-    data: RegressionData,
-    input_model: InputModel,
-    response: FloatArray,
-    functions: ResponseFunctions,
-) -> StackedRows:
+def _function_sums(rows: StackedRows, block: slice) -> BlockSums:
+    """Sum weights, functions and their products."""
+    values, weights = rows.raw_function_values(block), rows.weights[block]
+    weighted = values * weights[:, None]
+    return np.asarray(weights.sum()), weighted.sum(axis=0), np.dot(weighted.T, values)
+
+
+def _raw_rows(problem: EstimationProblem) -> StackedRows:
     """Prepare rows whose functions are not whitened yet; few rows are spread evenly."""
+    data, input_model, response = problem.data, problem.input_model, problem.response
+    functions = data.family.fit_response_functions(response)
     n_raw = len(functions.columns)
     X, weights = data.X, data.sample_weight
     is_shuffled = data.n_obs <= FEW_ROWS and X.size <= FEW_DOUBLES
@@ -182,6 +224,10 @@ def _raw_rows(
         functions=functions,
         function_mean=np.zeros(n_raw),
         function_map=np.eye(n_raw),
+        part_weights=np.empty(0),
+        density=input_model,
+        is_hermite=True,
+        frame=np.eye(data.n_features),
         raw_values=np.ascontiguousarray(functions(response).T) if is_kept else None,
         is_shuffled=is_shuffled,
     )
@@ -200,119 +246,144 @@ def _whitening_map(covariance: FloatArray, mean: FloatArray) -> FloatArray:
     return np.asarray(vectors[:, is_kept] / np.sqrt(values[is_kept]) / deviations[:, None])
 
 
-BlockSums = tuple[FloatArray, ...]
-
-# Size of the sums, one d x d matrix per part of the rows and function, that are held at a time:
-# 2**22 doubles are 32 MiB. Above it, each pass over the rows handles a group of functions.
-GRAM_DOUBLES = 2**22
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LowOrders:
-    r"""Moments of the first two orders in all dimensions, for any number of components."""
-
-    rows: StackedRows  # rows whose functions are ordered by their signal
-    part_weights: FloatArray  # sum of the weights in each part of the rows; (n_parts,)
-    first_sums: FloatArray  # sums of T_k z; (n_parts, n_functions, n_features)
-    # E[T_k S_2] without the linear part of T_k; (n_functions, n_features, n_features)
-    second: FloatArray
-    # sampling noise of sum_k M_1 M_1' + M_2 M_2'/2, estimated between parts;
-    # (n_features, n_features)
-    noise: FloatArray
-
-    @property
-    def first(self) -> FloatArray:
-        """The moments E[T_k z], shape (n_functions, n_features)."""
-        return np.asarray(self.first_sums.sum(axis=0) / self.part_weights.sum())
-
-    @property
-    def linear_map(self) -> FloatArray:
-        """Linear part of each function as a function of x - mean, (n_features, n_functions)."""
-        return self.rows.to_input_units(self.first.T)
+def split_pieces(rows: StackedRows, density: InputModel) -> tuple[StackedRows, ...]:
+    """Weight the rows for each piece of a density, and find the frame of all pieces."""
+    if density is rows.density:  # the Gaussian, whose J is the identity
+        return (rows,)
+    shares = _piece_shares(rows, density)
+    pieces = [
+        replace(
+            rows,
+            density=piece,
+            is_hermite=False,
+            weights=np.ascontiguousarray(share * rows.weights),
+        )
+        for piece, share in zip(density.pieces, shares.T, strict=True)
+    ]
+    total = float(rows.weights.sum())
+    pieces = [piece for piece in pieces if piece.weights.sum() > SMALLEST_PIECE * total]
+    frame = _even_frame(pieces)
+    return tuple(replace(piece, frame=frame) for piece in pieces)
 
 
-def sum_low_orders(
-    data: RegressionData,
-    input_model: InputModel,
-    response: FloatArray,
-    functions: ResponseFunctions | None = None,
-) -> LowOrders:
-    r"""Form the first and second moments of every function in two passes over the rows.
-
-    The linear part of a function is subtracted before its second moment is formed. Since
-    E[q S_2] = 0 for every linear q, this keeps the expectation and removes much of the noise. The
-    functions are then rotated so that those with most signal come first.
-    """
-    # response: (n_obs,) or (n_obs, n_responses)
-    rows, part_weights, first_sums = fit_stacked_rows(data, input_model, response, functions)
-    total = part_weights.sum()
-    first = first_sums.sum(axis=0) / total
-    linear_map = rows.to_input_units(first.T)
-
-    def residuals(block: slice, x: FloatArray) -> tuple[FloatArray, BlockSums]:
-        return rows.function_values(block) - x @ linear_map, ()
-
-    n_functions, n_features = rows.n_functions, rows.n_features
-    second = np.empty((n_functions, n_features, n_features))
-    spread = first_sums / part_weights[:, None, None] - first
-    noise = np.einsum("kma,kmb->ab", spread, spread)
-    for part in score_sums(rows, residuals, n_functions, n_functions):
-        second[part.columns] = part.sums.sum(axis=0) / total
-        spread = part.sums / part_weights[:, None, None, None] - second[part.columns]
-        unfolded = spread.reshape(-1, n_features)  # M M' = M' M: every part is symmetric
-        noise += unfolded.T @ unfolded / 2.0
-    noise /= N_PARTS * (N_PARTS - 1)
-    signal = first @ first.T + np.einsum("kab,lab->kl", second, second) / 2.0
-    rotation = np.linalg.eigh(signal)[1][:, ::-1]
-    return LowOrders(
-        rows=replace(rows, function_map=rows.function_map @ rotation),
-        part_weights=part_weights,
-        first_sums=np.einsum("kmd,mf->kfd", first_sums, rotation),
-        second=np.einsum("mab,mf->fab", second, rotation),
-        noise=noise,
+def _piece_shares(rows: StackedRows, density: InputModel) -> FloatArray:
+    """Compute the posterior probabilities of the pieces by blocks; (n_obs, n_pieces)."""
+    if len(density.pieces) == 1:
+        return np.ones((rows.n_obs, 1))
+    return np.concatenate(
+        [
+            density.piece_shares(read_block(rows.X, slice(start, start + SHARED_ROWS)))
+            for start in range(0, rows.n_obs, SHARED_ROWS)
+        ]
     )
 
 
+def _even_frame(pieces: list[StackedRows]) -> FloatArray:
+    """Estimate J^(-1/2) from some rows, where J is the variance of the whitened first score."""
+    some = slice(None, None, max(1, pieces[0].n_obs // FRAME_ROWS))
+    variance = np.zeros_like(pieces[0].frame)
+    for piece in pieces:
+        scores = piece.density.contract(piece.factor).score(read_block(piece.X, some), 1)
+        variance += (scores.T * piece.weights[some]) @ scores
+    values, vectors = np.linalg.eigh(variance / sum(piece.weights[some].sum() for piece in pieces))
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class ScoreSums:
-    """Sums of some columns times S_2(z)."""
+class ControlVariates:
+    """Polynomials of the input that are subtracted from the functions of the response."""
 
-    columns: slice  # the columns that were summed
-    # sums over each part of the rows; (n_parts, n_columns, n_features, n_features)
-    sums: FloatArray
-    others: BlockSums  # other sums over all rows, formed in the same pass
+    # vectors w whose projections <w, x - mean> have their squares and products among the
+    # polynomials; without columns there are no quadratic terms; (n_features, k)
+    projection: FloatArray
+    # least-squares coefficients of constant, linear and quadratic terms,
+    # (1 + n_features + k (k + 1) / 2, n_functions)
+    coefficients: FloatArray
+
+    def residuals(self, rows: StackedRows, block: slice) -> FloatArray:
+        """Subtract the polynomials from the functions."""
+        # -> (n_rows, n_functions)
+        features = _polynomials(rows, self.projection, block)
+        return np.asarray(rows.function_values(block) - features @ self.coefficients)
 
 
-def score_sums(
+def fit_control_variates(rows: StackedRows, basis: FloatArray) -> ControlVariates:
+    """Regress the functions of the response on polynomials of the input, in one pass."""
+    # basis: (n_features, k), in the frame
+    projection = rows.to_input_units(rows.to_whitened(basis))
+    size = 1 + rows.n_features + basis.shape[1] * (basis.shape[1] + 1) // 2
+    sums = partial(_regression_sums, rows, projection)
+    gram, cross = (part.sum(axis=0) for part in rows.by_part(sums, 2 * size + rows.n_functions))
+    units = np.sqrt(np.diag(gram))  # columns may have any units
+    scaled = np.linalg.lstsq(gram / np.outer(units, units), cross / units[:, None], rcond=None)[0]
+    return ControlVariates(projection, scaled / units[:, None])
+
+
+def _regression_sums(rows: StackedRows, projection: FloatArray, block: slice) -> BlockSums:
+    """Sum products of polynomials with each other and with the functions."""
+    features = _polynomials(rows, projection, block)
+    weighted = (features * rows.weights[block, None]).T
+    return np.dot(weighted, features), np.dot(weighted, rows.function_values(block))
+
+
+def _polynomials(rows: StackedRows, projection: FloatArray, block: slice) -> FloatArray:
+    """Return constant, centred inputs and products of projections; (n_rows, size)."""
+    x = rows.inputs(block)
+    projected = x @ projection
+    pairs = combinations_with_replacement(range(projected.shape[1]), 2)
+    products = [projected[:, first] * projected[:, second] for first, second in pairs]
+    return np.column_stack([np.ones(len(x)), x, *products])
+
+
+def form_moments(rows: StackedRows, order: int, variates: ControlVariates | None) -> PartSums:
+    """Compute the moments E[(T_k - q_k) S_m] of the first or second order in all dimensions."""
+    entries = rows.n_features**order
+    contraction = rows.contract(np.eye(rows.n_features))
+    sums = partial(_score_sums, rows, contraction, order, variates)
+    doubles = 4 * rows.n_features + min(entries, MOST_ENTRIES) + 2 * rows.n_functions
+    return PartSums(rows.by_part(sums, doubles)[0], rows.part_weights)
+
+
+def _score_sums(
     rows: StackedRows,
-    columns: Callable[[slice, FloatArray], tuple[FloatArray, BlockSums]],
-    n_columns: int,
-    doubles_per_row: int,
-) -> Iterator[ScoreSums]:
-    """Sum columns times S_2(z), with as many columns per pass as memory allows."""
-    n_features = rows.n_features
-    inverse_factor = rows.whiten(np.eye(n_features))
-    group_size = max(1, GRAM_DOUBLES // (N_PARTS * n_features**2))
-    for start in range(0, n_columns, group_size):
-        group = slice(start, min(start + group_size, n_columns))
+    contraction: Contraction,
+    order: int,
+    variates: ControlVariates | None,
+    block: slice,
+) -> BlockSums:
+    """Sum functions times score tensors."""
+    values = rows.function_values(block) if variates is None else variates.residuals(rows, block)
+    weighted = np.ascontiguousarray((values * rows.weights[block, None]).T)
+    inputs = read_block(rows.X, block)
+    if rows.n_features**order > MOST_ENTRIES:
+        return (np.stack([contraction.sum_score(inputs, each, order) for each in weighted]),)
+    tensors = contraction.score(inputs, order)
+    shape = (len(weighted), *tensors.shape[1:])
+    return (np.dot(weighted, tensors.reshape(len(inputs), -1)).reshape(shape),)
 
-        def sums(block: slice, group: slice = group) -> BlockSums:
-            x = rows.inputs(block)
-            values, others = columns(block, x)
-            weighted = np.ascontiguousarray(values[:, group].T) * rows.weights[block]
-            # One product for all columns: BLAS is slow on matrices of few rows.
-            products = weighted[:, None, :] * np.ascontiguousarray(x.T)
-            grams = np.dot(products.reshape(-1, len(x)), x)
-            return grams.reshape(-1, n_features, n_features), weighted.sum(axis=1), *others
 
-        width = group.stop - group.start
-        doubles = (3 + width) * n_features + n_columns + doubles_per_row
-        grams, totals, *others = sums_by_part(
-            sums, rows.n_obs, doubles, is_shuffled=rows.is_shuffled, source=rows.source
-        )
-        whitened = inverse_factor @ grams @ inverse_factor.T
-        yield ScoreSums(
-            columns=group,
-            sums=whitened - totals[:, :, None, None] * np.eye(n_features),
-            others=tuple(other.sum(axis=0) for other in others),
-        )
+def form_slices(
+    rows: StackedRows, thetas: FloatArray, n_functions: int, variates: ControlVariates
+) -> PartSums:
+    r"""Compute slices :math:`E[(T_k - q_k) S_3](I, I, \theta_l)` of the first functions."""
+    # thetas: (n_features, n_slices)
+    contraction = rows.contract(np.eye(rows.n_features))
+    sums = partial(_slice_sums, rows, contraction, thetas, n_functions, variates)
+    doubles = (3 + thetas.shape[1]) * rows.n_features
+    return PartSums(rows.by_part(sums, doubles)[0], rows.part_weights)
+
+
+def _slice_sums(
+    rows: StackedRows,
+    contraction: Contraction,
+    thetas: FloatArray,
+    n_functions: int,
+    variates: ControlVariates,
+    block: slice,
+) -> BlockSums:
+    """Sum functions times slices of the third score."""
+    values = variates.residuals(rows, block)[:, :n_functions]
+    weighted = np.ascontiguousarray((values * rows.weights[block, None]).T)
+    inputs = read_block(rows.X, block)
+    slices = [contraction.sum_slices(inputs, each, thetas) for each in weighted]
+    return (np.concatenate(slices),)

@@ -30,18 +30,18 @@ from moment_init.moments.subspace import HermiteBasis
 
 # Jennrich's starts, each from a pair of random combinations, and random starts. Rating a start is a
 # small least-squares problem, so that many are rated and few are followed.
-JENNRICH_PAIRS = 40
-RANDOM_STARTS = 10
+JENNRICH_PAIRS = 20
+RANDOM_STARTS = 5
 
 # Starts followed by alternating least squares, and distinct results that are kept.
-FOLLOWED_STARTS = 6
+FOLLOWED_STARTS = 4
 KEPT_CANDIDATES = 5
 
 # Sweeps that all followed starts make together, until none changes any more: a sweep of all of them
 # takes a tenth of the time of one by TensorLy. Most are then at an optimum, and many at the same
 # one; TensorLy finishes one run from each.
-SHARED_SWEEPS = 80
-SHARED_TOLERANCE = 1e-5
+SHARED_SWEEPS = 30
+SHARED_TOLERANCE = 1e-4
 FINISHING_SWEEPS = 8
 
 # Relative ridge that keeps the normal equations of a sweep regular if two components meet.
@@ -67,20 +67,6 @@ class Candidate:
 
     directions: FloatArray  # unit directions with arbitrary signs; (k, n_components)
     residual: float  # norm of the residual, relative to the stack
-
-
-def stack_slices(moments: FloatArray, basis: HermiteBasis) -> FloatArray:
-    r"""Stack the second moments and all slices of the higher ones.
-
-    Order m is divided by :math:`\sqrt{m!}`, so that the noise of all slices has the same size.
-    """
-    # moments: (n_functions, q) -> (k, k, n_slices)
-    size = basis.n_variables
-    slices = [
-        np.moveaxis(basis.expand(moments[:, basis.columns(order)], order), 0, 2)
-        for order in range(2, basis.max_order + 1)
-    ]
-    return np.concatenate([part.reshape(size, size, -1) for part in slices], axis=2)
 
 
 def cp_candidates(
@@ -140,6 +126,24 @@ def alternating_least_squares(
     if not np.all(np.isfinite(unit)):
         return None
     return Candidate(unit, _relative_residual(stack, unit))
+
+
+def held_decomposition(
+    matrix: FloatArray, held: FloatArray, directions: FloatArray
+) -> FloatArray | None:
+    """Decompose U D with the second factor held, by TensorLy's `parafac`; None if it is singular.
+
+    `directions` only fill the place of the factor that is found.
+    """
+    # matrix: (n_features, c), held: (n_components, c), directions: (n_features, n_components)
+    initial = (np.ones(len(held)), [held.T.copy(), directions.copy()])
+    try:
+        result = parafac(matrix.T, len(held), init=initial, n_iter_max=1, fixed_modes=[0])
+    except np.linalg.LinAlgError:  # two components have merged
+        return None
+    found = np.asarray(result.factors[1] * result.weights, dtype=np.float64)
+    lengths = np.linalg.norm(found, axis=0)
+    return found if np.all(np.isfinite(lengths)) and lengths.min() > SMALLEST_LENGTH else None
 
 
 def shared_sweeps(

@@ -28,7 +28,7 @@ from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import responsibilities
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.moments.result import MomentEstimate
-from moment_init.moments.stacked_result import low_order_moments
+from moment_init.moments.stacked import fit_stacked, single_mixture
 from moment_init.results import StartRecord
 from moment_init.row_sources.checking import dask_gating
 from moment_init.row_sources.columns import MOST_HELD, RowColumn, map_columns
@@ -94,10 +94,11 @@ def moment_starts(
         return []
     model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
     try:
-        fit = low_order_moments(pose_dask(data, model)).estimate(problem.n_components, rng)
+        fit = fit_stacked(pose_dask(data, model), problem.n_components, rng, is_polished=True)
     except IdentifiabilityError:
         return []
-    return [(f"tensor {rank}", start) for rank, start in enumerate(fit.candidates, start=1)]
+    starts = enumerate(map(single_mixture, fit.candidates), start=1)
+    return [(f"tensor {rank}", start) for rank, start in starts]
 
 
 def assemble_memory_or_dask(

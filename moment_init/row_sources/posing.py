@@ -19,7 +19,7 @@ from moment_init.data.discrete_columns import ContinuousBlock, describe_discrete
 from moment_init.data.standardising import ROUGH_ROWS, Coordinates
 from moment_init.families.base import Family
 from moment_init.likelihood.many_rows import APPROACHES
-from moment_init.moments.stacked_result import MOMENT_ROWS, SEARCH_ROWS
+from moment_init.moments.stacked import MOMENT_ROWS, SEARCH_ROWS
 from moment_init.row_sources.columns import (
     MOST_HELD,
     RowColumn,

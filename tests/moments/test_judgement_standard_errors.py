@@ -10,7 +10,6 @@ from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.moments.judgement import (
     angle_error,
     errors_from_information,
-    errors_from_replicates,
 )
 from tests.population import FloatArray
 
@@ -121,49 +120,3 @@ def test_angles_are_those_of_the_users_columns(rng: np.random.Generator) -> None
     scaled = Coordinates(coordinates.mean, factor, response_shift=7.0, response_scale=1e3)
     again, _ = errors_from_information(information, PARAMETERS, scaled)
     assert_allclose(again, errors, rtol=1e-8)
-
-
-# --- from replicates -----------------------------------------------------------------------------
-
-
-def test_replicates_are_a_jackknife(rng: np.random.Generator) -> None:
-    """Means of all parts but one: the jackknife gives the covariance of the mean of all parts."""
-    n_parts = 16
-    parts = COEFFICIENTS[:, None] + 0.1 * rng.standard_normal((n_parts, 4, 1))
-    left_out = (parts.sum(axis=0) - parts) / (n_parts - 1)
-    covariance = np.cov(parts[:, :, 0].T) / n_parts
-    expected = angle_error(covariance, parts.mean(axis=0)[:, 0], n_degrees=n_parts - 1)
-    found = errors_from_replicates(left_out, Coordinates(np.zeros(4), np.eye(4)))
-    assert_allclose(found, [expected], rtol=1e-10)
-
-
-def test_few_replicates_do_not_widen_the_error(rng: np.random.Generator) -> None:
-    """The mean error over many small samples is that of the true covariance, not some tenths more.
-
-    A covariance of 15 degrees of freedom in 9 dimensions has a mean square 1 + 10/15 times too
-    large, which makes the uncorrected quantile about a tenth too wide.
-    """
-    coefficients = np.r_[1.0, np.zeros(9)]
-    covariance = 1e-4 * np.eye(10)
-    true = angle_error(covariance, coefficients)
-    draws = 1e-2 * rng.standard_normal((400, 15, 10))
-    sampled = np.einsum("kni,knj->kij", draws, draws) / 15.0
-    corrected = np.mean([angle_error(each, coefficients, n_degrees=15) for each in sampled])
-    plain = np.mean([angle_error(each, coefficients) for each in sampled])
-    assert abs(corrected / true - 1.0) < 0.03
-    assert plain / true > 1.04
-
-
-def test_replicates_in_the_users_units(rng: np.random.Generator) -> None:
-    replicates = COEFFICIENTS[:, None] + 0.1 * rng.standard_normal((16, 4, 2))
-    factor = np.diag([1.0, 10.0, 0.1, 3.0])
-    plain = Coordinates(np.zeros(4), np.eye(4))
-    expected = errors_from_replicates(np.linalg.solve(factor.T, replicates), plain)
-    found = errors_from_replicates(replicates, Coordinates(np.ones(4), factor, 2.0, 50.0))
-    assert_allclose(found, expected, rtol=1e-10)
-    assert np.abs(found / errors_from_replicates(replicates, plain) - 1.0).min() > 0.01
-
-
-def test_replicates_that_agree_have_no_error() -> None:
-    replicates = np.broadcast_to(COEFFICIENTS[:, None], (16, 4, 1))
-    assert_allclose(errors_from_replicates(replicates, Coordinates(np.zeros(4), np.eye(4))), 0.0)

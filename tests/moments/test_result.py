@@ -59,7 +59,7 @@ def test_shapes_and_units() -> None:
         assert value is not None
         assert value.shape == (2,)
     assert fit.standard_errors is not None
-    assert fit.standard_errors.shape == diagnostics.moment_errors.shape == (2,)
+    assert fit.standard_errors.shape == (2,)
     assert diagnostics.spectrum.shape == (4,)
     assert np.all(np.diff(diagnostics.spectrum) <= 0.0)
     assert_allclose(diagnostics.gap, diagnostics.spectrum[1] / diagnostics.spectrum[2])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import moment_init.moments.stacked_result
+import moment_init.moments.stacked
 from moment_init import (
     MomentEstimate,
     Status,
@@ -23,9 +23,8 @@ from moment_init.data.simulation import MixtureData
 from moment_init.families.quadrature import moment_coefficient
 from moment_init.families.registry import FAMILIES
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.moments.stacked import stacked_estimate
-from moment_init.moments.stacked_result import LowOrderMoments, low_order_moments
-from moment_init.scores.choosing import EstimationProblem
+from moment_init.moments.stacked import low_order_moments
+from moment_init.moments.subspace import LowOrders
 from tests.population import FAMILY_LINKS, FloatArray, unit_columns
 from tests.sampled import (
     fit_sampled,
@@ -113,7 +112,7 @@ def test_recovery_of_all_parameters(family: str, link: str, seed: int) -> None:
 
 @pytest.mark.parametrize("family", ["bernoulli", "gaussian", "poisson"])
 def test_recovery_from_moments_alone(family: str, seed: int) -> None:
-    """Without polish the angles are within four of the errors of a jackknife, and these larger."""
+    """Without polish the angles are within four standard errors, which are those of the maximum."""
     data = draw(family, seed, n_obs=30_000)
     X, truth = in_user_columns(data)
     options: dict[str, Any] = {"family": family, "random_seed": 1}
@@ -125,11 +124,9 @@ def test_recovery_from_moments_alone(family: str, seed: int) -> None:
     assert polished.standard_errors is not None
     assert np.all(angles < 4.0 * fit.standard_errors[index])
     assert np.all(fit.standard_errors < 15.0)
-    # Sixteen parts give an error to one in six; the likelihood is never much worse than moments.
-    assert np.all(fit.standard_errors > 0.5 * polished.standard_errors)
+    assert_allclose(fit.standard_errors, polished.standard_errors, rtol=0.25)
     assert fit.log_likelihood is None
     assert stacked_diagnostics(fit).misfit is None
-    assert stacked_diagnostics(fit).n_moves == 0
     best = fit.candidates[0]
     order = match_components(best.directions, fit.directions, signed=True)
     assert fit.weights is not None
@@ -271,7 +268,7 @@ def test_one_trial_is_bernoulli(seed: int) -> None:
     data = draw("bernoulli", seed, n_obs=8000)
     binomial = estimate(data.X, data.y, 2, family="binomial", n_trials=1, random_seed=1)
     plain = fit_sampled(data)
-    assert_allclose(binomial.directions, plain.directions, atol=1e-6)
+    assert_allclose(binomial.directions, plain.directions, atol=1e-5)
     assert binomial.log_likelihood is not None
     assert plain.log_likelihood is not None
     assert_allclose(binomial.log_likelihood, plain.log_likelihood, rtol=1e-9)
@@ -478,15 +475,15 @@ def test_contradictory_known_parameters_leave_valid_weights(seed: int) -> None:
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows of every call of the stacked estimator."""
+    """Rows of all moments that are formed."""
     calls: list[int] = []
-    original = stacked_estimate
 
-    def counted(data: Any, *arguments: Any, **options: Any) -> Any:
-        calls.append(data.n_obs)
-        return original(data, *arguments, **options)
+    def counted(*arguments: Any) -> LowOrders:
+        found = low_order_moments(*arguments)
+        calls.append(found.pieces[0].n_obs)
+        return found
 
-    monkeypatch.setattr(moment_init.moments.stacked_result, "stacked_estimate", counted)
+    monkeypatch.setattr(moment_init.moments.stacked, "low_order_moments", counted)
     return calls
 
 
@@ -503,7 +500,7 @@ def test_moments_use_enough_rows_and_the_likelihood_all(
     options: dict[str, Any] = {"family": family, "random_seed": 1}
     plain = estimate(X, data.y, 2, **options)
     calls = count_calls(monkeypatch)
-    monkeypatch.setattr(moment_init.moments.stacked_result, "MOMENT_ROWS", 6000)
+    monkeypatch.setattr(moment_init.moments.stacked, "MOMENT_ROWS", 6000)
     thinned = estimate(X, data.y, 2, **options)
     assert calls == [6001]
     assert thinned.diagnostics.n_obs == 18_001
@@ -520,7 +517,7 @@ def test_moments_use_enough_rows_and_the_likelihood_all(
 
 def test_moments_alone_use_all_rows(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     calls = count_calls(monkeypatch)
-    monkeypatch.setattr(moment_init.moments.stacked_result, "MOMENT_ROWS", 2000)
+    monkeypatch.setattr(moment_init.moments.stacked, "MOMENT_ROWS", 2000)
     fit_sampled(draw("gaussian", seed), polish=False)
     assert calls == [12_000]
 
@@ -528,30 +525,14 @@ def test_moments_alone_use_all_rows(monkeypatch: pytest.MonkeyPatch, seed: int) 
 def test_an_unclear_spectrum_takes_all_rows(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Four times as many where twice as many promise too little, then all."""
     calls = count_calls(monkeypatch)
-    tried: list[int | None] = []
-
-    def recorded(problem: EstimationProblem, *, n_rows: int | None) -> LowOrderMoments:
-        tried.append(n_rows)
-        return low_order_moments(problem, n_rows=n_rows)
-
-    monkeypatch.setattr(moment_init.moments.stacked_result, "low_order_moments", recorded)
-    monkeypatch.setattr(moment_init.moments.stacked_result, "MOMENT_ROWS", 1000)
-    monkeypatch.setattr(moment_init.moments.stacked_result, "SEARCH_ROWS", 4000)
-    monkeypatch.setattr(moment_init.moments.stacked_result, "CLEAR_EIGENVALUE", np.inf)
+    monkeypatch.setattr(moment_init.moments.stacked, "MOMENT_ROWS", 1000)
+    monkeypatch.setattr(moment_init.moments.stacked, "SEARCH_ROWS", 4000)
+    monkeypatch.setattr(moment_init.moments.stacked, "CLEAR_EIGENVALUE", np.inf)
     fit_sampled(draw("gaussian", seed))
-    assert tried == [1000, 4000, None]
-    assert calls == [12_000]
+    assert calls == [1000, 4000, 12_000]
 
 
 # --- order, bits, seeds --------------------------------------------------------------------------
-
-
-def test_errors_of_the_moments_follow_the_components() -> None:
-    """Without polish they are the standard errors; with four seeds both orders occur."""
-    for seed in range(4):
-        data = draw("gaussian", seed, weights=[0.8, 0.2], scales=[1.0, 1.0], dispersion=0.3)
-        fit = fit_sampled(data, polish=False)
-        assert_array_equal(fit.standard_errors, stacked_diagnostics(fit).moment_errors)
 
 
 def test_components_come_by_falling_weight(seed: int) -> None:

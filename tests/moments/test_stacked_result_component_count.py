@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 import moment_init.moments.stacked_result
 from moment_init import MomentEstimate, Status, WeakSignalWarning, estimate, simulate_mixture
 from moment_init.data.simulation import MixtureData
-from tests.population import FloatArray
+from moment_init.moments.subspace import LowOrders
 
 
 def three_planes(seed: int) -> MixtureData:
@@ -90,11 +90,7 @@ def test_the_spectrum_is_only_where_the_search_starts(
     n_visible: int, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """It walks up from too few and down from too many."""
-
-    def count(_: Any) -> tuple[int, FloatArray]:
-        return n_visible, np.ones(5)
-
-    monkeypatch.setattr(moment_init.moments.stacked_result, "count_directions", count)
+    monkeypatch.setattr(LowOrders, "n_visible", n_visible)
     fit = choose(three_planes(seed))
     assert fit.n_components == 3
     assert fit.selection is not None

@@ -1,4 +1,4 @@
-"""Every sum equals the naive one over explicit tensors, and control variates cost no bias."""
+"""Every sum equals the naive one over explicit tensors; pieces of a density; control variates."""
 
 from dataclasses import replace
 
@@ -6,26 +6,29 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from moment_init.data.checking import RegressionData, validate_data
+from moment_init.data.blocks import N_PARTS
+from moment_init.data.checking import validate_data
 from moment_init.families.quadrature import expected_derivative
 from moment_init.families.registry import get_family
 from moment_init.moments import sums
-from moment_init.moments.moment_model import estimate_noise
-from moment_init.moments.subspace import hermite_basis, project, quadratic_part, third_order_moments
-from moment_init.moments.sums import LowOrders, _whitening_map, sum_low_orders
-from moment_init.scores import Gaussian
-from tests.moments.problems import prepare, sample_rows
+from moment_init.moments.sums import (
+    PartSums,
+    StackedRows,
+    _whitening_map,
+    fit_control_variates,
+    fit_stacked_rows,
+    form_moments,
+    form_slices,
+    split_pieces,
+)
+from moment_init.scores import Gaussian, GaussianMixture
+from moment_init.scores.choosing import pose_problem
+from tests.moments.problems import pose, sample_problem
 from tests.population import FloatArray
 
 
-def low_orders_of(data: RegressionData) -> LowOrders:
-    model, response, _ = prepare(data)
-    return sum_low_orders(data, model, response)
-
-
-def whitened_rows(low_orders: LowOrders) -> tuple[FloatArray, FloatArray, FloatArray]:
+def whitened(rows: StackedRows) -> tuple[FloatArray, FloatArray, FloatArray]:
     """All rows at once: z, the whitened functions, and weights that sum to one."""
-    rows = low_orders.rows
     z = np.linalg.solve(rows.factor, (np.asarray(rows.X, dtype=float) - rows.mean).T).T
     return z, rows.function_values(slice(None)), rows.weights / rows.weights.sum()
 
@@ -34,134 +37,108 @@ def close(actual: FloatArray, expected: FloatArray) -> None:
     assert_allclose(actual, expected, rtol=1e-10, atol=1e-10 * np.abs(expected).max())
 
 
+def linear(rows: StackedRows) -> sums.ControlVariates:
+    return fit_control_variates(rows, np.empty((rows.n_features, 0)))
+
+
+def test_part_sums_by_hand() -> None:
+    """Means 1, 2, 6 of parts of weight 1, 1, 2: the mean is 15/4.
+
+    The variance of the mean of three equal parts' means about 15/4 is their mean square over two.
+    """
+    moment = PartSums(np.array([[1.0], [2.0], [12.0]]), np.array([1.0, 1.0, 2.0]))
+    assert_allclose(moment.mean, [3.75])
+    expected = np.mean(np.square(np.array([1.0, 2.0, 6.0]) - 3.75)) / 2.0
+    assert_allclose(moment.variances, [expected])
+    assert moment.deviation == pytest.approx(np.sqrt(expected))
+
+
 def test_functions_are_whitened(rng: np.random.Generator) -> None:
-    low_orders = low_orders_of(sample_rows(rng))
-    _, values, weights = whitened_rows(low_orders)
+    _, values, weights = whitened(fit_stacked_rows(sample_problem(rng)))
     assert_allclose(weights @ values, 0.0, atol=1e-10)
     assert_allclose(values.T @ (weights[:, None] * values), np.eye(values.shape[1]), atol=1e-8)
 
 
-def test_low_orders_equal_the_naive_sums(rng: np.random.Generator) -> None:
-    low_orders = low_orders_of(sample_rows(rng))
-    z, values, weights = whitened_rows(low_orders)
+@pytest.mark.parametrize("most_entries", [512, 1])
+def test_moments_of_a_gaussian_are_hermite_tensors(
+    most_entries: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All functions together with tensors of the rows, and one by one without them."""
+    monkeypatch.setattr(sums, "MOST_ENTRIES", most_entries)
+    rows = fit_stacked_rows(sample_problem(rng))
+    z, values, weights = whitened(rows)
+    found = form_moments(rows, 1, None)
+    assert found.sums.shape == (N_PARTS, rows.n_functions, 4)
     first = np.einsum("n,nk,na->ka", weights, values, z)
-    close(low_orders.first, first)
+    close(found.mean, first)
     residuals = values - z @ first.T
     scores = np.einsum("na,nb->nab", z, z) - np.eye(4)
-    close(low_orders.second, np.einsum("n,nk,nab->kab", weights, residuals, scores))
+    second = form_moments(rows, 2, linear(rows)).mean
+    close(second, np.einsum("n,nk,nab->kab", weights, residuals, scores))
 
 
-def test_groups_of_functions_give_the_same_sums(
+def test_slices_equal_the_naive_sums(rng: np.random.Generator) -> None:
+    rows = fit_stacked_rows(sample_problem(rng))
+    basis = np.linalg.qr(rng.standard_normal((4, 2)))[0]
+    quadratic = fit_control_variates(rows, basis)
+    z, _, weights = whitened(rows)
+    residuals = quadratic.residuals(rows, slice(None))
+    scores = np.einsum("na,nb,nc->nabc", z, z, z)
+    for term in ("na,bc->nabc", "nb,ac->nabc", "nc,ab->nabc"):
+        scores -= np.einsum(term, z, np.eye(4))
+    expected = np.einsum("n,nk,nabc,cl->klab", weights, residuals, scores, basis)[:2]
+    close(form_slices(rows, basis, 2, quadratic).mean, expected.reshape(4, 4, 4))
+
+
+def test_control_variates_leave_nothing_that_is_quadratic(rng: np.random.Generator) -> None:
+    rows = fit_stacked_rows(sample_problem(rng))
+    z, values, weights = whitened(rows)
+    pairs = [z[:, a] * z[:, b] for a in range(4) for b in range(a, 4)]
+    polynomials = np.column_stack([np.ones(len(z)), z, *pairs]) * weights[:, None]
+    residuals = fit_control_variates(rows, np.eye(4)).residuals(rows, slice(None))
+    assert_allclose(polynomials.T @ residuals, 0.0, atol=1e-10)
+    assert_allclose(
+        polynomials[:, :5].T @ linear(rows).residuals(rows, slice(None)), 0.0, atol=1e-10
+    )
+    # what was subtracted was not nothing
+    assert residuals.var() < 0.95 * values.var()
+
+
+def test_many_rows_give_the_same_moments(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With room for one d x d matrix at a time each function takes a pass of its own."""
-    data = sample_rows(rng)
-    whole = low_orders_of(data)
-    monkeypatch.setattr(sums, "GRAM_DOUBLES", 1)
-    parts = low_orders_of(data)
-    close(parts.second, whole.second)
-    close(parts.noise, whole.noise)
-
-
-def test_third_order_equals_the_naive_sums(rng: np.random.Generator) -> None:
-    low_orders = low_orders_of(sample_rows(rng))
-    z, values, weights = whitened_rows(low_orders)
-    basis = np.linalg.qr(rng.standard_normal((4, 2)))[0]
-    pairs = hermite_basis(2, 2)
-    quadratics = pairs.evaluate(z @ basis)[:, pairs.columns(2)]
-    residuals = values - z @ low_orders.first.T - quadratics @ quadratic_part(low_orders, basis)
-    scores = Gaussian(np.zeros(4), np.eye(4)).score(z, 3)
-    moments = np.einsum("n,nk,nabc->kabc", weights, residuals, scores)
-    slices, fibres = third_order_moments(low_orders, basis)
-    close(slices, np.einsum("abc,cl->lab", moments[0], basis))
-    inside = np.einsum("kabc,bi,cj->akij", moments, basis, basis)
-    expected = [
-        inside[:, :, 0, 0] / np.sqrt(2),
-        inside[:, :, 0, 1],
-        inside[:, :, 1, 1] / np.sqrt(2),
-    ]
-    close(fibres, np.stack(expected, axis=2).reshape(4, -1))
-
-
-def test_projected_moments_are_a_weighted_regression(rng: np.random.Generator) -> None:
-    """The pull of the Gram matrix to the identity, (q/n)^2, is written out."""
-    low_orders = low_orders_of(sample_rows(rng))
-    z, values, weights = whitened_rows(low_orders)
-    basis = np.linalg.qr(rng.standard_normal((4, 2)))[0]
-    projected = project(low_orders, basis)
-    polynomials = projected.basis.evaluate(z @ basis)
-    weighted = polynomials * weights[:, None]
-    share = (10 / low_orders.rows.effective_n) ** 2
-    gram = (1 - share) * weighted.T @ polynomials + share * np.eye(10)
-    close(projected.moments(), np.linalg.solve(gram, weighted.T @ values).T)
-    quadratics = polynomials[:, projected.basis.columns(2)]
-    residuals = values - z @ low_orders.first.T - quadratics @ quadratic_part(low_orders, basis)
-    outside = z - z @ basis @ basis.T
-    expected = np.einsum("n,nk,nq,na->kqa", weights, residuals, polynomials[:, :6], outside)
-    expected[:, 0] += low_orders.first @ (np.eye(4) - basis @ basis.T)
-    close(projected.contraction(), expected)
-
-
-def test_a_part_left_out_is_a_part_without_weight(rng: np.random.Generator) -> None:
-    """Few rows are shuffled, and the third part is the third run of 400 / 16 of them."""
-    low_orders = low_orders_of(sample_rows(rng))
-    assert low_orders.rows.is_shuffled
-    basis = np.linalg.qr(rng.standard_normal((4, 2)))[0]
-    weights = low_orders.rows.weights.copy()
-    weights[50:75] = 0.0
-    without = replace(low_orders, rows=replace(low_orders.rows, weights=weights))
-    expected = project(without, basis).cross_sums.sum(axis=0)
-    projected = project(low_orders, basis)
-    kept = np.arange(16) != 2
-    close(projected.cross_sums[kept].sum(axis=0), expected)
-    gram = projected.gram_sums[kept].sum(axis=0)
-    share = (10 / low_orders.rows.effective_n) ** 2
-    total = low_orders.part_weights[kept].sum()
-    gram = (1 - share) * gram / total + share * np.eye(10)
-    close(projected.moments(left_out=2), np.linalg.solve(gram, expected / total).T)
-
-
-def test_many_rows_give_the_same_sums(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows that are neither shuffled nor copied, and functions evaluated in every pass."""
-    data = sample_rows(rng)
-    few = low_orders_of(data)
-    monkeypatch.setattr(sums, "FEW_DOUBLES", 0)
-    many = low_orders_of(data)
-    assert many.rows.raw_values is None
-    assert not many.rows.is_shuffled
-    assert many.rows.X is data.X
-    # The functions are rotated: each comes with a sign of its own.
-    signs = np.sign(np.sum(few.first * many.first, axis=1))
-    assert_allclose(many.first * signs[:, None], few.first, rtol=0, atol=1e-9)
-    assert_allclose(many.second * signs[:, None, None], few.second, rtol=0, atol=1e-9)
-
-
-def test_whole_space_has_nothing_outside(rng: np.random.Generator) -> None:
-    projected = project(low_orders_of(sample_rows(rng)), np.eye(4))
-    assert projected.contraction_sums is None
-    assert_allclose(projected.contraction(), 0.0)
+    """Rows in their own order, without stored values of the functions."""
+    problem = sample_problem(rng, 2_000)
+    few = fit_stacked_rows(problem)
+    monkeypatch.setattr(sums, "FEW_ROWS", 10)
+    monkeypatch.setattr(sums, "FEW_DOUBLES", 10)
+    many = fit_stacked_rows(problem)
+    assert few.is_shuffled
+    assert not many.is_shuffled
+    assert many.raw_values is None
+    pair = [form_moments(rows, 2, linear(rows)).mean for rows in (few, many)]
+    close(pair[0], pair[1])
 
 
 def test_weights_count_as_repeated_rows(rng: np.random.Generator) -> None:
     """Whole weights and rows written out give one and the same moment, functions up to rotation."""
-    data = sample_rows(rng)
+    data = sample_problem(rng).data
     counts = rng.integers(1, 4, data.n_obs)
-    weighted = validate_data(data.X, data.y, family="poisson", sample_weight=counts)
-    repeated = validate_data(
-        np.repeat(data.X, counts, axis=0), np.repeat(data.y, counts), family="poisson"
-    )
-    pair = []
-    for each in (weighted, repeated):
-        model, response, _ = prepare(each)
-        # Functions with one location and scale: those are fitted without weights.
-        functions = repeated.single_family.fit_response_functions(repeated.y)
-        pair.append(sum_low_orders(each, model, response, functions))
-    first, second = pair
-    close(first.first.T @ first.first, second.first.T @ second.first)
-    gram = np.einsum("kab,kcb->ac", first.second, first.second)
-    close(gram, np.einsum("kab,kcb->ac", second.second, second.second))
+    X, y = np.asarray(data.X), data.y
+    weighted = pose(X, y, "poisson", sample_weight=counts)
+    repeated = pose(np.repeat(X, counts, axis=0), np.repeat(y, counts), "poisson")
+    # functions with one location and scale: those are fitted without weights
+    functions = fit_stacked_rows(repeated).functions
+    firsts = []
+    for problem in (weighted, repeated):
+        rows = replace(fit_stacked_rows(problem), functions=functions, raw_values=None)
+        values, share = rows.raw_function_values(slice(None)), rows.weights / rows.weights.sum()
+        mean = share @ values
+        covariance = (values * share[:, None]).T @ values - np.outer(mean, mean)
+        rows = replace(rows, function_mean=mean, function_map=_whitening_map(covariance, mean))
+        first = form_moments(rows, 1, None).mean
+        firsts.append(first.T @ first)
+    close(firsts[0], firsts[1])
 
 
 def test_control_variates_keep_the_expectation_and_lower_the_variance(
@@ -178,9 +155,9 @@ def test_control_variates_keep_the_expectation_and_lower_the_variance(
         z = rng.standard_normal((10_000, 2))
         y = (rng.random(10_000) < 1 / (1 + np.exp(-3.0 * z[:, 0] - 0.8))).astype(float)
         data = validate_data(z, y, family="bernoulli")
-        low_orders = sum_low_orders(data, Gaussian([0.0, 0.0], np.eye(2)).fit(z), y)
-        scale = low_orders.rows.functions.scale / low_orders.rows.function_map[0, 0]
-        controlled[index] = low_orders.second[0] * scale  # the sign of a function cancels
+        rows = fit_stacked_rows(pose_problem(data, Gaussian([0.0, 0.0], np.eye(2)).fit(z)))
+        scale = float(np.std(y)) * np.sign(rows.function_map[0, 0])
+        controlled[index] = form_moments(rows, 2, linear(rows)).mean[0] * scale
         centred = y - y.mean()
         plain[index] = z.T @ (centred[:, None] * z) / 10_000
     errors = controlled.std(axis=0) / np.sqrt(60)
@@ -188,53 +165,59 @@ def test_control_variates_keep_the_expectation_and_lower_the_variance(
     assert np.all(controlled.var(axis=0) < plain.var(axis=0))
 
 
-def test_noise_covers_the_spread_of_moments(rng: np.random.Generator) -> None:
-    """Moments of 60 samples differ from their mean by the covariance that each of them reports.
-
-    The quadratic form, summed over moments and samples, is chi-squared with 59 times their number;
-    second-order effects are allowed to add half.
-    """
-    moments, forms = [], []
-    for _ in range(60):
-        x = rng.standard_normal((4000, 1))
-        y = (rng.random(4000) < 1 / (1 + np.exp(-1.5 * x[:, 0] - 0.5))).astype(float)
-        data = validate_data(x, y, family="bernoulli")
-        model = Gaussian([0.0], [[1.0]]).fit(x)
-        projected = project(sum_low_orders(data, model, y), np.eye(1))
-        rows = projected.low_orders.rows
-        scale = rows.functions.scale / rows.function_map[0, 0]
-        moments.append(projected.moments() * scale)
-        forms.append((estimate_noise(projected, rng), scale))
-    centre = np.mean(moments, axis=0)
-    # The order-zero moment is the mean that was subtracted: zero by construction.
-    chi = [
-        np.square(noise.whiten(np.sqrt(4000) * (moment - centre) / scale))[1:]
-        for moment, (noise, scale) in zip(moments, forms, strict=True)
-    ]
-    assert 0.7 < np.mean(chi) < 1.5
+def clusters(rng: np.random.Generator) -> tuple[GaussianMixture, FloatArray]:
+    """Two clusters of different shapes, six deviations apart along the first column."""
+    weights, means = np.array([0.3, 0.7]), np.array([[-3.0, 0.0], [3.0, 1.0]])
+    covariances = np.array([np.diag([1.0, 4.0]), [[1.0, 0.5], [0.5, 1.0]]])
+    labels = rng.choice(2, 20_000, p=weights)
+    factors = np.linalg.cholesky(covariances)
+    noise = np.einsum("nab,nb->na", factors[labels], rng.standard_normal((20_000, 2)))
+    X = means[labels] + noise
+    return GaussianMixture(weights=weights, means=means, covariances=covariances).fit(X), X
 
 
-def test_kronecker_noise_is_the_product_of_its_factors(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Many moments keep only the factors: the same as the product written out."""
-    projected = project(
-        low_orders_of(sample_rows(rng)), np.linalg.qr(np.ones((4, 2)) + np.eye(4, 2))[0]
+def noise_rows(X: FloatArray, rng: np.random.Generator) -> StackedRows:
+    return fit_stacked_rows(pose(X, (rng.random(len(X)) < 0.5).astype(float), "bernoulli"))
+
+
+def test_moments_of_pieces_are_derivatives_in_each(rng: np.random.Generator) -> None:
+    """E[gamma_k f S_2^(k)] = pi_k E_k[D^2 f]: for f = sin(v'x) minus its pi_k E_k[sin] v v'."""
+    density, X = clusters(rng)
+    v = np.array([0.5, -0.4])
+    rows = noise_rows(X, rng)
+    values = np.sin(rows.inputs(slice(None)) @ v + rows.mean @ v)
+    rows = replace(rows, raw_values=values[None], function_mean=np.zeros(1), function_map=np.eye(1))
+    pieces = split_pieces(rows, density)
+    assert len(pieces) == 2
+    for k, piece in enumerate(pieces):
+        found = form_moments(piece, 2, None)
+        mean, covariance = density.means_[k], density.covariances_[k]
+        average = np.sin(v @ mean) * np.exp(-0.5 * v @ covariance @ v)
+        seen = piece.frame.T @ rows.factor.T @ v
+        expected = -density.weights_[k] * average * np.outer(seen, seen)
+        assert np.all(np.abs(found.mean[0] - expected) < 5.0 * np.sqrt(found.variances[0]))
+
+
+def test_frame_makes_the_noise_even(rng: np.random.Generator) -> None:
+    """In the frame the first score has the identity as its variance, summed over pieces."""
+    density, X = clusters(rng)
+    pieces = split_pieces(noise_rows(X, rng), density)
+    variance = np.zeros((2, 2))
+    for piece in pieces:
+        scores = piece.contract(np.eye(2)).score(np.asarray(piece.X), 1)
+        variance += (scores.T * piece.weights) @ scores / len(X)
+    # Found on a quarter of the rows: a mean square of normal variables is off by sqrt(2 / 5,000).
+    assert_allclose(variance, np.eye(2), atol=4.0 * np.sqrt(2.0 / 5_000))
+    u = rng.standard_normal((2, 3))
+    assert_allclose(pieces[0].to_whitened(pieces[0].frame.T @ u), u, atol=1e-12)
+
+
+def test_pieces_with_hardly_any_rows_are_left_out(rng: np.random.Generator) -> None:
+    X = rng.standard_normal((2_000, 2))
+    density = GaussianMixture(
+        weights=[0.999, 0.001], means=[[0.0, 0.0], [50.0, 0.0]], covariances=[np.eye(2)] * 2
     )
-    monkeypatch.setattr("moment_init.moments.moment_model.MAX_DENSE_MOMENTS", 0)
-    noise = estimate_noise(projected, rng)
-    assert noise.covariance is None
-    product: FloatArray = np.kron(noise.function_covariance, noise.polynomial_covariance).astype(
-        np.float64
-    )
-    vectors = rng.standard_normal((*projected.moments().shape, 3))
-    whitened = noise.whiten(vectors)
-    flat = vectors.reshape(-1, 3)
-    assert_allclose(whitened.T @ whitened, flat.T @ np.linalg.solve(product, flat), rtol=1e-6)
-    assert_allclose(noise.whiten(vectors[..., 0]), whitened[:, 0], rtol=1e-8, atol=1e-8)
-    dense = replace(noise, covariance=product)
-    lower = rng.standard_normal((vectors.shape[0], 6, 2))
-    assert_allclose(noise.solve_lower(lower), dense.solve_lower(lower), rtol=1e-6, atol=1e-8)
+    assert len(split_pieces(noise_rows(X, rng), density)) == 1
 
 
 def test_constant_functions_are_left_out() -> None:

@@ -5,14 +5,18 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init.likelihood.parameters import angles_in_degrees
-from moment_init.moments.subspace import hermite_basis
+from moment_init.moments.subspace import HermiteBasis, InnerMoments, hermite_basis
 from moment_init.moments.tensor import (
     alternating_least_squares,
     cp_candidates,
     shared_sweeps,
-    stack_slices,
 )
 from tests.population import FloatArray, unit_columns
+
+
+def stack_slices(entries: FloatArray, basis: HermiteBasis) -> FloatArray:
+    """Stack of moments with unit noise."""
+    return InnerMoments(basis, entries, np.ones(basis.max_order + 1)).stack()
 
 
 def exact_moments(
@@ -87,16 +91,19 @@ def test_same_generator_same_candidates(seed: int, rng: np.random.Generator) -> 
 
 
 def test_shared_sweeps_from_several_starts(rng: np.random.Generator) -> None:
-    """Exact directions stay; those nearby come back, each start on its own."""
+    """Exact directions stay; those nearby come back, each start on its own.
+
+    Sweeps end when no entry changes by more than 1e-4, or .006 degrees; .1 allows for 16 such steps.
+    """
     directions = well_separated(3, 3, rng)
     stack = stack_slices(exact_moments(directions, 4, rng), hermite_basis(3, 3))
     near = [unit_columns(directions + 0.05 * rng.standard_normal((3, 3))) for _ in range(3)]
     together = shared_sweeps(stack, np.stack([directions, *near]), n_sweeps=300)
     for found in together:
-        assert angles_in_degrees(found, directions).max() < 0.01
+        assert angles_in_degrees(found, directions).max() < 0.1
         assert_allclose(np.linalg.norm(found, axis=0), 1.0, rtol=1e-12)
     alone = shared_sweeps(stack, near[1][None], n_sweeps=300)[0]
-    assert_allclose(alone, together[2], rtol=0, atol=1e-9)
+    assert_allclose(alone, together[2], rtol=0, atol=2e-3)
 
 
 def test_sweeps_of_nothing_are_not_a_number() -> None:
