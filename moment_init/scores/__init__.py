@@ -1,6 +1,6 @@
 """Score functions of the input: densities p(x) and the tensors S_1, S_2, S_3 that go with them."""
 
-from moment_init.scores.base import Contraction, InputModel
+from moment_init.scores.base import Contraction, InputModel, score_tensor
 from moment_init.scores.gaussian import Gaussian
 from moment_init.scores.gaussian_mixture import GaussianMixture
 from moment_init.scores.independent import ColumnDensity, ColumnMixture, Independent
@@ -27,5 +27,6 @@ __all__ = [
     "SteinStatus",
     "StudentT",
     "Transformed",
+    "score_tensor",
     "stein_check",
 ]

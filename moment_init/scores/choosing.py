@@ -311,10 +311,7 @@ def _validate_unlabelled(unlabelled: Any, data: RegressionData) -> FloatArray | 
 
 def _fit[M: InputModel](model: M, data: RegressionData, extra_rows: FloatArray | None) -> M:
     """Fit a density to the rows, and to rows without a response if there are any."""
-    if extra_rows is None:
-        return model.fit_rows(data.X, data.sample_weight, data.feature_names)
-    rows, weights = _all_inputs(data, extra_rows)
-    return model.fit_rows(rows, weights, data.feature_names)
+    return model.fit_rows(*_all_inputs(data, extra_rows), data.feature_names)
 
 
 def _all_inputs(

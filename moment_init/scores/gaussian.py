@@ -1,107 +1,14 @@
-"""Gaussian input: its scores are Hermite tensors (Eq. 9).
+"""Gaussian input, known or fitted: its scores are Hermite tensors (Eq. 9)."""
 
-`HermiteContraction` contracts the tensors with a basis. `Gaussian` is the input model; its mean and
-covariance are known or fitted.
-"""
-
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigh, solve_triangular
+from scipy.linalg import eigh
 
 from moment_init.checks import FloatArray, as_float_array
 from moment_init.data.standardising import COLLINEAR_TOLERANCE, fit_correlation
-from moment_init.scores.base import (
-    Contraction,
-    InputModel,
-    packed_cubes,
-    symmetrise,
-    symmetrise_rows,
-    unpack_cubes,
-)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HermiteContraction(Contraction):
-    r"""Score tensors of N(mean, covariance) contracted with a basis B.
-
-    With :math:`z = B' \Sigma^{-1} (x - \mu)` and :math:`A = B' \Sigma^{-1} B`,
-
-    .. math:: S_1 = z, \quad S_2 = z z' - A, \quad
-              S_3 = z^{\otimes 3} - \mathrm{sym}_3(z \otimes A).
-    """
-
-    mean: FloatArray  # mean of the density; (n_features,)
-    whitening: FloatArray  # inverse covariance times B; (n_features, k)
-    inner: FloatArray  # the matrix A; (k, k)
-
-    def _score(self, X: FloatArray, order: int) -> FloatArray:
-        z = self._rows(X)
-        if order == 1:
-            return z
-        if order == 2:
-            return np.asarray(z[:, :, None] * z[:, None, :] - self.inner)
-        cubes = z[:, :, None, None] * z[:, None, :, None] * z[:, None, None, :]
-        return np.asarray(cubes - symmetrise_rows(z, self.inner))
-
-    def _sum(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
-        if order == 1:
-            return np.asarray(weights @ self._rows(X))
-        if order == 2:
-            return self._sum_squares(self._rows(X), weights)
-        return self._assemble(self._third_order(X, weights))
-
-    def _low_orders(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        z = self._rows(X)
-        return np.asarray(weights @ z), self._sum_squares(z, weights)
-
-    def _third_order(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, ...]:
-        columns = self.whitening.T @ (X - self.mean).T  # (k, n_obs)
-        return packed_cubes(columns, weights), np.asarray(columns @ weights)
-
-    def _assemble(self, sums: tuple[FloatArray, ...]) -> FloatArray:
-        packed, first = sums
-        return unpack_cubes(packed) - symmetrise(first, self.inner)
-
-    def _slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
-        z = self._rows(X)
-        slice_weights = (z @ thetas) * weights[:, None]  # (n_obs, n_slices)
-        cross = self.inner @ thetas  # (k, n_slices)
-        first = weights @ z
-        slices = np.empty((thetas.shape[1], z.shape[1], z.shape[1]))
-        for index in range(thetas.shape[1]):
-            mixed = np.outer(first, cross[:, index])
-            slices[index] = (z * slice_weights[:, [index]]).T @ z
-            slices[index] -= slice_weights[:, index].sum() * self.inner + mixed + mixed.T
-        return slices
-
-    def _fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
-        z = self._rows(X)
-        along = z @ vectors  # (n_obs, n_vectors)
-        cross = self.inner @ vectors  # (k, n_vectors)
-        lengths = np.sum(vectors * cross, axis=0)
-        fibres = z.T @ (np.square(along) * weights[:, None])
-        fibres -= np.outer(weights @ z, lengths) + 2.0 * cross * (weights @ along)
-        return np.asarray(fibres)
-
-    def _powers(self, X: FloatArray, order: int) -> FloatArray:
-        z = self._rows(X)
-        if order == 1:
-            return z
-        squared_lengths = np.diag(self.inner)
-        if order == 2:
-            return np.asarray(np.square(z) - squared_lengths)
-        return np.asarray(z * (np.square(z) - 3.0 * squared_lengths))
-
-    def _sum_squares(self, z: FloatArray, weights: FloatArray) -> FloatArray:
-        """Weighted sum of z z' - A."""
-        return np.asarray((z * weights[:, None]).T @ z - weights.sum() * self.inner)
-
-    def _rows(self, X: FloatArray) -> FloatArray:
-        """S_1(x) B for each row."""
-        return np.asarray((X - self.mean) @ self.whitening)
+from moment_init.scores.base import ClosedFormContraction, InputModel, elliptical_contraction
 
 
 class Gaussian(InputModel):
@@ -162,12 +69,8 @@ class Gaussian(InputModel):
 
     def __repr__(self) -> str:
         """Name the parameters that were given."""
-        parts = [
-            "mean" if self.mean is not None else "",
-            "covariance" if self.covariance is not None else "",
-        ]
-        given = ", ".join(part for part in parts if part)
-        return f"Gaussian(given: {given})" if given else "Gaussian()"
+        given = [name for name in ("mean", "covariance") if getattr(self, name) is not None]
+        return f"Gaussian(given: {', '.join(given)})" if given else "Gaussian()"
 
     def fit_rows(
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
@@ -194,7 +97,7 @@ class Gaussian(InputModel):
         if self.mean is None or self.covariance is None:
             self.n_fitted_ = float(weights.sum() ** 2 / np.square(weights).sum())
         self._set_parameters(
-            fitted.mean if self.mean is None else given_mean(self.mean, n_features),
+            fitted.mean if self.mean is None else given_vector(self.mean, n_features),
             *(
                 (fitted.scales, fitted.correlation)
                 if self.covariance is None
@@ -206,7 +109,7 @@ class Gaussian(InputModel):
     def _set_parameters(
         self, mean: FloatArray, scales: FloatArray, correlation: FloatArray
     ) -> None:
-        self._set_moments(mean, scales, correlation)
+        self._set_factor(mean, scales, correlation)
         self.covariance_ = correlation * np.outer(scales, scales)
 
     def log_density(self, X: ArrayLike) -> FloatArray:
@@ -228,7 +131,7 @@ class Gaussian(InputModel):
         log_normaliser += 0.5 * factor.shape[0] * np.log(2.0 * np.pi)
         return np.asarray(-0.5 * np.square(whitened).sum(axis=1) - log_normaliser)
 
-    def contract(self, basis: FloatArray) -> HermiteContraction:
+    def contract(self, basis: FloatArray) -> ClosedFormContraction:
         """Prepare the contraction of the Hermite tensors with a basis.
 
         Parameters
@@ -238,25 +141,17 @@ class Gaussian(InputModel):
 
         Returns
         -------
-        HermiteContraction
+        ClosedFormContraction
             The contracted score tensors as functions of rows.
         """
-        factor = self.standardising_basis
-        half = solve_triangular(factor, basis, lower=True)
-        whitening = solve_triangular(factor, half, lower=True, trans="T")
-        return HermiteContraction(self.mean_, np.asarray(whitening), np.asarray(half.T @ half))
+        self._require_fitted()
+        return elliptical_contraction(self.mean_, self._factor, basis)
 
     def _use_given(self) -> None:
-        """Set the density from the given mean and covariance; raise if one is missing."""
         if self.mean is None or self.covariance is None:
-            raise ValueError(
-                "Gaussian() must be fitted before its scores are used; got no mean or no "
-                "covariance. Call `fit(X)` or give both."
-            )
-        mean = np.asarray(self.mean, dtype=np.float64)
-        self._set_parameters(
-            given_mean(mean, mean.size), *split_covariance(self.covariance, mean.size)
-        )
+            raise self._not_given()
+        mean = given_vector(self.mean, np.size(self.mean))
+        self._set_parameters(mean, *split_covariance(self.covariance, len(mean)))
 
 
 def split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray, FloatArray]:
@@ -282,12 +177,10 @@ def split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray
     return scales, correlation
 
 
-def given_mean(mean: ArrayLike, n_features: int) -> FloatArray:
-    """Validate a given mean."""
-    # mean: (n_features,) -> (n_features,)
-    vector = as_float_array(mean, "mean")
-    if vector.shape != (n_features,):
-        raise ValueError(
-            f"`mean` must have shape ({n_features},) to match `X`; got {vector.shape}."
-        )
+def given_vector(value: ArrayLike, size: int, name: str = "mean") -> FloatArray:
+    """Validate a given mean, or another vector."""
+    # value: (size,) -> (size,)
+    vector = as_float_array(value, name)
+    if vector.shape != (size,):
+        raise ValueError(f"`{name}` must have shape ({size},) to match `X`; got {vector.shape}.")
     return vector

@@ -1,7 +1,7 @@
 """Mixtures of Gaussians: for clusters and, with enough parts, for any smooth density.
 
-`choose_mixture` fits mixtures by EM to a sample of rows, chooses the number of parts by BIC and
-takes the last EM steps on all rows. `GaussianMixture` is the input model.
+`choose_mixture` fits mixtures by EM to a sample of rows and chooses the number of parts by BIC.
+`GaussianMixture` is the input model; it takes the last EM steps on all rows.
 """
 
 import warnings
@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cholesky, solve_triangular
 from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 
@@ -38,23 +37,14 @@ SMALLEST_VARIANCE = 1e-4
 PATIENCE = 2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GaussianMixtureParameters:
-    """Parameters of a mixture of Gaussians."""
-
-    weights: FloatArray  # probabilities of the parts; (n_parts,)
-    means: FloatArray  # means of the parts; (n_parts, n_features)
-    covariances: FloatArray  # covariances of the parts; (n_parts, n_features, n_features)
-
-
 def choose_mixture(
     features: NDArray[np.generic],
     weights: FloatArray,
     units: CorrelationFit,
     numbers: Sequence[int],
     rng: np.random.Generator,
-) -> tuple[GaussianMixtureParameters, tuple[float, ...]]:
-    """Fit mixtures with each number of parts and keep the one with the lowest BIC."""
+) -> tuple[Any, tuple[float, ...]]:
+    """Fit mixtures to some rows, in standardised columns; keep the one with the lowest BIC."""
     # features: (n_obs, n_features), weights: (n_obs,)
     if features.shape[0] <= numbers[0]:
         raise ValueError(
@@ -74,10 +64,7 @@ def choose_mixture(
             best = fitted
         elif len(criteria) - 1 - int(np.argmin(criteria)) >= PATIENCE:
             break
-    parameters = GaussianMixtureParameters(best.weights_, best.means_, best.covariances_)
-    for _ in range(FULL_STEPS):
-        parameters = _em_step(features, weights, units, parameters)
-    return _in_input_units(parameters, units), tuple(criteria)
+    return best, tuple(criteria)
 
 
 def _fit_sample(sample: FloatArray, number: int, rng: np.random.Generator) -> Any:
@@ -98,45 +85,12 @@ def _fit_sample(sample: FloatArray, number: int, rng: np.random.Generator) -> An
         return estimator.fit(sample)
 
 
-def _em_step(
-    features: NDArray[np.generic],
-    weights: FloatArray,
-    units: CorrelationFit,
-    parameters: GaussianMixtureParameters,
-) -> GaussianMixtureParameters:
-    """Take one EM step on all rows, in standardised columns."""
-    factors = [cholesky(covariance, lower=True) for covariance in parameters.covariances]
-    n_parts, n_features = parameters.means.shape
-
-    def sums(rows: slice) -> tuple[FloatArray, ...]:
-        z = (read_block(features, rows) - units.mean) / units.scales
-        joint = np.empty((len(z), n_parts))
-        for part, factor in enumerate(factors):
-            whitened = solve_triangular(factor, (z - parameters.means[part]).T, lower=True)
-            joint[:, part] = -0.5 * np.square(whitened).sum(axis=0)
-            joint[:, part] -= np.log(np.diag(factor)).sum()
-        joint += np.log(parameters.weights)
-        shares = np.exp(joint - logsumexp(joint, axis=1, keepdims=True)) * weights[rows, None]
-        grams = np.stack([np.dot((z * share[:, None]).T, z) for share in shares.T])
-        return shares.sum(axis=0), np.dot(shares.T, z), grams
-
-    doubles = 4 * n_features + 2 * n_parts
-    totals, firsts, seconds = sum_over_blocks(sums, features.shape[0], doubles)
-    means = firsts / totals[:, None]
-    covariances = seconds / totals[:, None, None] - means[:, :, None] * means[:, None, :]
-    covariances += SMALLEST_VARIANCE * np.eye(n_features)
-    return GaussianMixtureParameters(totals / totals.sum(), means, covariances)
-
-
-def _in_input_units(
-    parameters: GaussianMixtureParameters, units: CorrelationFit
-) -> GaussianMixtureParameters:
-    """Undo the standardisation of the columns."""
-    return GaussianMixtureParameters(
-        parameters.weights,
-        units.mean + units.scales * parameters.means,
-        parameters.covariances * np.outer(units.scales, units.scales),
-    )
+def moments_of_means(weights: FloatArray, means: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean of a mixture, and the covariance between its parts."""
+    # weights: (n_parts,), means: (n_parts, n_features)
+    mean = weights @ means
+    centred = means - mean
+    return mean, (centred.T * weights) @ centred
 
 
 # Largest number of parts by default: visible clusters are few, and BIC stops earlier if it can.
@@ -156,7 +110,8 @@ class MixtureContraction(Contraction):
     mixture: "GaussianMixture"  # gives the posterior probabilities of the parts
     parts: tuple[Any, ...]  # contracted scores of each part
 
-    def _score(self, X: FloatArray, order: int) -> FloatArray:
+    def score(self, X: FloatArray, order: int) -> FloatArray:
+        """S_m(x)(B, ..., B) of each row."""
         shares = self.mixture.responsibilities(X)
         terms = (
             share.reshape(-1, *[1] * order) * part.score(X, order)
@@ -164,16 +119,20 @@ class MixtureContraction(Contraction):
         )
         return np.asarray(sum(terms))
 
-    def _sum(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
+    def sum_score(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
+        """Weighted sum of S_m(x)(B, ..., B)."""
         return self._add("sum_score", X, weights, order)
 
-    def _slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
+    def sum_slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
+        """Weighted sums of S_3(x)(B, B, B theta_l)."""
         return self._add("sum_slices", X, weights, thetas)
 
-    def _fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
+    def sum_fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
+        """Weighted sums of S_3(x)(B, B v_l, B v_l)."""
         return self._add("sum_fibres", X, weights, vectors)
 
-    def _powers(self, X: FloatArray, order: int) -> FloatArray:
+    def powers(self, X: FloatArray, order: int) -> FloatArray:
+        """S_m(x)(b_l, ..., b_l) of each row."""
         shares = self.mixture.responsibilities(X)
         terms = (
             share[:, None] * part.powers(X, order)
@@ -277,36 +236,64 @@ class GaussianMixture(InputModel):
             This object, fitted.
         """
         if self.means is not None:
-            self._use_given()
-            return self
+            return self._keep_given(features.shape[1])
         for name, value in (("n_parts", self.n_parts), ("max_parts", self.max_parts)):
             if value is not None and (int(value) != value or value < 1):
                 raise ValueError(f"`{name}` must be a whole number from 1 upwards; got {value!r}.")
         units = self._fit_moments(features, weights, names)
         numbers = range(1, self.max_parts + 1) if self.n_parts is None else (int(self.n_parts),)
-        parameters, self.bic_ = choose_mixture(
-            features, weights, units, numbers, np.random.default_rng(self.random_seed)
-        )
-        self._set_parts(parameters)
+        rng = np.random.default_rng(self.random_seed)
+        start, self.bic_ = choose_mixture(features, weights, units, numbers, rng)
+        self._set_standardised(start.weights_, start.means_, start.covariances_, units)
+        for _ in range(FULL_STEPS):
+            self._em_step(features, weights, units)
         return self
 
-    def _set_parts(self, parameters: GaussianMixtureParameters) -> None:
-        self.weights_, self.means_ = parameters.weights, parameters.means
-        self.covariances_ = parameters.covariances
+    def _em_step(
+        self, features: NDArray[np.generic], weights: FloatArray, units: CorrelationFit
+    ) -> None:
+        """Take one EM step on all rows, with sums in standardised columns."""
+
+        def sums(rows: slice) -> tuple[FloatArray, ...]:
+            block = read_block(features, rows)
+            shares = self.responsibilities(block) * weights[rows, None]
+            z = (block - units.mean) / units.scales
+            grams = np.stack([np.dot((z * share[:, None]).T, z) for share in shares.T])
+            return shares.sum(axis=0), np.dot(shares.T, z), grams
+
+        n_parts, n_features = self.means_.shape
+        doubles = 4 * n_features + 2 * n_parts
+        totals, firsts, seconds = sum_over_blocks(sums, features.shape[0], doubles)
+        means = firsts / totals[:, None]
+        covariances = seconds / totals[:, None, None] - means[:, :, None] * means[:, None, :]
+        covariances += SMALLEST_VARIANCE * np.eye(n_features)
+        self._set_standardised(totals / totals.sum(), means, covariances, units)
+
+    def _set_standardised(
+        self,
+        weights: FloatArray,
+        means: FloatArray,
+        covariances: FloatArray,
+        units: CorrelationFit,
+    ) -> None:
+        """Set the parts, given in standardised columns."""
+        scales = np.outer(units.scales, units.scales)
+        self._set_parts(weights, units.mean + units.scales * means, covariances * scales)
+
+    def _set_parts(self, weights: FloatArray, means: FloatArray, covariances: FloatArray) -> None:
+        self.weights_, self.means_, self.covariances_ = weights, means, covariances
         self._parts = tuple(
             Gaussian(mean, covariance)
             for mean, covariance in zip(self.means_, self.covariances_, strict=True)
         )
         for part in self._parts:
             _ = part.standardising_basis  # validates the parameters
-        mean = self.weights_ @ self.means_
-        centred = self.means_ - mean
-        between = (centred.T * self.weights_) @ centred
-        self._set_covariance(mean, np.tensordot(self.weights_, self.covariances_, 1) + between)
+        mean, between = moments_of_means(self.weights_, self.means_)
+        self.set_moments(mean, np.tensordot(self.weights_, self.covariances_, 1) + between)
 
     def _use_given(self) -> None:
         if self.weights is None or self.means is None or self.covariances is None:
-            super()._use_given()
+            raise self._not_given()
         weights = np.asarray(self.weights, dtype=np.float64)
         means = np.asarray(self.means, dtype=np.float64)
         covariances = np.asarray(self.covariances, dtype=np.float64)
@@ -321,7 +308,7 @@ class GaussianMixture(InputModel):
         shape = (*means.shape, means.shape[1])
         if covariances.shape != shape:
             raise ValueError(f"`covariances` must have shape {shape}; got {covariances.shape}.")
-        self._set_parts(GaussianMixtureParameters(weights, means, covariances))
+        self._set_parts(weights, means, covariances)
 
     @property
     def pieces(self) -> tuple[InputModel, ...]:

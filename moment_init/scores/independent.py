@@ -18,7 +18,7 @@ from scipy.special import expit, gammaln, log_ndtr, logsumexp
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import read_block
-from moment_init.scores.base import InputModel, RidgeContraction
+from moment_init.scores.base import ClosedFormContraction, InputModel, RowTerms
 
 Derivatives = tuple[FloatArray, FloatArray, FloatArray]
 
@@ -144,6 +144,10 @@ def _normal_derivatives(u: FloatArray, shapes: tuple[float, ...]) -> Derivatives
     return -u, np.full_like(u, -1.0), np.zeros_like(u)
 
 
+def _normal_moments(shapes: tuple[float, ...]) -> tuple[float, float]:
+    return 0.0, 1.0
+
+
 def _logistic_log(u: FloatArray, shapes: tuple[float, ...]) -> FloatArray:
     return np.asarray(-np.abs(u) - 2.0 * np.log1p(np.exp(-np.abs(u))))
 
@@ -152,6 +156,10 @@ def _logistic_derivatives(u: FloatArray, shapes: tuple[float, ...]) -> Derivativ
     share = expit(u)
     slope = share * expit(-u)
     return 1.0 - 2.0 * share, -2.0 * slope, -2.0 * slope * (1.0 - 2.0 * share)
+
+
+def _logistic_moments(shapes: tuple[float, ...]) -> tuple[float, float]:
+    return 0.0, float(np.pi**2 / 3.0)
 
 
 def _student_log(u: FloatArray, shapes: tuple[float, ...]) -> FloatArray:
@@ -200,6 +208,10 @@ def _gamma_derivatives(u: FloatArray, shapes: tuple[float, ...]) -> Derivatives:
     return power / u - 1.0, -power / np.square(u), 2.0 * power / u**3
 
 
+def _gamma_moments(shapes: tuple[float, ...]) -> tuple[float, float]:
+    return shapes[0], shapes[0]
+
+
 def _gamma_order(shapes: tuple[float, ...]) -> int:
     """Highest valid order: near 0, p is u^(a - 1), whose derivative m - 1 vanishes if a > m."""
     return sum(shapes[0] > order for order in (1, 2, 3))
@@ -226,37 +238,19 @@ COLUMN_FAMILIES: Mapping[str, ColumnFamily] = MappingProxyType(
     {
         family.name: family
         for family in (
+            ColumnFamily("normal", 0, False, _normal_log, _normal_derivatives, _normal_moments),
             ColumnFamily(
-                "normal", 0, False, _normal_log, _normal_derivatives, lambda shapes: (0.0, 1.0)
-            ),
-            ColumnFamily(
-                "logistic",
-                0,
-                False,
-                _logistic_log,
-                _logistic_derivatives,
-                lambda shapes: (0.0, float(np.pi**2 / 3.0)),
+                "logistic", 0, False, _logistic_log, _logistic_derivatives, _logistic_moments
             ),
             ColumnFamily(
                 "student_t", 1, False, _student_log, _student_derivatives, _student_moments
             ),
             ColumnFamily("skew_normal", 1, False, _skew_log, _skew_derivatives, _skew_moments),
             ColumnFamily(
-                "gamma",
-                1,
-                True,
-                _gamma_log,
-                _gamma_derivatives,
-                lambda shapes: (shapes[0], shapes[0]),
-                _gamma_order,
+                "gamma", 1, True, _gamma_log, _gamma_derivatives, _gamma_moments, _gamma_order
             ),
             ColumnFamily(
-                "lognormal",
-                1,
-                True,
-                _lognormal_log,
-                _lognormal_derivatives,
-                _lognormal_moments,
+                "lognormal", 1, True, _lognormal_log, _lognormal_derivatives, _lognormal_moments
             ),
         )
     }
@@ -361,6 +355,9 @@ class ColumnMixture:
         return np.asarray(-0.5 * np.square(u) + constants)
 
 
+type Column = ColumnDensity | ColumnMixture
+
+
 def fit_column_mixture(values: FloatArray, weights: FloatArray, n_rows: float) -> ColumnMixture:
     """Fit mixtures of normals to a standardised column and choose their number by BIC."""
     # values: (n_values,), weights: (n_values,)
@@ -441,17 +438,13 @@ SHAPE_BOUNDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FittedColumn:
-    """The density that was chosen for a column."""
+def fit_column(
+    x: FloatArray, weights: FloatArray, choices: tuple[str, ...]
+) -> tuple[Column, dict[str, float]]:
+    """Fit every allowed family to a column and choose one by held-out log-likelihood.
 
-    density: ColumnDensity | ColumnMixture
-    # mean log-likelihood of each choice on held-out rows, minus the normal's
-    held_out: dict[str, float]
-
-
-def fit_column(x: FloatArray, weights: FloatArray, choices: tuple[str, ...]) -> FittedColumn:
-    """Fit every allowed family to a column and choose one by held-out log-likelihood."""
+    Also return the mean log-likelihood of each choice on held-out rows, minus the normal's.
+    """
     # x: (n_obs,), weights: (n_obs,)
     total = weights.sum()
     mean = float(weights @ x / total)
@@ -459,11 +452,11 @@ def fit_column(x: FloatArray, weights: FloatArray, choices: tuple[str, ...]) -> 
     z = (x - mean) / deviation
     everything = _reduce(z, weights)
     if len(choices) == 1:
-        return FittedColumn(_in_units(_fit(choices[0], *everything), mean, deviation), {})
+        return _in_units(_fit(choices[0], *everything), mean, deviation), {}
     tested = np.arange(len(z)) % HELD_OUT == 0
     training = _reduce(z[~tested], weights[~tested])
     rows, shares = z[tested], weights[tested] / weights[tested].sum()
-    reference = -0.5 * np.square(rows) - 0.5 * np.log(2.0 * np.pi)
+    reference = _normal_log(rows, ())
     kept, held_out = "", dict[str, float]()
     kept_gain = np.full(len(rows), -np.inf)
     for group in CHOICE_GROUPS:
@@ -474,7 +467,7 @@ def fit_column(x: FloatArray, weights: FloatArray, choices: tuple[str, ...]) -> 
         if best and _is_better(gains[best], kept_gain, shares):
             kept, kept_gain = best, gains[best]
     kept = kept or choices[0]
-    return FittedColumn(_in_units(_fit(kept, *everything), mean, deviation), held_out)
+    return _in_units(_fit(kept, *everything), mean, deviation), held_out
 
 
 def _is_possible(name: str, values: FloatArray, shares: FloatArray, n_rows: float) -> bool:
@@ -486,9 +479,7 @@ def _is_possible(name: str, values: FloatArray, shares: FloatArray, n_rows: floa
     return True
 
 
-def _gain(
-    density: ColumnDensity | ColumnMixture, rows: FloatArray, reference: FloatArray
-) -> FloatArray:
+def _gain(density: Column, rows: FloatArray, reference: FloatArray) -> FloatArray:
     """Log-likelihood of rows above a reference, with a finite cost for rows off the support."""
     values = density.log_density(rows)
     return np.where(np.isfinite(values), values, reference - PRICE_OUTSIDE) - reference
@@ -522,9 +513,7 @@ def _reduce(z: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray,
     return values[has_weight], sizes[has_weight] / sizes.sum(), n_rows
 
 
-def _fit(
-    name: str, values: FloatArray, shares: FloatArray, n_rows: float
-) -> ColumnDensity | ColumnMixture:
+def _fit(name: str, values: FloatArray, shares: FloatArray, n_rows: float) -> Column:
     """Fit one family to a standardised column."""
     if name == "mixture":
         return fit_column_mixture(values, shares, n_rows)
@@ -584,9 +573,7 @@ def _parametrise(name: str, values: FloatArray, sign: float) -> tuple[_Build, Fl
     return build_positive, start, [(-8.0, 5.0), (-8.0, 5.0), *shape_bounds]
 
 
-def _in_units(
-    density: ColumnDensity | ColumnMixture, mean: float, deviation: float
-) -> ColumnDensity | ColumnMixture:
+def _in_units(density: Column, mean: float, deviation: float) -> Column:
     """Undo the standardisation of the column."""
     if isinstance(density, ColumnMixture):
         return ColumnMixture(
@@ -625,12 +612,12 @@ class Independent(InputModel):
     independent: the identity E[S_1 x'] = I of `stein_check` then fails.
     """
 
-    columns_: tuple[ColumnDensity | ColumnMixture, ...]
+    columns_: tuple[Column, ...]
     held_out_: tuple[dict[str, float], ...] = ()
 
     def __init__(
         self,
-        columns: Sequence[ColumnDensity | ColumnMixture] | None = None,
+        columns: Sequence[Column] | None = None,
         *,
         families: Sequence[str] = COLUMN_CHOICES,
     ) -> None:
@@ -664,16 +651,13 @@ class Independent(InputModel):
         """
         choices = _checked_families(self.families)
         if self.columns is not None:
-            self._use_given()
-            self.require_n_features(features.shape[1])
-            return self
+            return self._keep_given(features.shape[1])
         self._fit_moments(features, weights, names)  # of the rows, including correlations
         fitted = [
             fit_column(read_block(features, slice(None))[:, index], weights, choices)
             for index in range(features.shape[1])
         ]
-        self.columns_ = tuple(column.density for column in fitted)
-        self.held_out_ = tuple(column.held_out for column in fitted)
+        self.columns_, self.held_out_ = zip(*fitted, strict=True)
         return self
 
     @property
@@ -684,10 +668,10 @@ class Independent(InputModel):
 
     def _use_given(self) -> None:
         if self.columns is None:
-            super()._use_given()
+            raise self._not_given()
         self.columns_ = tuple(self.columns or ())
         mean = np.array([column.mean for column in self.columns_])
-        self._set_covariance(mean, np.diag([column.variance for column in self.columns_]))
+        self.set_moments(mean, np.diag([column.variance for column in self.columns_]))
 
     def log_density(self, X: ArrayLike) -> FloatArray:
         """Log-density of each row.
@@ -709,7 +693,7 @@ class Independent(InputModel):
         ]
         return np.asarray(np.sum(terms, axis=0))
 
-    def contract(self, basis: FloatArray) -> RidgeContraction:
+    def contract(self, basis: FloatArray) -> ClosedFormContraction:
         """Prepare the contraction of the score tensors with a basis.
 
         Parameters
@@ -719,20 +703,18 @@ class Independent(InputModel):
 
         Returns
         -------
-        RidgeContraction
+        ClosedFormContraction
             The contracted score tensors as functions of rows.
         """
         self._require_fitted()
-        inner = np.zeros((basis.shape[1], basis.shape[1]))
-        return RidgeContraction(basis, inner, basis, self._derivatives)
 
-    def _derivatives(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """First three derivatives of each column's log-density."""
-        parts = [
-            column.derivatives(values) for column, values in zip(self.columns_, X.T, strict=True)
-        ]
-        first, second, third = (np.stack(terms, axis=1) for terms in zip(*parts, strict=True))
-        return first, second, third
+        def rows(X: FloatArray) -> RowTerms:
+            columns = zip(self.columns_, X.T, strict=True)
+            parts = zip(*(column.derivatives(values) for column, values in columns), strict=True)
+            first, second, third = (np.stack(terms, axis=1) for terms in parts)
+            return RowTerms(-first @ basis, second, third)
+
+        return ClosedFormContraction(rows, np.zeros((basis.shape[1],) * 2), basis)
 
 
 def _checked_families(families: Sequence[str]) -> tuple[str, ...]:

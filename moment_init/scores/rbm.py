@@ -15,7 +15,9 @@ from scipy.special import expit, logsumexp
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import read_block
-from moment_init.scores.base import InputModel, RidgeContraction
+from moment_init.scores.base import ClosedFormContraction, InputModel, RowTerms
+from moment_init.scores.gaussian import given_vector
+from moment_init.scores.gaussian_mixture import moments_of_means
 
 # Largest number of rows for the fit, and for choosing the number of hidden units.
 FIT_ROWS = 20_000
@@ -65,9 +67,8 @@ def fit_rbm(
     losses = {}
     for number in numbers:
         vector = _pack(_fit(sample[~tested], sample_shares[~tested], number, rng))
-        losses[number] = score_matching_loss(vector, sample[tested], sample_shares[tested], number)[
-            0
-        ]
+        held_out = score_matching_loss(vector, sample[tested], sample_shares[tested], number)
+        losses[number] = held_out[0]
     best = min(losses, key=lambda number: losses[number])
     return _fit(rows, shares, best, rng), losses
 
@@ -254,9 +255,7 @@ class RBM(InputModel):
             This object, fitted.
         """
         if self.weights is not None:
-            self._use_given()
-            self.require_n_features(features.shape[1])
-            return self
+            return self._keep_given(features.shape[1])
         if self.n_hidden is not None and (self.n_hidden != int(self.n_hidden) or self.n_hidden < 1):
             raise ValueError(
                 f"`n_hidden` must be a whole number from 1 upwards; got {self.n_hidden!r}."
@@ -272,37 +271,33 @@ class RBM(InputModel):
     def _set_parameters(self, parameters: RBMParameters) -> None:
         self.weights_, self.visible_bias_ = parameters.weights, parameters.visible_bias
         self.hidden_bias_, self.precision_ = parameters.hidden_bias, parameters.precision
-        self._log_normaliser = 0.0
-        if self.is_normalised:
-            self._log_normaliser = float(logsumexp(self._states().log_weights))
+        self._log_normaliser = float(logsumexp(self._states()[0])) if self.is_normalised else 0.0
 
     def _use_given(self) -> None:
         if self.weights is None or self.visible_bias is None or self.hidden_bias is None:
-            super()._use_given()
+            raise self._not_given()
         weights = np.asarray(self.weights, dtype=np.float64)
         if weights.ndim != 2:
             raise ValueError(
                 f"`weights` must have shape (n_features, n_hidden); got {weights.shape}."
             )
-        precision = np.ones(len(weights)) if self.precision is None else self.precision
-        shapes = {
-            "visible_bias": (np.asarray(self.visible_bias, dtype=np.float64), len(weights)),
-            "hidden_bias": (np.asarray(self.hidden_bias, dtype=np.float64), weights.shape[1]),
-            "precision": (np.asarray(precision, dtype=np.float64), len(weights)),
-        }
-        for name, (value, size) in shapes.items():
-            if value.shape != (size,):
-                raise ValueError(f"`{name}` must have shape ({size},); got {value.shape}.")
-        visible, hidden, diagonal = (value for value, _ in shapes.values())
-        if diagonal.min() <= 0.0:
-            raise ValueError(f"`precision` must be positive; got {diagonal.min():g}.")
-        if weights.shape[1] > ENUMERATED_UNITS:
+        n_features, n_hidden = weights.shape
+        visible = given_vector(self.visible_bias, n_features, "visible_bias")
+        hidden = given_vector(self.hidden_bias, n_hidden, "hidden_bias")
+        precision = np.ones(n_features)
+        if self.precision is not None:
+            precision = given_vector(self.precision, n_features, "precision")
+        if precision.min() <= 0.0:
+            raise ValueError(f"`precision` must be positive; got {precision.min():g}.")
+        if n_hidden > ENUMERATED_UNITS:
             raise ValueError(
                 f"`weights` must have at most {ENUMERATED_UNITS} columns for the moments to be "
-                f"computed; got {weights.shape[1]}. Fit the machine to rows instead."
+                f"computed; got {n_hidden}. Fit the machine to rows instead."
             )
-        self._set_parameters(RBMParameters(weights, visible, hidden, diagonal))
-        self._set_covariance(*self._states().moments(diagonal))
+        self._set_parameters(RBMParameters(weights, visible, hidden, precision))
+        log_weights, means = self._states()
+        mean, between = moments_of_means(np.exp(log_weights - self._log_normaliser), means)
+        self.set_moments(mean, np.diag(1.0 / precision) + between)
 
     @property
     def is_normalised(self) -> bool:
@@ -328,7 +323,7 @@ class RBM(InputModel):
         hidden = np.logaddexp(0.0, rows @ self.weights_ + self.hidden_bias_).sum(axis=1)
         return np.asarray(quadratic + hidden - self._log_normaliser)
 
-    def contract(self, basis: FloatArray) -> RidgeContraction:
+    def contract(self, basis: FloatArray) -> ClosedFormContraction:
         """Prepare the contraction of the score tensors with a basis.
 
         Parameters
@@ -338,40 +333,25 @@ class RBM(InputModel):
 
         Returns
         -------
-        RidgeContraction
+        ClosedFormContraction
             The contracted score tensors as functions of rows.
         """
         self._require_fitted()
         inner = -(basis * self.precision_[:, None]).T @ basis
-        return RidgeContraction(basis, inner, self.weights_.T @ basis, self._derivatives)
 
-    def _derivatives(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Gradient, and second and third derivatives of the softplus of each hidden unit."""
-        share = expit(X @ self.weights_ + self.hidden_bias_)
-        gradient = self.visible_bias_ - X * self.precision_ + share @ self.weights_.T
-        second = share * (1.0 - share)
-        return gradient, second, second * (1.0 - 2.0 * share)
+        def rows(X: FloatArray) -> RowTerms:
+            share = expit(X @ self.weights_ + self.hidden_bias_)
+            gradient = self.visible_bias_ - X * self.precision_ + share @ self.weights_.T
+            second = share * (1.0 - share)
+            return RowTerms(-gradient @ basis, second, second * (1.0 - 2.0 * share))
 
-    def _states(self) -> "_HiddenStates":
-        """All states of the hidden units; given a state, the inputs are Gaussian."""
+        return ClosedFormContraction(rows, inner, self.weights_.T @ basis)
+
+    def _states(self) -> tuple[FloatArray, FloatArray]:
+        """Log-weight of each state of the hidden units, and mean of the inputs given it."""
         states = np.array(list(product((0.0, 1.0), repeat=len(self.hidden_bias_))))
         fields = self.visible_bias_ + states @ self.weights_.T  # (n_states, d)
         log_weights = states @ self.hidden_bias_
         log_weights += 0.5 * np.square(fields) @ (1.0 / self.precision_)
         log_weights += 0.5 * np.sum(np.log(2.0 * np.pi / self.precision_))
-        return _HiddenStates(log_weights, fields / self.precision_)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _HiddenStates:
-    """Unnormalised log-probability of each hidden state, and mean of the inputs given it."""
-
-    log_weights: FloatArray
-    means: FloatArray
-
-    def moments(self, precision: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance of the inputs."""
-        shares = np.exp(self.log_weights - logsumexp(self.log_weights))
-        mean = shares @ self.means
-        centred = self.means - mean
-        return mean, np.diag(1.0 / precision) + (centred.T * shares) @ centred
+        return log_weights, fields / self.precision_

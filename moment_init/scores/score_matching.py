@@ -10,7 +10,7 @@ from scipy.stats import qmc
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import read_block
-from moment_init.scores.base import InputModel, RidgeContraction
+from moment_init.scores.base import ClosedFormContraction, InputModel, RowTerms
 
 # Largest number of rows for the fit, whose cost is that of products of features over rows.
 FIT_ROWS = 20_000
@@ -226,7 +226,7 @@ class ScoreMatching(InputModel):
         factor = self._waves(z) @ self.coefficients_
         return np.asarray(factor - 0.5 * np.square(z).sum(axis=1) - constant)
 
-    def contract(self, basis: FloatArray) -> RidgeContraction:
+    def contract(self, basis: FloatArray) -> ClosedFormContraction:
         """Prepare the contraction of the score tensors with a basis.
 
         Parameters
@@ -236,18 +236,17 @@ class ScoreMatching(InputModel):
 
         Returns
         -------
-        RidgeContraction
+        ClosedFormContraction
             The contracted score tensors as functions of rows.
         """
         self._require_fitted()
         half = np.asarray(solve_triangular(self._factor, basis, lower=True))
-        projections = self._frequencies.T @ half
-        return RidgeContraction(half, -half.T @ half, projections, self._derivatives)
 
-    def _derivatives(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Gradient in z, and second and third derivatives of the features in their argument."""
-        z = self.whiten(X)
-        sines, cosines = self._sines_and_cosines(z)
-        sines *= self.coefficients_
-        cosines *= -self.coefficients_
-        return -z - sines @ self._frequencies.T, cosines, sines
+        def rows(X: FloatArray) -> RowTerms:
+            z = self.whiten(X)
+            sines, cosines = self._sines_and_cosines(z)
+            sines *= self.coefficients_
+            cosines *= -self.coefficients_
+            return RowTerms((z + sines @ self._frequencies.T) @ half, cosines, sines)
+
+        return ClosedFormContraction(rows, -half.T @ half, self._frequencies.T @ half)

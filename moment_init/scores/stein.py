@@ -290,7 +290,7 @@ def stein_check(
         _judge(named, total, peak, len(features), errors, level)
         for named, total, peak in zip(ASSUMPTIONS, totals, largest, strict=True)
     )
-    edges = find_edges(_columns(model, features))
+    edges = find_edges(model.features(features))
     sizes = squares / len(features) / np.array([1.0, 2.0, 6.0])
     named_edges = [(edge, _name_of(edge, names or column_names, n_features)) for edge in edges]
     return _assemble(model, identities, named_edges, sizes, len(features))
@@ -379,24 +379,17 @@ def _correct_skewness(ratio: FloatArray, skewness: FloatArray) -> FloatArray:
 def _require_columns(model: InputModel, features: NDArray[np.generic]) -> int:
     """Number of features of the density; raise if the rows have another number of columns."""
     expected = len(model.standardising_basis)  # raises if the density is not fitted
-    try:
-        model.whiten(features[:1])
-    except ValueError as error:
+    if model.features(features[:1]).shape[1] != expected:
         raise ValueError(
             "`X` must have the columns of the density, which has "
             f"{expected} features; got shape {features.shape}."
-        ) from error
+        )
     return expected
 
 
 def _name_of(edge: Edge, names: Sequence[str], n_features: int) -> str:
     """Name of the edge's column, or its number if the density is one of features phi(X)."""
     return names[edge.column] if len(names) == n_features else str(edge.column)
-
-
-def _columns(model: InputModel, features: NDArray[np.generic]) -> FloatArray:
-    """Columns that the density describes: those of X, or its features phi(X)."""
-    return np.asarray(model.whiten(features) @ model.standardising_basis.T)
 
 
 def _assemble(

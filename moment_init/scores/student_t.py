@@ -1,11 +1,5 @@
-"""Multivariate t input: heavy tails in all directions at once.
+"""Multivariate t input: heavy tails in all directions at once."""
 
-`RadialContraction` forms the score tensors of elliptical densities, which depend on a row only
-through a quadratic form. `StudentT` is the input model.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -16,94 +10,8 @@ from scipy.special import digamma, gammaln
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import read_block
-from moment_init.scores.base import (
-    Contraction,
-    InputModel,
-    packed_cubes,
-    symmetrise,
-    symmetrise_rows,
-    unpack_cubes,
-)
-from moment_init.scores.gaussian import given_mean, split_covariance
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RadialContraction(Contraction):
-    r"""Score tensors of a density of :math:`q = (x - \mu)' \Sigma^{-1} (x - \mu)`.
-
-    With :math:`z = B' \Sigma^{-1} (x - \mu)`, :math:`A = B' \Sigma^{-1} B` and the factors
-    :math:`c_m = (-2)^m p^{(m)}(q) / p(q)`,
-
-    .. math:: S_1 = c_1 z, \quad S_2 = c_2 z z' - c_1 A, \quad
-              S_3 = c_3 z^{\otimes 3} - c_2 \mathrm{sym}_3(z \otimes A).
-
-    The cost is that of a Gaussian plus the quadratic form of each row, O(n d^2).
-    """
-
-    mean: FloatArray  # centre of the density; (n_features,)
-    whitening: FloatArray  # inverse of Sigma times B; (n_features, k)
-    inner: FloatArray  # the matrix A; (k, k)
-    # maps rows to the three factors, each (n_obs,)
-    factors: Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
-
-    def _score(self, X: FloatArray, order: int) -> FloatArray:
-        z, (first, second, third) = self._rows(X), self.factors(X)
-        if order == 1:
-            return np.asarray(first[:, None] * z)
-        scaled = second[:, None] * z
-        if order == 2:
-            spread = first[:, None, None] * self.inner
-            return np.asarray(scaled[:, :, None] * z[:, None, :] - spread)
-        cubes = (third[:, None] * z)[:, :, None, None] * z[:, None, :, None] * z[:, None, None, :]
-        return np.asarray(cubes - symmetrise_rows(scaled, self.inner))
-
-    def _sum(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
-        z, factors = self._rows(X), self.factors(X)
-        first, second, third = (weights * factor for factor in factors)
-        if order == 1:
-            return np.asarray(first @ z)
-        if order == 2:
-            return np.asarray((z * second[:, None]).T @ z - first.sum() * self.inner)
-        cubes = unpack_cubes(packed_cubes(np.ascontiguousarray(z.T), third))
-        return np.asarray(cubes - symmetrise(second @ z, self.inner))
-
-    def _slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
-        z, factors = self._rows(X), self.factors(X)
-        along = z @ thetas  # (n_obs, n_slices)
-        cross = self.inner @ thetas  # (k, n_slices)
-        second, third = weights * factors[1], weights * factors[2]
-        total = second @ z
-        slices = np.empty((thetas.shape[1], z.shape[1], z.shape[1]))
-        for index in range(thetas.shape[1]):
-            mixed = np.outer(total, cross[:, index])
-            slices[index] = (z * (third * along[:, index])[:, None]).T @ z
-            slices[index] -= (second @ along[:, index]) * self.inner + mixed + mixed.T
-        return slices
-
-    def _fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
-        z, factors = self._rows(X), self.factors(X)
-        along = z @ vectors
-        cross = self.inner @ vectors
-        second, third = weights * factors[1], weights * factors[2]
-        lengths = np.sum(vectors * cross, axis=0)
-        fibres = z.T @ (np.square(along) * third[:, None])
-        fibres -= np.outer(second @ z, lengths) + 2.0 * cross * (second @ along)
-        return np.asarray(fibres)
-
-    def _powers(self, X: FloatArray, order: int) -> FloatArray:
-        z, factors = self._rows(X), self.factors(X)
-        first, second, third = (factor[:, None] for factor in factors)
-        if order == 1:
-            return np.asarray(first * z)
-        lengths = np.diag(self.inner)
-        if order == 2:
-            return np.asarray(second * np.square(z) - first * lengths)
-        return np.asarray(z * (third * np.square(z) - 3.0 * second * lengths))
-
-    def _rows(self, X: FloatArray) -> FloatArray:
-        """Vectors z = B' Sigma^-1 (x - mean) of each row."""
-        return np.asarray((X - self.mean) @ self.whitening)
-
+from moment_init.scores.base import ClosedFormContraction, InputModel, elliptical_contraction
+from moment_init.scores.gaussian import given_vector, split_covariance
 
 # The covariance is finite above two degrees of freedom. At 200 the excess kurtosis, 6 / (dof - 4),
 # is .03, as large as its standard error sqrt(24 / n) at n = 25,000: a Gaussian for our purposes.
@@ -203,7 +111,7 @@ class StudentT(InputModel):
         rows = (read_block(features, stride) - start.mean) / start.scales
         mean, scale, degrees = np.zeros(n_features), start.correlation, _START_DEGREES
         if self.mean is not None:
-            mean = (given_mean(self.mean, n_features) - start.mean) / start.scales
+            mean = (given_vector(self.mean, n_features) - start.mean) / start.scales
         if self.scale is not None:
             sizes, correlation = split_covariance(self.scale, n_features)
             sizes = sizes / start.scales
@@ -247,18 +155,16 @@ class StudentT(InputModel):
 
     def _set_parameters(self, mean: FloatArray, scale: FloatArray, degrees: float) -> None:
         self.scale_, self.degrees_of_freedom_ = scale, degrees
-        self._set_covariance(mean, scale * degrees / (degrees - 2.0))
+        self.set_moments(mean, scale * degrees / (degrees - 2.0))
         self._scale_factor = self._factor * np.sqrt((degrees - 2.0) / degrees)
 
     def _use_given(self) -> None:
         if self.mean is None or self.scale is None or self.degrees_of_freedom is None:
-            super()._use_given()
-        mean = np.asarray(self.mean, dtype=np.float64)
+            raise self._not_given()
+        mean = given_vector(self.mean, np.size(self.mean))
+        scales, correlation = split_covariance(self.scale, len(mean))
         degrees = _checked_degrees(self.degrees_of_freedom)
-        scales, correlation = split_covariance(np.asarray(self.scale), mean.size)
-        self._set_parameters(
-            given_mean(mean, mean.size), correlation * np.outer(scales, scales), degrees
-        )
+        self._set_parameters(mean, correlation * np.outer(scales, scales), degrees)
 
     def log_density(self, X: ArrayLike) -> FloatArray:
         """Log-density of each row.
@@ -282,7 +188,7 @@ class StudentT(InputModel):
         quadratic = _quadratic_form(rows, self._scale_factor)
         return np.asarray(constant - 0.5 * (degrees + n_features) * np.log1p(quadratic / degrees))
 
-    def contract(self, basis: FloatArray) -> RadialContraction:
+    def contract(self, basis: FloatArray) -> ClosedFormContraction:
         """Prepare the contraction of the score tensors with a basis.
 
         Parameters
@@ -292,15 +198,11 @@ class StudentT(InputModel):
 
         Returns
         -------
-        RadialContraction
+        ClosedFormContraction
             The contracted score tensors as functions of rows.
         """
         self._require_fitted()
-        half = solve_triangular(self._scale_factor, basis, lower=True)
-        whitening = solve_triangular(self._scale_factor, half, lower=True, trans="T")
-        return RadialContraction(
-            self.mean_, np.asarray(whitening), np.asarray(half.T @ half), self._factors
-        )
+        return elliptical_contraction(self.mean_, self._scale_factor, basis, self._factors)
 
     def _factors(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Factors c_1, c_2, c_3 of each row."""

@@ -150,26 +150,6 @@ class Transformed(InputModel):
         self._require_fitted()
         return self.model_.log_density(self.features(X))
 
-    def score(self, X: ArrayLike, order: int, basis: ArrayLike | None = None) -> FloatArray:
-        """Contracted score tensor of t at each row x.
-
-        Parameters
-        ----------
-        X : array-like, shape (n_obs, n_features)
-            The inputs.
-        order : {1, 2, 3}
-            Order m of the score.
-        basis : array-like, shape (n_transformed, k), optional
-            Basis that every mode is contracted with; the identity by default.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, k, ..., k)
-            The tensors S_m(t)(B, ..., B), with m modes of size k.
-        """
-        self._require_fitted()
-        return self.model_.score(self.features(X), order, basis)
-
     def contract(self, basis: FloatArray) -> "TransformedContraction":
         """Prepare the contraction of the score tensors of t with a basis.
 
@@ -185,21 +165,6 @@ class Transformed(InputModel):
         """
         self._require_fitted()
         return TransformedContraction(self, self.model_.contract(basis))
-
-    def whiten(self, X: ArrayLike) -> FloatArray:
-        """Whitened features, L^-1 (phi(x) - mean).
-
-        Parameters
-        ----------
-        X : array-like, shape (n_obs, n_features)
-            The inputs.
-
-        Returns
-        -------
-        numpy.ndarray, shape (n_obs, n_transformed)
-            Features with mean zero and identity covariance under the density.
-        """
-        return super().whiten(self.features(X))
 
     def _density_of_features(self, n_features: int) -> InputModel:
         """Density of t: the given one if it is fitted, otherwise one that is still to be fitted."""
@@ -245,17 +210,22 @@ class TransformedContraction(Contraction):
     transformed: Transformed  # computes the features of rows
     inner: Contraction  # contracted score tensors as functions of features
 
-    def _score(self, X: FloatArray, order: int) -> FloatArray:
+    def score(self, X: FloatArray, order: int) -> FloatArray:
+        """S_m(t)(B, ..., B) of each row."""
         return self.inner.score(self.transformed.features(X), order)
 
-    def _sum(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
+    def sum_score(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
+        """Weighted sum of S_m(t)(B, ..., B)."""
         return self.inner.sum_score(self.transformed.features(X), weights, order)
 
-    def _slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
+    def sum_slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
+        """Weighted sums of S_3(t)(B, B, B theta_l)."""
         return self.inner.sum_slices(self.transformed.features(X), weights, thetas)
 
-    def _fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
+    def sum_fibres(self, X: FloatArray, weights: FloatArray, vectors: FloatArray) -> FloatArray:
+        """Weighted sums of S_3(t)(B, B v_l, B v_l)."""
         return self.inner.sum_fibres(self.transformed.features(X), weights, vectors)
 
-    def _powers(self, X: FloatArray, order: int) -> FloatArray:
+    def powers(self, X: FloatArray, order: int) -> FloatArray:
+        """S_m(t)(b_l, ..., b_l) of each row."""
         return self.inner.powers(self.transformed.features(X), order)
