@@ -541,24 +541,21 @@ def _parametrise(name: str, values: FloatArray, sign: float) -> tuple[_Build, Fl
     instead the log of the distance of the location below all values.
     """
     shape_bounds = [tuple(np.log(SHAPE_BOUNDS[name]))] if name in SHAPE_BOUNDS else []
-    bounds: _Bounds = [(-4.0, 4.0), (-4.0, 4.0), *shape_bounds]
-    if not COLUMN_FAMILIES[name].is_positive:
+    is_positive, lowest = COLUMN_FAMILIES[name].is_positive, float((sign * values).min())
 
-        def build(parameters: FloatArray) -> ColumnDensity:
-            shapes = tuple(float(value) for value in np.exp(parameters[2:]))
-            scale = sign * float(np.exp(parameters[1]))
-            return ColumnDensity(name, float(parameters[0]), scale, shapes)
-
-        starts = {"logistic": [0.0, -0.6], "student_t": [0.0, -0.1, np.log(8.0)]}
-        return build, np.array(starts.get(name, [-sign, 0.3, np.log(2.0)])), bounds
-    lowest = float((sign * values).min())
-
-    def build_positive(parameters: FloatArray) -> ColumnDensity:
-        distance, scale, shape = (float(value) for value in np.exp(parameters))
+    def build(parameters: FloatArray) -> ColumnDensity:
+        scale, *shapes = (float(value) for value in np.exp(parameters[1:]))
+        if not is_positive:
+            return ColumnDensity(name, float(parameters[0]), sign * scale, tuple(shapes))
+        distance = float(np.exp(parameters[0]))
         # Half the distance of the outermost row from the edge: no observed row is closer to it.
         edge = 0.5 * distance / scale
-        return ColumnDensity(name, sign * (lowest - distance), sign * scale, (shape,), edge)
+        return ColumnDensity(name, sign * (lowest - distance), sign * scale, tuple(shapes), edge)
 
+    if not is_positive:
+        starts = {"logistic": [0.0, -0.6], "student_t": [0.0, -0.1, np.log(8.0)]}
+        start = np.array(starts.get(name, [-sign, 0.3, np.log(2.0)]))
+        return build, start, [(-4.0, 4.0), (-4.0, 4.0), *shape_bounds]
     # The sample skewness gives the starting shape: 4 / skewness^2 for the gamma and, to first
     # order, skewness / 3 for the lognormal.
     skewness = float(np.clip(np.mean((sign * values) ** 3), 0.2, 2.0))
@@ -570,7 +567,7 @@ def _parametrise(name: str, values: FloatArray, sign: float) -> tuple[_Build, Fl
         depth = guess[1] * np.exp(guess[0] ** 2 / 2.0)
     distance = max(depth + lowest, 0.05)
     start = np.log([distance, guess[1], guess[0]])
-    return build_positive, start, [(-8.0, 5.0), (-8.0, 5.0), *shape_bounds]
+    return build, start, [(-8.0, 5.0), (-8.0, 5.0), *shape_bounds]
 
 
 def _in_units(density: Column, mean: float, deviation: float) -> Column:

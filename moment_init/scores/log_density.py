@@ -383,6 +383,11 @@ class LogDensity(InputModel):
             )
         return value
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out compiled functions, which are made again at the next use."""
+        compiled = ("_value", "_derivatives")
+        return {name: value for name, value in vars(self).items() if name not in compiled}
+
     def _prepare(self, n_features: int) -> None:
         """Choose the backend at the first use, and compile the log-density by it."""
         if hasattr(self, "_value"):

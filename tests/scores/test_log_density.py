@@ -1,5 +1,6 @@
 """Scores of expressions, PyMC distributions, and NumPy and SciPy functions."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -200,6 +201,14 @@ def test_one_row_and_repeated_directions() -> None:
     expected = Gaussian(MEAN, COVARIANCE).score(X, 3, basis)
     assert_allclose(model.score(X, 3, basis), expected, rtol=0, atol=1e-7)
     assert model.log_density(X).shape == (1,)
+
+
+def test_pickles_after_use() -> None:
+    density = stats.multivariate_normal(MEAN, COVARIANCE)
+    for model in (known(), LogDensity(density.logpdf, mean=MEAN, covariance=COVARIANCE)):
+        expected = model.score(np.ones((2, 2)), 2)
+        restored = pickle.loads(pickle.dumps(model))
+        assert_array_equal(restored.score(np.ones((2, 2)), 2), expected)
 
 
 def test_functions_are_told_apart() -> None:
