@@ -140,7 +140,7 @@ def _counts(entry: tuple[int, ...]) -> Iterator[int]:
 
 # Number of response functions whose slices are formed: those with most signal come first, and each
 # costs r Gram matrices of the rows for every piece of a density.
-SLICED_FUNCTIONS = 3
+SLICED_FUNCTIONS = 2
 
 # Steps of higher-order orthogonal iteration: each reduces the error by the ratio of noise to
 # signal, which is below one half wherever the span can be found at all.
@@ -342,12 +342,20 @@ def _independent_columns(matrices: FloatArray) -> float:
 
 
 def _with_unit_noise(moments: PartSums) -> FloatArray:
-    """Scale vectors or matrices so that a row has one unit of noise per independent column."""
+    """Scale vectors or matrices so that a row has one unit of noise per independent column.
+
+    The spread between parts is larger along signals. The median of the eigenvalues of its Gram
+    matrix is not; vectors are too few for it.
+    """
     # -> (n_functions, n_features, 1) or (n_functions, n_features, n_features)
-    mean = moments.mean
-    matrices = mean.reshape(*mean.shape[:2], -1)
-    scale = np.sqrt(_independent_columns(matrices) / matrices.shape[2]) / moments.deviation
-    return np.asarray(scale * matrices)
+    parts = moments.spread.reshape(*moments.spread.shape[:3], -1)
+    n_parts, n_functions, n_features, _ = parts.shape
+    rows = np.moveaxis(parts, 2, 0).reshape(n_features, -1)
+    values = np.linalg.eigvalsh(rows @ rows.T) / (n_parts * (n_parts - 1))
+    matrices = moments.mean.reshape(parts.shape[1:])
+    level = float(values.mean() if _is_vectors(matrices) else np.median(values))
+    level /= n_functions * _independent_columns(matrices)
+    return np.asarray(matrices / np.sqrt(max(level, np.finfo(float).tiny)))
 
 
 def _gram(matrices: Sequence[FloatArray]) -> FloatArray:

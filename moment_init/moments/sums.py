@@ -79,11 +79,15 @@ class PartSums:
         return np.asarray(self.sums.sum(axis=0) / self.part_weights.sum())
 
     @property
+    def spread(self) -> FloatArray:
+        """Differences of the parts' moments from that of all rows, (n_parts, ...)."""
+        shape = (len(self.sums), *([1] * (self.sums.ndim - 1)))
+        return np.asarray(self.sums / self.part_weights.reshape(shape) - self.mean)
+
+    @property
     def variances(self) -> FloatArray:
         """Sampling variance of every entry of the moment."""
-        shape = (len(self.sums), *([1] * (self.sums.ndim - 1)))
-        spread = np.square(self.sums / self.part_weights.reshape(shape) - self.mean)
-        return np.asarray(spread.mean(axis=0) / (len(self.sums) - 1))
+        return np.asarray(np.square(self.spread).mean(axis=0) / (len(self.sums) - 1))
 
     @property
     def deviation(self) -> float:
