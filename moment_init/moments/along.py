@@ -32,11 +32,12 @@ from moment_init.likelihood.sums import LikelihoodSums, outer_product_informatio
 from moment_init.likelihood.tied import TiedLikelihood, TiedParameters
 from moment_init.moments.tensor import held_decomposition
 
-# Steps of a fit along candidates, by which they are ranked, and along refined directions, where it
-# begins near its end.
+# EM steps of a fit along candidates, by which they are ranked, and Newton steps along refined
+# directions, where it begins near its end.
 RANKING_STEPS = 5
 FOLLOWING_STEPS = 3
-TOLERANCE = 1e-6
+FOLLOWING_DAMPING = 0.1
+TOLERANCE = 1e-3
 
 # Maximum number of steps of a single model: it converges in ten, or is separated.
 SINGLE_STEPS = 60
@@ -61,7 +62,12 @@ class AlongFit:
 
 
 def fit_along(
-    family: AnyFamily, rows: LikelihoodRows, start: TiedParameters, *, max_steps: int
+    family: AnyFamily,
+    rows: LikelihoodRows,
+    start: TiedParameters,
+    *,
+    em_steps: int = 0,
+    newton_steps: int = 0,
 ) -> AlongFit:
     """Fit everything but the directions, in the rows projected on them."""
     inner = replace(start, directions=np.eye(len(start.weights)))
@@ -70,11 +76,11 @@ def fit_along(
     end = climb(
         likelihood,
         likelihood.admit(inner),
-        max_steps=max_steps,
-        em_steps=max_steps,
+        max_steps=em_steps + newton_steps,
+        em_steps=em_steps,
         max_em_steps=None,
         tolerance=TOLERANCE,
-        damping=1.0,
+        damping=FOLLOWING_DAMPING,
         target=None,
     )
     parameters = replace(end.parameters, directions=start.directions)
@@ -103,7 +109,7 @@ def rank_candidates(
         starts = _starts(family, directions, single)
         if directions.shape[1] > len(directions):
             starts += [_random_start(starts[0], rng) for _ in range(RANDOM_STARTS)]
-        fits = [fit_along(family, rows, start, max_steps=RANKING_STEPS) for start in starts]
+        fits = [fit_along(family, rows, start, em_steps=RANKING_STEPS) for start in starts]
         ends.append(max(fits, key=lambda fit: fit.log_likelihood))
     return sorted(ends, key=lambda fit: -fit.log_likelihood)
 
@@ -176,7 +182,7 @@ def refine(
             directions=directions / lengths,
             scales=fit.parameters.scales * lengths,
         )
-        following = fit_along(family, rows, start, max_steps=FOLLOWING_STEPS)
+        following = fit_along(family, rows, start, newton_steps=FOLLOWING_STEPS)
         gain = following.log_likelihood - fit.log_likelihood
         if not gain >= 0.0:  # also if it is NaN
             share /= 2.0

@@ -53,10 +53,9 @@ SEARCH_ROWS = 4 * MOMENT_ROWS
 # estimate under the Gaussian is also available, and the likelihood decides.
 SCORE_ROWS = 20_000
 
-# Rows that rank the candidates, and at least this many per parameter. The best are refined on them.
+# Rows on which candidates are ranked and refined, and at least this many per parameter.
 RANKING_ROWS = 2_000
 RANKING_ROWS_PER_PARAMETER = 100
-REFINED_CANDIDATES = 2
 
 # Steps of the refinement on these rows, and without a climb after it, on all rows. One standard
 # error of a parameter makes half a unit of log-likelihood.
@@ -229,7 +228,7 @@ def _fit_candidates(
     *,
     is_polished: bool,
 ) -> list[AlongFit]:
-    """Rank mixtures along the candidates, and refine the directions of the best."""
+    """Fit mixtures along the candidates, refine their directions, and rank them."""
     family, likelihood = problem.data.family, all_rows(problem)
     n_parameters = candidates[0].size + 3 * candidates[0].shape[1]
     n_rows = max(RANKING_ROWS, RANKING_ROWS_PER_PARAMETER * n_parameters)
@@ -237,9 +236,9 @@ def _fit_candidates(
     fits = rank_candidates(family, rows, candidates, rng)
     evaluate: Callable[[MixtureParameters], LikelihoodSums]
     evaluate = partial(likelihood_sums, family, rows, curvature=False, constant=0.0)
-    fits[:REFINED_CANDIDATES] = [
+    fits = [
         refine(family, rows, evaluate, fit, max_steps=FEW_REFINEMENTS, smallest_gain=ROUGH_GAIN)
-        for fit in fits[:REFINED_CANDIDATES]
+        for fit in fits
     ]
     fits = _distinct(fits)
     if is_polished:
@@ -248,7 +247,7 @@ def _fit_candidates(
     if rows.n_obs < problem.data.n_obs:
         n_rows = problem.data.n_obs if likelihood.rows.source is None else HELD_ROWS
         rows, evaluate = likelihood.sample(n_rows, rng).prepared(family), likelihood.evaluate
-        best = fit_along(family, rows, best.parameters, max_steps=RANKING_STEPS)
+        best = fit_along(family, rows, best.parameters, newton_steps=RANKING_STEPS)
     fits[0] = refine(
         family, rows, evaluate, best, max_steps=MOST_REFINEMENTS, smallest_gain=SMALLEST_GAIN
     )

@@ -140,7 +140,7 @@ def _counts(entry: tuple[int, ...]) -> Iterator[int]:
 
 # Number of response functions whose slices are formed: those with most signal come first, and each
 # costs r Gram matrices of the rows for every piece of a density.
-SLICED_FUNCTIONS = 2
+SLICED_FUNCTIONS = 3
 
 # Steps of higher-order orthogonal iteration: each reduces the error by the ratio of noise to
 # signal, which is below one half wherever the span can be found at all.

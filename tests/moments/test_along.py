@@ -39,7 +39,7 @@ def best_along(
     family: AnyFamily, rows: LikelihoodRows, directions: FloatArray, rng: np.random.Generator
 ) -> AlongFit:
     (ranked,) = rank_candidates(family, rows, [directions], rng)
-    return fit_along(family, rows, ranked.parameters, max_steps=200)
+    return fit_along(family, rows, ranked.parameters, newton_steps=60)
 
 
 @pytest.mark.parametrize("family", ["bernoulli", "poisson", "gaussian"])

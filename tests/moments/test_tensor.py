@@ -93,7 +93,7 @@ def test_same_generator_same_candidates(seed: int, rng: np.random.Generator) -> 
 def test_shared_sweeps_from_several_starts(rng: np.random.Generator) -> None:
     """Exact directions stay; those nearby come back, each start on its own.
 
-    Sweeps end when no entry changes by more than 1e-4, or .006 degrees; .1 allows for 16 such steps.
+    Sweeps end when no entry changes by more than 1e-4, or .006 degrees; .1 allows for 16 of them.
     """
     directions = well_separated(3, 3, rng)
     stack = stack_slices(exact_moments(directions, 4, rng), hermite_basis(3, 3))
