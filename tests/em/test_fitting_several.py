@@ -346,8 +346,8 @@ def test_moments_are_one_of_the_starts(rng: np.random.Generator) -> None:
     assert_recovered(fit, data.truth)
     with pytest.warns(ConvergenceWarning, match="did not converge"):
         bare = fit_joint(data, "poisson", max_iter=0)
-    # The start is fitted to 2,000 of the rows: six times the loss of the maximum of all rows, half a
-    # chi-square of 17 degrees of freedom, which is below 45 with a probability of .9998.
+    # The start is fitted to 2,000 of the rows: its loss is six times that of the maximum of all
+    # rows, half a chi-square of 17 degrees of freedom, which is below 45 with probability .9998.
     assert bare.log_likelihood > fit.log_likelihood - 6.0 * 45.0 / 2.0
 
 
