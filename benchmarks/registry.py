@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from benchmarks import (
+    broad_law,
     calibration,
     component_number,
     convergence_rate,
@@ -32,6 +33,7 @@ from benchmarks import (
     posterior_quality,
     posterior_reference,
     published_fits,
+    real_data,
     several_responses,
     stacked_accuracy,
     stacked_cost,
@@ -62,6 +64,8 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             subspace_methods.BENCHMARK,
             overcomplete.BENCHMARK,
             published_fits.BENCHMARK,
+            real_data.BENCHMARK,
+            broad_law.BENCHMARK,
             gauntlet.BENCHMARK,
             honest_map.BENCHMARK,
             portfolio_ablation.BENCHMARK,

@@ -33,6 +33,8 @@ NAMES = (
     "subspace_methods",
     "overcomplete",
     "published_fits",
+    "real_data",
+    "broad_law",
     "gauntlet",
     "honest_map",
     "portfolio_ablation",
@@ -58,6 +60,8 @@ COMPILED_NAMES = (
 # Half a minute or more each, even at their small size; tests of what they measure are elsewhere.
 SLOW_NAMES = (
     "published_fits",
+    "real_data",
+    "broad_law",
     "error_growth",
     "overcomplete",
     "honest_map",

@@ -115,3 +115,32 @@ def test_missing_peers_leave_our_own_seconds(monkeypatch: pytest.MonkeyPatch) ->
     assert outcome.settings["peers"].startswith("Rscript, flexmix or mixtools is missing")
     assert [figure.bar for figure in outcome.figures] == [None]
     assert outcome.rows[0]["flexmix s"] is None
+
+
+def test_real_problems_have_their_rows_and_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = load("real_tables", monkeypatch).load_real_problems()
+    assert len(problems) == len({problem.name for problem in problems}) == 45
+    for problem in problems:
+        assert problem.y.shape == (len(problem.X),)
+        assert not problem.X.isna().to_numpy().any()
+        assert ("gating" in problem.options) == ("gate" in problem.name)
+        assert ("groups" in problem.options) == ("groups" in problem.name)
+        assert (problem.options["shared"] is not None) == ("shared" in problem.name) or (
+            problem.name in {"orob2_k2"}
+        )
+    published = next(each for each in problems if each.name == "mus03_gate_k3")
+    assert published.published == pytest.approx(published.best, abs=1e-4) == -4712.3871
+
+
+def test_broad_law_takes_turns_and_depends_on_the_seed_only(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    broad = load("broad_problems", monkeypatch)
+    problems = [broad.draw_problem(seed, index) for index in range(0, 96, 7)]
+    assert {each.form for each in problems} == {"plain", "gate", "groups"}
+    for each in problems:
+        assert each.X.shape == (len(each.y), each.truth[0].shape[0])
+        assert np.isfinite(each.X).all() and np.isfinite(each.y).all()
+        assert each.truth[0].shape[1] == each.n_components
+    again = broad.draw_problem(seed, 7)
+    np.testing.assert_array_equal(again.y, problems[1].y)

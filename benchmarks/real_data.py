@@ -1,0 +1,169 @@
+"""Real data: how often the default call reaches the best known optimum, and what it says of itself.
+
+Degenerate problems, whose best fit lies on a bound, do not count in shares: of them only the status
+is reported.
+"""
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.checkpoints import Key
+from benchmarks.real_tables import RealProblem, load_real_problems
+from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
+from moment_init import EMFit, fit_em
+
+__all__ = ["BENCHMARK", "TOLERANCE", "EndOfFit", "fit_timed", "run", "status_figures"]
+
+N_SEEDS, QUICK_SEEDS = 10, 1
+
+# The quick size runs on tables of at most this many rows.
+QUICK_ROWS = 100
+
+# Optima whose log-likelihoods differ by less count as one.
+TOLERANCE = 0.05
+
+N_RANDOM = 100
+
+PUBLISHED = "mus03_gate_k3"  # the example of Stata's manual
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfFit:
+    """What one call of `fit_em` returned."""
+
+    log_likelihood: float
+    status: str
+    seconds: float
+
+
+def run(options: Options) -> Outcome:
+    """Fit every model from many seeds, beside random starts of both kinds."""
+    problems = {problem.name: problem for problem in load_real_problems()}
+    if options.is_quick:
+        problems = {name: each for name, each in problems.items() if len(each.y) <= QUICK_ROWS}
+    n_seeds = options.data_sets(N_SEEDS, QUICK_SEEDS)
+
+    def measure(key: Key) -> dict[str, Any]:
+        return _measured(problems[str(key[0])], int(key[1]))
+
+    seeds = range(options.seed, options.seed + n_seeds)
+    keys: list[Key] = [(name, seed) for name in problems for seed in seeds]
+    measured = list(options.checkpoint.measure(keys, measure))
+    by_problem = {name: [each for each in measured if each["problem"] == name] for name in problems}
+    rows = [_row(problems[name], runs) for name, runs in by_problem.items() if runs]
+    figures = _figures(problems, measured, is_judged=not options.is_quick)
+    settings = {
+        "seeds": n_seeds,
+        "reached": f"log-likelihood >= best known - {TOLERANCE:g}",
+        "random": f"share of {N_RANDOM} random starts of each kind that reach it",
+    }
+    return Outcome(tuple(rows), tuple(figures), settings)
+
+
+def fit_timed(problem: Any, seed: int, **options: Any) -> tuple[EMFit, float]:
+    """Fit a problem in one process, and return the fit with the seconds it took."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the status says what they say
+        start = time.perf_counter()
+        fit = fit_em(
+            problem.X,
+            problem.y,
+            problem.n_components,
+            random_seed=seed,
+            progressbar=False,
+            **problem.options,
+            **options,
+        )
+        return fit, time.perf_counter() - start
+
+
+def status_figures(
+    ends: Sequence[EndOfFit], hits: Sequence[bool], *, is_judged: bool
+) -> list[Figure]:
+    """Share of calls at the best optimum, and of misses, with status ok."""
+    figures = []
+    of_hits = [end.status == "ok" for end, is_hit in zip(ends, hits, strict=True) if is_hit]
+    of_misses = [end.status == "ok" for end, is_hit in zip(ends, hits, strict=True) if not is_hit]
+    if of_hits:
+        share = fmean(of_hits)
+        is_met = share >= 0.85 if is_judged else None
+        figures.append(
+            Figure("calls at the best optimum: share with status ok", share, ">= 0.85", is_met)
+        )
+    if of_misses:
+        is_met = sum(of_misses) <= len(of_misses) / 4 + 1 if is_judged else None
+        share = fmean(of_misses)
+        figures.append(Figure("misses: share with status ok", share, "<= 0.25, plus one", is_met))
+    return figures
+
+
+def _measured(problem: RealProblem, seed: int) -> dict[str, Any]:
+    fit, seconds = fit_timed(problem, seed)
+    shares = {}
+    for kind in ("assignment", "coefficients"):
+        random, _ = fit_timed(problem, seed, init="random", random_start=kind, n_starts=N_RANDOM)
+        ends = np.array([start.log_likelihood for start in random.starts])
+        shares[kind] = float(np.mean(ends >= problem.best - TOLERANCE))
+    return {
+        "problem": problem.name,
+        "log_likelihood": fit.log_likelihood,
+        "status": str(fit.status),
+        "seconds": seconds,
+        **shares,
+    }
+
+
+def _row(problem: RealProblem, runs: Sequence[dict[str, Any]]) -> Row:
+    ends = [run["log_likelihood"] for run in runs]
+    return {
+        "problem": problem.name,
+        "n": len(problem.y),
+        "best known": f"{problem.best:.4f}" + (" (bound)" if problem.is_degenerate else ""),
+        "highest": f"{max(ends):.4f}",
+        "share": fmean(end >= problem.best - TOLERANCE for end in ends),
+        "ok": fmean(run["status"] == "ok" for run in runs),
+        "s": median(run["seconds"] for run in runs),
+        "1 assignment": fmean(run["assignment"] for run in runs),
+        "1 coefficients": fmean(run["coefficients"] for run in runs),
+    }
+
+
+def _figures(
+    problems: dict[str, RealProblem], measured: Sequence[dict[str, Any]], *, is_judged: bool
+) -> list[Figure]:
+    interior = [run for run in measured if not problems[run["problem"]].is_degenerate]
+    hits = [run["log_likelihood"] >= problems[run["problem"]].best - TOLERANCE for run in interior]
+    share, seconds = fmean(hits), median(run["seconds"] for run in measured)
+    figures = [
+        Figure(
+            "share of calls at the best", share, ">= 0.93", share >= 0.93 if is_judged else None
+        ),
+        Figure("median seconds", seconds, "<= 1", seconds <= 1 if is_judged else None),
+    ]
+    for kind in ("assignment", "coefficients"):
+        figures.append(Figure(f"share of one random {kind}", fmean(run[kind] for run in interior)))
+    ends = [EndOfFit(run["log_likelihood"], run["status"], run["seconds"]) for run in interior]
+    figures += status_figures(ends, hits, is_judged=is_judged)
+    published = [
+        is_hit for run, is_hit in zip(interior, hits, strict=True) if run["problem"] == PUBLISHED
+    ]
+    if published:
+        share = fmean(published)
+        name = "Stata's published fit: share of seeds"
+        figures.append(Figure(name, share, "1", share == 1 if is_judged else None))
+    bounded = [run["status"] for run in measured if problems[run["problem"]].is_degenerate]
+    if bounded:
+        share = fmean(status == "ok" for status in bounded)
+        figures.append(Figure("degenerate problems: share with status ok", share))
+    return figures
+
+
+BENCHMARK = Benchmark(
+    "real_data", "share of calls that reach the best known optimum of real data", run
+)
