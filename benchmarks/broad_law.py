@@ -12,7 +12,14 @@ import numpy as np
 
 from benchmarks.broad_problems import BroadProblem, draw_problem
 from benchmarks.checkpoints import Key
-from benchmarks.real_data import TOLERANCE, EndOfFit, fit_timed, status_figures
+from benchmarks.real_data import (
+    TOLERANCE,
+    EndOfFit,
+    fit_timed,
+    reliability,
+    reliability_figures,
+    status_figures,
+)
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import EMFit
 
@@ -47,6 +54,7 @@ def run(options: Options) -> Outcome:
         Figure("problems with an interior reference", len(interior) / len(measured)),
         Figure("median seconds", median(each["seconds"] for each in measured)),
         *status_figures(ends, hits, is_judged=is_judged),
+        *reliability_figures(measured, is_judged=is_judged),
     ]
     settings = {
         "problems": n_problems,
@@ -63,6 +71,7 @@ def _measured(problem: BroadProblem, seed: int) -> dict[str, Any]:
     for kind in ("assignment", "coefficients"):
         options = {"init": "random", "random_start": kind, "n_starts": N_RANDOM}
         others.append(fit_timed(problem, seed, **options)[0])
+    further = [start for each in others[-2:] for start in each.starts]
     others += [fit_timed(problem, seed + k)[0] for k in range(1, N_OTHER_SEEDS + 1)]
     inside = [each.log_likelihood for each in others if _is_interior(each)]
     return {
@@ -73,6 +82,7 @@ def _measured(problem: BroadProblem, seed: int) -> dict[str, Any]:
         "seconds": seconds,
         "reference": max(inside, default=None),
         "is_interior": _is_interior(fit),
+        **reliability(fit, further),
     }
 
 

@@ -1,4 +1,4 @@
-"""Ablation of the portfolio: share of success and time without each of its parts.
+"""Ablation of the search: share of success and time without each of its parts.
 
 A search succeeds if its log-likelihood is at least that of EM started at the truth, minus 1. All
 searches of a data set have the same seed, so that they differ by their parts only.
@@ -20,9 +20,9 @@ from moment_init import MixtureData
 from moment_init.data.blocks import single_threaded_blas
 from moment_init.data.checking import validate_data
 from moment_init.em.problem import EMProblem, pose_em
-from moment_init.em.runs import FINISH, Start
-from moment_init.em.search import PortfolioOptions, search
-from moment_init.em.starts import random_assignment, tensor_starts
+from moment_init.em.runs import FINISH
+from moment_init.em.search import SearchParts, search
+from moment_init.em.starts import Start, random_parameters, tensor_starts
 from moment_init.likelihood.parameters import MixtureParameters
 
 __all__ = ["BENCHMARK", "RANDOM", "VARIANTS", "run"]
@@ -40,21 +40,15 @@ N_TIMED = 3
 WHOLE = "all parts"
 RANDOM = "random starts only"
 
-VARIANTS: dict[str, PortfolioOptions] = {
-    WHOLE: PortfolioOptions(),
-    "without tensor": PortfolioOptions(use_tensor=False),
-    "without splits": PortfolioOptions(use_splits=False),
-    "without peeling": PortfolioOptions(use_peeling=False),
-    "without subsets": PortfolioOptions(use_subsets=False),
-    "without moves": PortfolioOptions(use_moves=False),
-    "without tempering": PortfolioOptions(use_tempering=False),
-    "splits alone": PortfolioOptions(
-        use_tensor=False,
-        use_subsets=False,
-        use_peeling=False,
-        use_moves=False,
-        use_tempering=False,
-        n_random=0,
+VARIANTS: dict[str, SearchParts] = {
+    WHOLE: SearchParts(),
+    "without tensor": SearchParts(use_tensor=False),
+    "without growth": SearchParts(use_growth=False),
+    "without bins": SearchParts(use_bins=False),
+    "without moves": SearchParts(use_moves=False),
+    "without perturbations": SearchParts(use_perturbations=False),
+    "random starts and ways out of optima": SearchParts(
+        use_tensor=False, use_growth=False, use_bins=False
     ),
 }
 
@@ -125,14 +119,15 @@ def _best_of_search(
     problem: EMProblem,
     starts: Callable[[], list[Start]],
     rng: np.random.Generator,
-    parts: PortfolioOptions,
+    parts: SearchParts,
 ) -> float:
-    best = search(problem, starts, rng, parts).best
+    best = search(problem, starts, rng, parts=parts).best
     return -math.inf if best is None else best.log_likelihood
 
 
 def _best_of_random(problem: EMProblem, n_starts: int, rng: np.random.Generator) -> float:
-    ends = (problem.climb(random_assignment(problem, rng), **FINISH) for _ in range(n_starts))
+    starts = (random_parameters(problem, "both", rank, rng) for rank in range(n_starts))
+    ends = (problem.climb(start, **FINISH) for start in starts)
     return max(end.log_likelihood for end in ends)
 
 

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
@@ -17,8 +18,18 @@ from benchmarks.checkpoints import Key
 from benchmarks.real_tables import RealProblem, load_real_problems
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import EMFit, fit_em
+from moment_init.results import StartRecord
 
-__all__ = ["BENCHMARK", "TOLERANCE", "EndOfFit", "fit_timed", "run", "status_figures"]
+__all__ = [
+    "BENCHMARK",
+    "TOLERANCE",
+    "EndOfFit",
+    "fit_timed",
+    "reliability",
+    "reliability_figures",
+    "run",
+    "status_figures",
+]
 
 N_SEEDS, QUICK_SEEDS = 10, 1
 
@@ -29,6 +40,10 @@ QUICK_ROWS = 100
 TOLERANCE = 0.05
 
 N_RANDOM = 100
+
+LONGER_SECONDS = 20.0  # time of a longer search
+
+CONVERGED = ("converged", "recognised")
 
 PUBLISHED = "mus03_gate_k3"  # the example of Stata's manual
 
@@ -105,9 +120,12 @@ def status_figures(
 
 def _measured(problem: RealProblem, seed: int) -> dict[str, Any]:
     fit, seconds = fit_timed(problem, seed)
-    shares = {}
+    longer, _ = fit_timed(problem, seed, max_seconds=LONGER_SECONDS)
+    shares: dict[str, Any] = {}
+    further: list[StartRecord] = []
     for kind in ("assignment", "coefficients"):
         random, _ = fit_timed(problem, seed, init="random", random_start=kind, n_starts=N_RANDOM)
+        further += random.starts
         ends = np.array([start.log_likelihood for start in random.starts])
         shares[kind] = float(np.mean(ends >= problem.best - TOLERANCE))
     return {
@@ -115,8 +133,59 @@ def _measured(problem: RealProblem, seed: int) -> dict[str, Any]:
         "log_likelihood": fit.log_likelihood,
         "status": str(fit.status),
         "seconds": seconds,
+        "longer": longer.log_likelihood,
+        **reliability(fit, further),
         **shares,
     }
+
+
+def reliability(fit: EMFit, further: Sequence[StartRecord]) -> dict[str, float | None]:
+    """Estimates of what a further random start finds, and the shares of them that found it."""
+    if fit.unseen_mass is None or fit.unseen_mass.is_sampled:
+        return dict.fromkeys(("mass", "new", "better", "found better"))
+    seen = np.array([each.log_likelihood for each in _random_ends(fit.starts)])
+    ends = np.array([each.log_likelihood for each in _random_ends(further)])
+    gaps = np.abs(ends[:, None] - seen).min(axis=1, initial=np.inf)
+    is_inside = np.array([not each.bounds for each in _random_ends(further)])
+    is_better = is_inside & (ends > fit.log_likelihood + TOLERANCE)
+    return {
+        "mass": fit.unseen_mass.mass,
+        "new": float(np.mean(gaps > TOLERANCE)),
+        "better": fit.unseen_mass.better,
+        "found better": float(np.mean(is_better)),
+    }
+
+
+def _random_ends(starts: Sequence[StartRecord]) -> list[StartRecord]:
+    """Records of the random starts that converged."""
+    return [
+        start
+        for start in starts
+        if start.origin.startswith("random") and str(start.status) in CONVERGED
+    ]
+
+
+def reliability_figures(measured: Sequence[dict[str, Any]], *, is_judged: bool) -> list[Figure]:
+    """Mean of what happened over the mean of its estimate, over all calls and by its size."""
+    figures = []
+    for estimate, happened, edges in (
+        ("mass", "new", (0.0, 0.02, 0.1, 0.3, 1.01)),
+        ("better", "found better", (0.0, 0.001, 0.01, 0.1, 1.01)),
+    ):
+        pairs = [(run[estimate], run[happened]) for run in measured if run[estimate] is not None]
+        if not pairs:
+            continue
+        expected, seen = fmean(pair[0] for pair in pairs), fmean(pair[1] for pair in pairs)
+        ratio = seen / expected if expected else 1.0
+        name = f"share of further starts with a {happened.split()[-1]} optimum over its estimate"
+        is_met = 0.5 <= ratio <= 2.0 if is_judged else None
+        figures.append(Figure(name, ratio, "0.5 to 2", is_met))
+        for low, high in pairwise(edges):
+            chosen = [pair for pair in pairs if low <= pair[0] < high]
+            if chosen:
+                label = f"  estimate {fmean(pair[0] for pair in chosen):.3g} ({len(chosen)} calls)"
+                figures.append(Figure(label, fmean(pair[1] for pair in chosen)))
+    return figures
 
 
 def _row(problem: RealProblem, runs: Sequence[dict[str, Any]]) -> Row:
@@ -127,6 +196,7 @@ def _row(problem: RealProblem, runs: Sequence[dict[str, Any]]) -> Row:
         "best known": f"{problem.best:.4f}" + (" (bound)" if problem.is_degenerate else ""),
         "highest": f"{max(ends):.4f}",
         "share": fmean(end >= problem.best - TOLERANCE for end in ends),
+        "longer": fmean(run["longer"] >= problem.best - TOLERANCE for run in runs),
         "ok": fmean(run["status"] == "ok" for run in runs),
         "s": median(run["seconds"] for run in runs),
         "1 assignment": fmean(run["assignment"] for run in runs),
@@ -146,6 +216,11 @@ def _figures(
         ),
         Figure("median seconds", seconds, "<= 1", seconds <= 1 if is_judged else None),
     ]
+    longer = fmean(run["longer"] >= problems[run["problem"]].best - TOLERANCE for run in interior)
+    is_met = longer >= 0.97 if is_judged else None
+    figures.append(
+        Figure(f"the same with max_seconds={LONGER_SECONDS:g}", longer, ">= 0.97", is_met)
+    )
     for kind in ("assignment", "coefficients"):
         figures.append(Figure(f"share of one random {kind}", fmean(run[kind] for run in interior)))
     ends = [EndOfFit(run["log_likelihood"], run["status"], run["seconds"]) for run in interior]
@@ -161,7 +236,7 @@ def _figures(
     if bounded:
         share = fmean(status == "ok" for status in bounded)
         figures.append(Figure("degenerate problems: share with status ok", share))
-    return figures
+    return figures + reliability_figures(measured, is_judged=is_judged)
 
 
 BENCHMARK = Benchmark(

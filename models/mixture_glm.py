@@ -289,7 +289,7 @@ def mixture_glm(
     groups: ArrayLike | None = None,
     random_seed: RandomSeed = None,
     gating: Any = None,
-    init: Any = "tensor",
+    init: Any = "search",
     directions: Directions = "anchored",
     anchor_angle: float = 45.0,
     priors: Mapping[str, Any] | None = None,
@@ -327,8 +327,8 @@ def mixture_glm(
         Seed of the search for starting values.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
         Covariates on which the weights depend, by a multinomial logit.
-    init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
-        Starting values of the model, which also set the anchors. "tensor", "random" and a
+    init : str, MomentEstimate, EMFit or tuple of arrays, default "search"
+        Starting values of the model, which also set the anchors. "search", "tensor", "random" and a
         `MomentEstimate` are first improved by `fit_em`; an `EMFit` and the arrays (coefficients,
         biases, weights[, dispersion]) are used as they are.
     directions : {"anchored", "fixed", "free"}, default "anchored"
@@ -434,7 +434,7 @@ def mixture_of_experts(
     groups: ArrayLike | None = None,
     random_seed: RandomSeed = None,
     gating: Any = None,
-    init: Any = "tensor",
+    init: Any = "search",
     directions: Directions = "anchored",
     anchor_angle: float = 45.0,
     priors: Mapping[str, Any] | None = None,
@@ -469,7 +469,7 @@ def mixture_of_experts(
         Seed of the search for starting values.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
         Covariates of the gate; `X` by default.
-    init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
+    init : str, MomentEstimate, EMFit or tuple of arrays, default "search"
         Starting values, see `mixture_glm`.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Whether the experts' directions tilt about their anchors, are fixed, or are free.

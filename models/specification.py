@@ -421,7 +421,7 @@ def _find_start(
     options: dict[str, Any] = {"init": init}
     if isinstance(init, MomentEstimate):
         has_coefficients = init.coefficients is not None and init.weights is not None
-        options = {"init": init if has_coefficients else "tensor"}
+        options = {"init": init if has_coefficients else "search"}
         is_held = directions == "fixed" or not has_coefficients
         if is_held and data.family.n_predictors == 1:
             options["fixed_directions"] = init.directions

@@ -15,6 +15,9 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas
 
+DISTINCT_OPTIMA = 0.05
+"""Optima whose log-likelihoods differ by more than this are distinct."""
+
 SAME_OPTIMUM = 0.01
 """Log-likelihoods that differ by less than this belong to one optimum: converged runs stop within
 0.001 of their maximum."""
@@ -46,7 +49,7 @@ class StartRecord:
     Parameters
     ----------
     origin : str
-        The kind and number of the start, such as "tensor 1", "splits" or "random 3".
+        The kind and number of the start, such as "tensor 1", "growth" or "random 3".
     log_likelihood : float
         Log-likelihood in the user's units at the end of the start, or at the known maximum that it
         was recognised to lead to; NaN if it failed.
@@ -162,4 +165,5 @@ class Status(StrEnum):
     NOT_IDENTIFIED = "not_identified"
     MISFIT = "misfit"
     NOT_CONVERGED = "not_converged"
+    NOT_EXPLORED = "not_explored"
     INPUT_ASSUMPTION = "input_assumption"

@@ -89,8 +89,8 @@ def _load(path: str) -> dict[str, Any]:
 def _posed(path: str, family: str) -> tuple[Any, Any]:
     """Prepared EM problem of a file, and a start."""
     from moment_init.data.checking import validate_data
+    from moment_init.em.given import given_starts
     from moment_init.em.problem import pose_em
-    from moment_init.em.starts import given_starts
 
     arrays = _load(path)
     data = validate_data(arrays["X"], arrays["y"], family=family)

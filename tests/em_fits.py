@@ -11,6 +11,7 @@ from moment_init.data.checking import RegressionData, validate_data, validate_ga
 from moment_init.em.assembly import assemble_fit
 from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
 from moment_init.em.result import EMFit
+from moment_init.em.runs import Runs
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.results import StartRecord, StartStatus
@@ -102,7 +103,15 @@ def refit(
     value = end.log_likelihood - problem.log_jacobian
     if starts is None:
         starts = (StartRecord("truth", value, end.n_iter, StartStatus(str(end.ending))),)
-    return Fitted(assemble_fit(problem, data, end, starts), problem, end, data, X, y, block)
+    return Fitted(
+        assemble_fit(problem, data, end, Runs(problem, list(starts))),
+        problem,
+        end,
+        data,
+        X,
+        y,
+        block,
+    )
 
 
 def user_truth(truth: MixtureParameters) -> MixtureParameters:

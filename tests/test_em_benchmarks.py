@@ -140,7 +140,8 @@ def test_broad_law_takes_turns_and_depends_on_the_seed_only(
     assert {each.form for each in problems} == {"plain", "gate", "groups"}
     for each in problems:
         assert each.X.shape == (len(each.y), each.truth[0].shape[0])
-        assert np.isfinite(each.X).all() and np.isfinite(each.y).all()
+        assert np.isfinite(each.X).all()
+        assert np.isfinite(each.y).all()
         assert each.truth[0].shape[1] == each.n_components
     again = broad.draw_problem(seed, 7)
     np.testing.assert_array_equal(again.y, problems[1].y)

@@ -156,7 +156,7 @@ def run_tensor(
     """Fit from the tensor start."""
     seed = int(rng.integers(2**31))
     begin = perf_counter()
-    fit = _fit(rows, n_components, init="tensor", random_seed=rng.spawn(1)[0], n_jobs=n_jobs)
+    fit = _fit(rows, n_components, init="search", random_seed=rng.spawn(1)[0], n_jobs=n_jobs)
     return EMRun(0, fit, perf_counter() - begin, seed)
 
 

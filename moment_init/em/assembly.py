@@ -18,17 +18,21 @@ from moment_init.em.gaussian_gate import GatedProblem, GatedRun
 from moment_init.em.information import (
     LaplaceApproximation,
     active_bounds_of,
+    coinciding_components,
+    curved_sums,
     gated_laplace_of,
     laplace_of,
+    standardised_errors,
 )
 from moment_init.em.prediction import in_users_order, membership
-from moment_init.em.problem import EMProblem
+from moment_init.em.problem import EMProblem, parameters_per_response
 from moment_init.em.result import EMFit
+from moment_init.em.runs import Runs
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.gate import pack_gate
-from moment_init.likelihood.parameters import MixtureParameters, parameter_count
+from moment_init.likelihood.parameters import MixtureParameters, component_size, parameter_count
 from moment_init.likelihood.posterior import responsibilities
-from moment_init.results import StartRecord, Status
+from moment_init.results import Status
 
 IndexArray = NDArray[np.intp]
 
@@ -65,15 +69,16 @@ class _Findings(NamedTuple):
     shares: FloatArray  # responsibilities; (n_obs, n_components)
     bounds: tuple[str, ...]  # labels of the active bounds
     log_jacobian: float  # subtracted from log-likelihoods for the user's units
+    # standard errors of the standardised parameters, in the order of the end of the climb, and its
+    # parameters
+    errors: FloatArray
 
 
 def assemble_fit(
     problem: EMProblem,
     data: RegressionData,
     end: MaximiseResult,
-    starts: tuple[StartRecord, ...],
-    *,
-    warnings: tuple[str, ...] = (),
+    runs: Runs,
 ) -> EMFit:
     """Assemble the result of a fit with a softmax gate or without a gate."""
     order = _component_order(problem, end.parameters)
@@ -81,23 +86,30 @@ def assemble_fit(
     laplace, flat = laplace_of(problem, end, order)
     shares = responsibilities(problem.family, problem.rows, at)
     bounds = tuple(bound.label for bound in active_bounds_of(problem, at))
-    findings = _Findings(at, laplace, flat, shares, bounds, problem.log_jacobian)
-    return _assembled(problem, data, end, starts, findings, warnings)
+    errors = fit_errors(problem, end)[_vector_order(at, order)]
+    findings = _Findings(at, laplace, flat, shares, bounds, problem.log_jacobian, errors)
+    return _assembled(problem, data, end, runs, findings)
 
 
 def assemble_gated_fit(
-    gated: GatedProblem, data: RegressionData, run: GatedRun, starts: tuple[StartRecord, ...]
+    gated: GatedProblem, data: RegressionData, run: GatedRun, runs: Runs
 ) -> EMFit:
     """Assemble the result of a fit with a Gaussian gate."""
-    order = _component_order(gated.base, run.end.parameters)
+    order = _component_order(gated, run.parameters)
     at = run.at.reorder(order)
     laplace, flat = gated_laplace_of(gated, run, order)
-    shares = responsibilities(gated.base.family, gated.rows, at.as_logit)
+    shares = responsibilities(gated.family, gated.rows, at.as_logit)
     active = gated.likelihood(at.mixture).active(at)
     bounds = tuple(dict.fromkeys(bound.label for bound in active))
-    findings = _Findings(at.mixture, laplace, flat, shares, bounds, gated.log_jacobian)
-    fit = _assembled(gated.base, data, run.end, starts, findings, ())
-    coordinates = gated.coordinates
+    likelihood = gated.likelihood(run.at.mixture)
+    sums = run.sums
+    if sums.missing_information is None:
+        sums = likelihood.sums(run.at, missing=True)
+    errors = standardised_errors(sums, likelihood.constraint, likelihood.active(run.at))
+    errors = errors[_vector_order(at.mixture, order)]
+    findings = _Findings(at.mixture, laplace, flat, shares, bounds, gated.log_jacobian, errors)
+    fit = _assembled(gated, data, run, runs, findings)
+    coordinates = gated.gating
     gate = at.gate.rescale(coordinates.mean, coordinates.scales)
     return replace(
         fit,
@@ -113,15 +125,17 @@ def _assembled(
     problem: EMProblem,
     data: RegressionData,
     end: MaximiseResult,
-    starts: tuple[StartRecord, ...],
+    runs: Runs,
     findings: "_Findings",
-    warnings: tuple[str, ...],
 ) -> EMFit:
-    at, laplace, _, shares, bounds, log_jacobian = findings
+    at, laplace, _, shares, bounds, log_jacobian, _ = findings
     user = _user_parameters(problem, at)
     gate = problem.gate_coordinates
-    status, messages = _judge(problem, data, end, findings)
+    status, messages = _judge(problem, data, end, findings, runs, user)
     names, classes = data.response_names, data.classes
+    starts = tuple(
+        replace(start, bounds=_named_bounds(start.bounds, names)) for start in runs.records
+    )
     return EMFit(
         coefficients=user.coefficients,
         biases=user.biases,
@@ -134,7 +148,7 @@ def _assembled(
         history=tuple(value - log_jacobian for value in end.history),
         n_iter=end.n_iter,
         converged=end.converged,
-        starts=tuple(replace(start, bounds=_named_bounds(start.bounds, names)) for start in starts),
+        starts=starts,
         responsibilities=in_users_order(shares, problem.order),
         laplace=laplace,
         n_parameters=_free_count(problem, at),
@@ -146,10 +160,12 @@ def _assembled(
         feature_names=data.feature_names,
         gate_names=() if gate is None else gate.names,
         status=status,
-        warnings=(*warnings, *messages),
+        warnings=messages,
         bounds=_named_bounds(bounds, names),
         response_names=names,
         classes=classes,
+        origin=runs.origin,
+        unseen_mass=runs.unseen_mass,
     )
 
 
@@ -200,20 +216,100 @@ def convergence_message(end: MaximiseResult) -> str:
     )
 
 
+def fit_errors(problem: EMProblem, end: MaximiseResult) -> FloatArray:
+    """Standard errors of the standardised parameters at the end of a climb."""
+    active = active_bounds_of(problem, end.parameters)
+    return standardised_errors(
+        curved_sums(problem, end), problem.constraint(end.parameters), active
+    )
+
+
+def _vector_order(parameters: MixtureParameters, order: IndexArray) -> IndexArray:
+    """Places in the vector of the components in another order; without the logits."""
+    # order: (n_components,) -> (n_components * q,)
+    size = component_size(parameters)
+    return np.asarray((order[:, None] * size + np.arange(size)).ravel())
+
+
+ENORMOUS_ERROR = 10.0
+"""Standard error of a standardised parameter beyond which it has run away: ten standard deviations
+of a real response, or a factor of e^10 in a mean or in odds, for each one of a column."""
+
+
 def _judge(
-    problem: EMProblem, data: RegressionData, end: MaximiseResult, findings: _Findings
+    problem: EMProblem,
+    data: RegressionData,
+    end: MaximiseResult,
+    findings: _Findings,
+    runs: Runs,
+    user: MixtureParameters,
 ) -> tuple[Status, tuple[str, ...]]:
     """Return the status of the fit and the warnings that explain it."""
     bounds, flat = findings.bounds, findings.flat
     at_limit = [bound for bound in bounds if _is_limiting_family(problem, findings.at, bound)]
     messages = [_at_bound(bound, data, is_limit=bound in at_limit) for bound in bounds]
+    doubts = [*flat]
+    if len(at_limit) == len(bounds):
+        doubts += _doubts(problem, findings, user)
     status = Status.OK
-    if flat or len(at_limit) < len(bounds):
+    if doubts or len(at_limit) < len(bounds):
         status = Status.NOT_IDENTIFIED
+    unexplored = _unexplored(runs)
+    if unexplored and status is Status.OK:
+        status = Status.NOT_EXPLORED
     if not end.converged:
         status = Status.NOT_CONVERGED
         messages.insert(0, convergence_message(end))
-    return status, (*messages, *flat)
+    return status, (*messages, *doubts, *unexplored)
+
+
+def _doubts(problem: EMProblem, findings: _Findings, user: MixtureParameters) -> list[str]:
+    """Say which components of an interior maximum are not what they seem."""
+    messages = []
+    at, layout, r = findings.at, findings.at.layout, findings.at.n_components
+    errors = findings.errors.reshape(r, layout.size)
+    has_run_away = (errors > ENORMOUS_ERROR).copy()
+    if all(member.deviation_power is None for member in problem.family.predictor_families):
+        # counts that are not overdispersed: the dispersion is large, and how large matters not
+        has_run_away[:, layout.dispersions] = False
+    for j in np.flatnonzero(has_run_away.any(axis=1)):
+        messages.append(
+            f"A parameter of component {j} has an enormous standard error: the data do not "
+            "determine it, and it may have run away. Use fewer components or columns."
+        )
+    size = parameters_per_response(problem.family, at.n_features)
+    counts = problem.rows.sample_weight @ findings.shares
+    for j in np.flatnonzero(counts <= size):
+        messages.append(
+            f"Component {j} has {counts[j]:.1f} rows for {size} parameters: it fits them, not a "
+            "relation. Use fewer components."
+        )
+    if problem.restrictions.directions is None:
+        runaways = set(np.flatnonzero(has_run_away.any(axis=1)).tolist())
+        messages += [
+            f"Components {j} and {k} coincide within their standard errors: they may be one "
+            "component cut in two. Use fewer components."
+            for j, k in coinciding_components(user, findings.laplace)
+            if not runaways & {j, k}
+        ]
+    return messages
+
+
+def _unexplored(runs: Runs) -> list[str]:
+    """Say that a better optimum is likely; empty if it is not, or if there was no search."""
+    unseen = runs.unseen_mass
+    if unseen is None or not runs.is_search or not runs.optima:
+        return []
+    remedy = "Ask for a longer search by `max_seconds` or `n_starts`."
+    messages = []
+    if not unseen.is_explored:
+        messages.append(
+            f"{unseen.n_starts} random starts ended in {unseen.n_optima} optima: as many again "
+            f"would find a better one with probability {unseen.better_in_repetition:.2g}. {remedy}"
+        )
+    elif unseen.n_best < 2:
+        messages.append(f"Only one start reached the best optimum by itself. {remedy}")
+    return messages
 
 
 def _is_limiting_family(problem: EMProblem, at: MixtureParameters, bound: str) -> bool:
@@ -239,9 +335,9 @@ def _at_bound(bound: str, data: RegressionData, *, is_limit: bool) -> str:
         response = f", {noun} {data.response_names[predictor]!r},"
     if is_limit:
         return (
-            f"The dispersion of component {component}{response} is at the upper end of its range: "
-            "its responses vary no more than those of the family without a dispersion, which fits "
-            "as well. The dispersion is treated as fixed and has a standard error of zero."
+            f"Component {component}{response} is Poisson: its counts are not overdispersed. Its "
+            "dispersion is at the upper end of its range, is treated as fixed and has a standard "
+            "error of zero."
         )
     return f"Component {component}{response} {_MEANINGS[kind]}"
 

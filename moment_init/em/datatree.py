@@ -15,6 +15,7 @@ r"""Convert an `EMFit` to a DataTree that ArviZ can read.
 | moment_init | start_origin, start_status, start_n_iter, start_log_likelihood | start | starts |
 | | history | iteration | log-likelihood along the best run |
 | | log_likelihood, aic, bic, icl, ... | | criteria and counts |
+| | unseen_mass, unseen_mass_error, unseen_better | | what a further random start would find |
 
 With several responses or classes, coefficient, direction, bias, scale and dispersion have the dim
 `response` after (chain, draw), with the names of the responses, or of all classes but the first,
@@ -243,9 +244,14 @@ def _own_group(fit: "EMFit") -> "xarray.Dataset":
         variables[name] = float(getattr(fit, name))
     for name in ("n_parameters", "n_obs", "n_iter", "converged"):
         variables[name] = int(getattr(fit, name))  # NetCDF has no booleans
+    if fit.unseen_mass is not None:
+        variables["unseen_mass"] = fit.unseen_mass.mass
+        variables["unseen_mass_error"] = fit.unseen_mass.error
+        variables["unseen_better"] = fit.unseen_mass.better
     coords = {"start": np.arange(len(starts)), "iteration": np.arange(len(fit.history))}
     attrs = {
         "status": str(fit.status),
+        "origin": fit.origin,
         "warnings": "\n".join(fit.warnings),  # NetCDF 3 has no lists of strings
         "bounds": "\n".join(fit.bounds),
         "family": fit.family,

@@ -18,15 +18,9 @@ from moment_init.checks import (
 from moment_init.data.blocks import single_threaded_blas, source_of
 from moment_init.data.checking import RegressionData, validate_data, validate_gating
 from moment_init.data.formulas import takes_formula
-from moment_init.em.assembly import assemble_gated_fit, convergence_message, with_zero_weight_rows
-from moment_init.em.gate_search import (
-    GatedSearch,
-    finish_gated,
-    run_gated_given,
-    run_gated_random,
-    search_gated,
-)
-from moment_init.em.gaussian_gate import GatedProblem
+from moment_init.em.assembly import assemble_gated_fit, with_zero_weight_rows
+from moment_init.em.gaussian_gate import GatedProblem, GatedRun
+from moment_init.em.given import given_starts
 from moment_init.em.problem import (
     EMProblem,
     GateKind,
@@ -38,28 +32,20 @@ from moment_init.em.problem import (
 from moment_init.em.result import EMFit
 from moment_init.em.runs import (
     FitOptions,
-    Portfolio,
-    Start,
+    Runs,
+    is_interior,
     require_rows,
     run_given,
     run_random,
     validate_options,
 )
-from moment_init.em.search import (
-    LEAN_GROWTH,
-    PortfolioOptions,
-    enlarged,
-    refine,
-    search,
-    search_sample,
-)
-from moment_init.em.starts import RandomStart, given_starts, grow
+from moment_init.em.search import enlarged, plausible_ends, refine, search, search_sample
+from moment_init.em.starts import RandomStart, Start, grow
 from moment_init.families.base import Family
 from moment_init.likelihood.climbing import MaximiseResult
-from moment_init.likelihood.gate import gate_size
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 from moment_init.moments.result import MomentEstimate
-from moment_init.results import BREAKDOWNS, StartRecord
+from moment_init.results import BREAKDOWNS, Status
 from moment_init.row_sources.em_rows import (
     assemble_memory_or_dask,
     drop_zero_weight_covariates,
@@ -70,7 +56,13 @@ from moment_init.row_sources.em_rows import (
 )
 
 Covariates = tuple[FloatArray, tuple[str, ...]]
-Init = Literal["tensor", "random"] | MomentEstimate | EMFit | tuple[ArrayLike, ...] | ArrayLike
+Init = (
+    Literal["search", "tensor", "random"]
+    | MomentEstimate
+    | EMFit
+    | tuple[ArrayLike, ...]
+    | ArrayLike
+)
 
 
 @takes_formula
@@ -87,9 +79,10 @@ def fit_em(
     groups: ArrayLike | None = None,
     gating: Any = None,
     gate: GateKind = "softmax",
-    init: Init = "tensor",
+    init: Init = "search",
     n_starts: int | None = None,
-    random_start: RandomStart = "assignment",
+    max_seconds: float | None = None,
+    random_start: RandomStart = "both",
     shared: Any = None,
     fixed_weights: ArrayLike | None = None,
     fixed_directions: ArrayLike | None = None,
@@ -136,19 +129,23 @@ def fit_em(
         How the weights depend on `gating`: by a multinomial logit, or as posterior probabilities
         under Gaussian densities of the gating covariates [2]_. With "gaussian" the joint
         likelihood of gating covariates and response is maximised.
-    init : {"tensor", "random"}, MomentEstimate, EMFit, tuple or array, default "tensor"
-        Starting values. "tensor" searches from several kinds of starts: moment estimates, growth
-        by information-matrix splits, random starts, and moves out of local optima. "random" runs
-        `n_starts` random starts only. A MomentEstimate, an EMFit, a tuple (coefficients, biases,
-        weights[, dispersion]) or responsibilities of shape (n_obs, n_components) is used as the
-        start; a missing Gaussian gate is computed from its responsibilities. The columns of an
-        EMFit are matched by name, and its components to `fixed_weights` by size.
+    init : {"search", "tensor", "random"}, MomentEstimate, EMFit, tuple or array, default "search"
+        Starting values. "search" looks for the highest interior maximum from several kinds of
+        starts: moments, growth by splits, bins, random starts, and ways out of local optima; see
+        Notes. "tensor" is the moment estimate and the climb from it, "random" runs `n_starts`
+        random starts, and nothing else. A MomentEstimate, an EMFit or a tuple (coefficients,
+        biases, weights[, dispersion]) is used as the start, and responsibilities of shape
+        (n_obs, n_components) by one M-step. The columns of an EMFit are matched by name, and its
+        components to `fixed_weights` by size.
     n_starts : int, optional
-        Number of random starts, 10 by default. With init="tensor", the number in each of up to
-        three rounds, which run while kinds of starts disagree; 2 by default.
-    random_start : {"assignment", "coefficients"}, default "assignment"
-        Whether random starts assign rows softly to components, as flexmix does, or draw
-        coefficients.
+        Number of random starts: 10 by default with init="random". A search by default runs as many
+        as it needs.
+    max_seconds : float, optional
+        Time of a search. By default it ends after about 2 seconds or the time of 30 random starts,
+        whichever is longer, and the result depends on the seed only, not on the clock.
+    random_start : {"both", "assignment", "coefficients"}, default "both"
+        Whether random starts assign rows softly to components, as flexmix does, draw coefficients,
+        or do both in turn.
     shared : str, int or sequence, optional
         Columns (names or indices), "bias" or "dispersion" that all components have in common. Each
         of several responses has its own shared values.
@@ -163,7 +160,7 @@ def fit_em(
         ratio of a component's standard deviation to the overall one, in any direction.
     max_iter : int, default 1000
         Maximum number of iterations of the final run; 0 evaluates the start and returns it. The
-        search of init="tensor" has separate limits.
+        runs of a search have separate limits.
     tolerance : float, default 1e-6
         A run has converged when a Newton step is predicted to gain less log-likelihood than this.
     n_jobs : int, optional
@@ -193,7 +190,12 @@ def fit_em(
 
     Notes
     -----
-    Boundary solutions are kept on the boundary and reported in `warnings` and `bounds`: a weight at
+    A search runs random starts until the estimated probability that a further one ends in an
+    optimum not yet seen is below .02, or its time is up. `EMFit.unseen_mass` has this estimate, and
+    `status` is "not_explored" if a better optimum is likely.
+
+    Boundary solutions are returned only if no interior maximum was found. They are kept on the
+    boundary and reported in `warnings` and `bounds`: a weight at
     a tenth of a row (an empty component), a standard deviation at the smallest ratio (a collapsing
     variance), coefficients at the largest linear predictor (separation).
 
@@ -236,6 +238,7 @@ def fit_em(
         max_iter=max_iter,
         tolerance=tolerance,
         n_starts=n_starts,
+        max_seconds=max_seconds,
         random_start=random_start,
         n_jobs=n_jobs,
         progressbar=progressbar,
@@ -260,61 +263,26 @@ def fit_em(
             min_dispersion_ratio=ratio,
         ).prepared()
         if gate == "gaussian":
-            fit, end = _fit_gaussian_gate(problem, data, init, options, rng, has_weight)
+            problem = GatedProblem.of(problem)
+        require_rows(problem)
+        runs, end = _run_starts(problem, data, init, options, rng, has_weight)
+        if isinstance(problem, GatedProblem) and isinstance(end, GatedRun):
+            fit = assemble_gated_fit(problem, data, end, runs)
         else:
-            require_rows(problem)
-            portfolio, end = _run_starts(problem, data, init, options, rng, has_weight)
-            fit = assemble_memory_or_dask(problem, all_rows, data, end, tuple(portfolio.records))
+            fit = assemble_memory_or_dask(problem, all_rows, data, end, runs)
         if data is not all_rows and source is None:
             fit = with_zero_weight_rows(fit, all_rows, covariates)
-    if not fit.converged:
-        notify(convergence_message(end), ConvergenceWarning)
+    if fit.status is not Status.OK:
+        is_short = fit.status in (Status.NOT_CONVERGED, Status.NOT_EXPLORED)
+        notify(" ".join(fit.warnings), ConvergenceWarning if is_short else UserWarning)
     return fit
 
 
 def _validate_word(init: Any) -> None:
-    if isinstance(init, str) and init not in ("tensor", "random"):
-        raise ValueError(f"`init` must be 'tensor' or 'random' if it is a string; got {init!r}.")
-
-
-def _fit_gaussian_gate(
-    problem: EMProblem,
-    data: RegressionData,
-    init: Any,
-    options: FitOptions,
-    rng: np.random.Generator,
-    has_weight: NDArray[np.bool_],
-) -> tuple[EMFit, MaximiseResult]:
-    """Fit with a Gaussian gate from the starts of `init`; return the fit and its best run."""
-    gated = GatedProblem.of(problem)
-    require_rows(gated.base, problem.n_components * gate_size(problem.rows.n_gate))
-    if not isinstance(init, str):
-        names = (data.feature_names, data.response_names)
-        searched = run_gated_given(gated, init, options, has_weight, *names)
-    elif init == "random":
-        searched = run_gated_random(gated, options, rng)
-    else:
-        searched = _search_gaussian_gate(gated, data, options, rng)
-    run = _require_run(searched.best, searched.records)
-    if isinstance(init, str) and init == "tensor" and options.max_iter > 0:
-        run, searched.records = finish_gated(gated, searched, options)
-    fit = assemble_gated_fit(gated, data, run, tuple(searched.records))
-    return fit, run.end
-
-
-def _search_gaussian_gate(
-    gated: GatedProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
-) -> GatedSearch:
-    """Search with a logit gate and without a gate, then start a Gaussian gate from the ends."""
-    run_search = _by_search if options.max_iter > 0 else _by_bare_starts
-    posed = {"softmax": gated.logit, "ungated": gated.base}
-    ends = {
-        origin: run_search(problem, data, options, rng).best for origin, problem in posed.items()
-    }
-    starts = [(origin, end.parameters) for origin, end in ends.items() if end is not None]
-    sample = search_sample(gated.logit, rng)
-    sampled = gated if sample is gated.logit else GatedProblem.of(sample)
-    return search_gated(sampled, starts, options, rng)
+    if isinstance(init, str) and init not in ("search", "tensor", "random"):
+        raise ValueError(
+            f"`init` must be 'search', 'tensor' or 'random' if it is a string; got {init!r}."
+        )
 
 
 def _run_starts(
@@ -324,40 +292,43 @@ def _run_starts(
     options: FitOptions,
     rng: np.random.Generator,
     has_weight: NDArray[np.bool_],
-) -> tuple[Portfolio, MaximiseResult]:
+) -> tuple[Runs, MaximiseResult]:
     """Run the starts of `init`; return all of them and the end of the best one."""
     if not isinstance(init, str):
         names = (data.feature_names, data.response_names)
-        portfolio = run_given(problem, given_starts(problem, init, has_weight, *names), options)
+        runs = run_given(problem, given_starts(problem, init, has_weight, *names), options)
+    elif init == "tensor":
+        runs = run_given(problem, _required_moments(problem, data, rng), options)
     elif init == "random":
-        portfolio = run_random(problem, options, rng)
+        runs = run_random(problem, options, rng)
     elif options.max_iter == 0:
-        portfolio = _by_bare_starts(problem, data, options, rng)
+        starts = moment_starts(problem, data, rng)
+        growth = [] if starts else [("growth", grow(search_sample(problem, rng)))]
+        runs = run_given(problem, starts or growth, options)
     else:
-        portfolio = _by_search(problem, data, options, rng)
-        return portfolio, _finished(problem, portfolio, options)
-    return portfolio, _best(portfolio)
+        return _by_search(problem, data, options, rng)
+    return runs, _require_run(runs)
 
 
-def _by_bare_starts(
-    problem: EMProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
-) -> Portfolio:
-    """Evaluate the moment candidates without a search, or a grown mixture if there are none."""
-    sample = search_sample(problem, rng)
+def _required_moments(
+    problem: EMProblem, data: RegressionData, rng: np.random.Generator
+) -> list[Start]:
+    """Return the moment candidates; raise if moments do not apply."""
     starts = moment_starts(problem, data, rng)
     if not starts:
-        starts = [("splits", run.parameters) for run in grow(sample, LEAN_GROWTH)]
-    return run_given(problem, starts, options)
+        raise ValueError(
+            "`init` must be 'search' or 'random' for these data: moments need at least as many "
+            f"columns with a density as components ({problem.n_components}), and 20 rows per "
+            "column. Use init='search'."
+        )
+    return starts
 
 
 def _by_search(
     problem: EMProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
-) -> Portfolio:
-    """Search on a sample if there are many rows; the caller then climbs on all rows."""
+) -> tuple[Runs, MaximiseResult]:
+    """Search, on a sample if there are many rows, and climb on all rows to the tolerance."""
     sample = search_sample(problem, rng)
-    settings = PortfolioOptions()
-    if options.n_starts is not None:
-        settings = replace(settings, n_random=options.n_starts)
     seeds = rng.spawn(2)
     failures: list[str] = []
 
@@ -368,41 +339,30 @@ def _by_search(
             failures.append(str(error))
             return []
 
-    portfolio = enlarged(
-        problem, search(sample, from_moments, seeds[1], settings), from_moments, rng
-    )
+    runs = search(sample, from_moments, seeds[1], options)
+    if sample is not problem:
+        runs = enlarged(problem, runs, from_moments, rng)
     for message in failures:
-        portfolio.fail("tensor", message)
-    return portfolio
-
-
-def _best(portfolio: Portfolio) -> MaximiseResult:
-    """Return the best run; raise if every start broke down."""
-    return _require_run(portfolio.best, portfolio.records)
-
-
-def _require_run[R](best: R | None, records: list[StartRecord]) -> R:
-    if best is not None:
-        return best
-    first = records[0]
-    raise ValueError(
-        f"`init` must lead to a fit; got {len(records)} starts that all broke down. The message of "
-        f"the first ({first.origin}) is: {first.message} Check `X` and `y` for extreme values, or "
-        "try another `init`."
-    )
-
-
-def _finished(problem: EMProblem, portfolio: Portfolio, options: FitOptions) -> MaximiseResult:
-    """Climb on all rows from the best run of a search, to the tolerance."""
-    best, searched = _best(portfolio), portfolio.problem
-    if searched.rows.n_units != problem.rows.n_units:
-        portfolio.records = [replace(record, is_sampled=True) for record in portfolio.records]
-        return refine(
-            problem, searched, best, max_steps=options.max_iter, tolerance=options.tolerance
-        )
-    end = problem.climb(
-        best.parameters, max_steps=options.max_iter, tolerance=options.tolerance, damping=0.0
-    )
+        runs.fail("tensor", message)
+    best = _require_run(runs)
+    limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
+    if runs.problem.rows.n_units != problem.rows.n_units:
+        ends = [refine(problem, runs.problem, end, **limits) for end in plausible_ends(runs)]
+        runs.records = [replace(record, is_sampled=True) for record in runs.records]
+        return runs, max(ends, key=lambda end: (is_interior(problem, end), end.log_likelihood))
+    end = problem.climb(best.parameters, damping=0.0, **limits)
     # the climb starts by evaluating the last point of the search again
     history = (*best.history[:-1], *end.history)
-    return replace(end, history=history, n_iter=best.n_iter + end.n_iter)
+    return runs, replace(end, history=history, n_iter=best.n_iter + end.n_iter)
+
+
+def _require_run(runs: Runs) -> MaximiseResult:
+    """Return the best run; raise if every start broke down."""
+    if runs.best is not None:
+        return runs.best
+    first = runs.records[0]
+    raise ValueError(
+        f"`init` must lead to a fit; got {len(runs.records)} starts that all broke down. The "
+        f"message of the first ({first.origin}) is: {first.message} Check `X` and `y` for extreme "
+        "values, or try another `init`."
+    )

@@ -1,22 +1,25 @@
 r"""Pose and climb a mixture of experts with a Gaussian gate.
 
 The alternative model of Xu, Jordan and Hinton (1995; Appendix C of Sedghi, Janzamin and Anandkumar)
-has the joint likelihood of gating covariates and response of `moment_init.likelihood.gate`.
+has the joint likelihood of gating covariates and response of `moment_init.likelihood.gate`. For
+everything but the climb it is a mixture with a logit gate of the statistics of the covariates.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import block_diag
+from scipy.linalg import block_diag, solve_triangular
 
 from moment_init.checks import FloatArray
 from moment_init.em.problem import EMProblem, GateCoordinates
+from moment_init.em.starts import fit_responsibilities, softly_assigned
 from moment_init.likelihood.climbing import Ending, MaximiseResult, climb
 from moment_init.likelihood.gate import (
     SMALLEST_COUNT,
     GatedLikelihood,
     GatedMixture,
+    GaussianGate,
     gate_size,
     gate_statistics,
     unit_values,
@@ -28,28 +31,26 @@ from moment_init.likelihood.parameters import (
     enforce,
 )
 from moment_init.likelihood.posterior import responsibilities
-from moment_init.likelihood.rows import LikelihoodRows
+
+N_CLUSTERINGS = 3
+"""Number of starts from clusters of the gating covariates, each with new distant centres: there are
+maxima whose components are such clusters, which starts from the responses do not find."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GatedRun:
-    """The end of a climb of the joint likelihood."""
+class GatedRun(MaximiseResult):
+    """The end of a climb of the joint likelihood; `parameters` are those of the logit gate."""
 
-    at: GatedMixture  # the best parameters, with the gate
-    # the same without the gate, and how the run went; its sums are for all parameters
-    end: MaximiseResult
+    at: GatedMixture = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GatedProblem:
-    """Rows to fit by a mixture of experts with a Gaussian gate."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GatedProblem(EMProblem):
+    """Rows to fit by a mixture of experts with a Gaussian gate; `rows.gate` has the statistics."""
 
-    base: EMProblem  # the problem without a gate
-    logit: EMProblem  # the problem with a multinomial logit gate
-    rows: LikelihoodRows  # the rows, with the statistics of the gating covariates
     # root of the covariance of the gating covariates over the units; (n_gate, n_gate)
     pooled_root: FloatArray
-    coordinates: GateCoordinates  # location and scale of the gating covariates
+    gating: GateCoordinates  # location and scale of the gating covariates
 
     @classmethod
     def of(cls, logit: EMProblem) -> "GatedProblem":
@@ -57,51 +58,97 @@ class GatedProblem:
         if logit.rows.gate is None or logit.gate_coordinates is None:
             raise ValueError("`logit` must have gating covariates; got none. Pose it with a gate.")
         prepared = logit.prepared()
-        base = replace(prepared, rows=replace(prepared.rows, gate=None), gate_coordinates=None)
-        rows = replace(prepared.rows, gate=gate_statistics(logit.rows.gate))
         covariates, weight = unit_values(prepared.rows)
         pooled = np.cov(covariates, rowvar=False, aweights=weight, ddof=0)
-        root = np.linalg.cholesky(np.atleast_2d(pooled))
-        return cls(base, prepared, rows, root, logit.gate_coordinates)
+        return cls(
+            prepared.family,
+            prepared.n_components,
+            replace(prepared.rows, gate=gate_statistics(logit.rows.gate)),
+            prepared.coordinates,
+            None,
+            prepared.order,
+            prepared.restrictions,
+            prepared.min_dispersion_ratio,
+            prepared.constant,
+            pooled_root=np.linalg.cholesky(np.atleast_2d(pooled)),
+            gating=logit.gate_coordinates,
+        )
 
     @property
     def log_jacobian(self) -> float:
         """Constant to subtract from a joint log-likelihood to get it in the user's units."""
-        log_scales = float(np.log(self.coordinates.scales).sum())
-        return self.base.log_jacobian + self.rows.total_units * log_scales
+        log_scales = float(np.log(self.gating.scales).sum())
+        return self.ungated().log_jacobian + self.rows.total_units * log_scales
+
+    @property
+    def n_gate(self) -> int:
+        """Number of gating covariates."""
+        return len(self.pooled_root)
+
+    def ungated(self) -> EMProblem:
+        """Return the problem without a gate."""
+        return EMProblem(
+            self.family,
+            self.n_components,
+            replace(self.rows, gate=None),
+            self.coordinates,
+            None,
+            self.order,
+            self.restrictions,
+            self.min_dispersion_ratio,
+            self.constant,
+        )
+
+    def admit(self, parameters: MixtureParameters) -> MixtureParameters:
+        """Apply the restrictions to the experts, and drop the gate."""
+        return self.ungated().admit(replace(parameters, gate=None))
+
+    def free_count(self, n_components: int) -> int:
+        """Number of free parameters of a mixture with a number of components."""
+        return self.ungated().free_count(n_components) + n_components * gate_size(self.n_gate)
+
+    def own_starts(self, rng: np.random.Generator) -> list[tuple[str, MixtureParameters]]:
+        """Return starts from clusters of the gating covariates."""
+        starts = []
+        for rank in range(1, N_CLUSTERINGS + 1):
+            shares = self._cluster_shares(rng)
+            start = self.with_shares(fit_responsibilities(self, shares), shares)
+            starts.append((f"clusters {rank}", start.as_logit))
+        return starts
 
     def likelihood(self, mixture: MixtureParameters) -> GatedLikelihood:
         """Return the joint likelihood with its bounds and restrictions."""
-        base, constraint = self.base, self.base.constraint(mixture)
-        n_gate_parameters = mixture.n_components * gate_size(len(self.pooled_root))
+        base = self.ungated()
+        constraint = base.constraint(mixture)
         bounds = bounds_of(
-            base.family,
-            min_weight=base.min_weight,
-            min_dispersion_ratio=base.min_dispersion_ratio,
+            self.family,
+            min_weight=self.min_weight,
+            min_dispersion_ratio=self.min_dispersion_ratio,
         )
         joint = None
         if constraint is not None:
-            joint = LinearConstraint(
-                np.asarray(block_diag(constraint.basis, np.eye(n_gate_parameters)))
-            )
-        floor = base.min_dispersion_ratio**2
+            gate_entries = np.eye(mixture.n_components * gate_size(self.n_gate))
+            joint = LinearConstraint(np.asarray(block_diag(constraint.basis, gate_entries)))
         return GatedLikelihood(
-            base.family,
+            self.family,
             self.rows,
             bounds,
             constraint,
             joint,
-            base.constant,
+            self.constant,
             self.pooled_root,
-            floor,
+            self.min_dispersion_ratio**2,
         )
 
     def start_from(self, parameters: MixtureParameters) -> GatedMixture:
-        """Start from the responsibilities of a mixture with a logit gate or without a gate."""
-        rows = self.logit.rows
-        shares = responsibilities(self.base.family, rows, parameters)
-        if rows.group_starts is not None:
-            shares = shares[rows.group_starts]
+        """Return the same mixture if its gate is Gaussian, else start from its responsibilities."""
+        if parameters.gate is not None:
+            gate = GaussianGate.of_slopes(parameters.gate, self.n_gate)
+            if gate is not None:
+                return GatedMixture(replace(parameters, gate=None), gate)
+        shares = responsibilities(self.family, self.rows, parameters)
+        if self.rows.group_starts is not None:
+            shares = shares[self.rows.group_starts]
         return self.with_shares(replace(parameters, gate=None), shares)
 
     def with_shares(self, mixture: MixtureParameters, shares: FloatArray) -> GatedMixture:
@@ -112,14 +159,15 @@ class GatedProblem:
         counts = np.maximum(weighted.sum(axis=0), SMALLEST_COUNT)
         totals = weighted.T @ statistics[:, 1:]
         gate = self.likelihood(mixture).gate_of(counts, totals)
-        return GatedMixture(replace(mixture, weights=counts / counts.sum()), gate)
+        return GatedMixture(replace(mixture, weights=counts / counts.sum(), gate=None), gate)
 
-    def climb(self, start: GatedMixture, **options: Any) -> GatedRun:
+    def climb(self, start: MixtureParameters, **options: Any) -> GatedRun:
         """Climb from a start, under the restrictions."""
-        likelihood = self.likelihood(start.mixture)
+        gated = self.start_from(start)
+        likelihood = self.likelihood(gated.mixture)
         inside = GatedMixture(
-            enforce(self.base.admit(start.mixture), likelihood.bounds),
-            likelihood.floored(start.gate.means, start.gate.covariances),
+            enforce(self.admit(gated.mixture), likelihood.bounds),
+            likelihood.floored(gated.gate.means, gated.gate.covariances),
         )
         settings = {
             "max_steps": 30,
@@ -129,14 +177,31 @@ class GatedProblem:
             "damping": 1.0,
             "target": None,
         }
-        search = climb(likelihood, inside, **(settings | options))
+        given = {name: value for name, value in options.items() if name != "known"}
+        search = climb(likelihood, inside, **(settings | given))
         labels = dict.fromkeys(bound.label for bound in likelihood.active(search.parameters))
-        end = MaximiseResult(
-            search.parameters.mixture,
+        return GatedRun(
+            search.parameters.as_logit,
             search.sums,
             search.n_iter,
             search.ending or Ending.OUT_OF_STEPS,
             tuple(search.history),
             tuple(labels),
+            at=search.parameters,
         )
-        return GatedRun(search.parameters, end)
+
+    def _cluster_shares(self, rng: np.random.Generator) -> FloatArray:
+        """Assign units softly to the nearest of several distant centres, drawn as in k-means++."""
+        statistics, weight = unit_values(self.rows)
+        covariates = statistics[:, 1 : 1 + self.n_gate]
+        white = solve_triangular(self.pooled_root, covariates.T, lower=True).T
+        n_units, r = len(white), self.n_components
+        distances = np.empty((n_units, r))
+        chances = weight
+        for component in range(r):
+            centre = white[rng.choice(n_units, p=chances / chances.sum())]
+            distances[:, component] = np.square(white - centre).sum(axis=1)
+            nearest = distances[:, : component + 1].min(axis=1)
+            # all distances are zero if there are fewer distinct values than components
+            chances = weight * nearest if nearest.any() else weight
+        return softly_assigned(distances.argmin(axis=1), r)

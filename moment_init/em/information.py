@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, null_space
+from scipy.stats import chi2
 
 from moment_init.checks import FloatArray
 from moment_init.em.gaussian_gate import GatedProblem, GatedRun
@@ -26,6 +27,7 @@ from moment_init.likelihood.parameters import (
     active_bounds,
     bounds_of,
     component_size,
+    component_vectors,
     parameter_count,
 )
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
@@ -116,7 +118,40 @@ def laplace_of(
     active = active_bounds_of(problem, at)
     basis = free_basis(problem.constraint(at), active, parameter_count(at))
     lift = to_user_matrix(problem, at, order) @ basis
-    return invert_information(_curved_sums(problem, end), basis, lift)
+    return invert_information(curved_sums(problem, end), basis, lift)
+
+
+def standardised_errors(
+    sums: LikelihoodSums, constraint: LinearConstraint | None, active: list[ActiveBound]
+) -> FloatArray:
+    """Standard errors of the standardised parameters; NaN where the information is singular."""
+    # -> (n_parameters,)
+    basis = free_basis(constraint, active, len(sums.score))
+    laplace, _ = invert_information(sums, basis, basis)
+    errors = np.linalg.norm(laplace.root, axis=1)
+    errors[laplace.undetermined] = np.nan
+    return errors
+
+
+def coinciding_components(
+    parameters: MixtureParameters, laplace: LaplaceApproximation
+) -> list[tuple[int, int]]:
+    """Pairs of components whose parameters do not differ by more than their errors (Wald)."""
+    r, q = parameters.n_components, component_size(parameters)
+    vectors, blocks = component_vectors(parameters), laplace.root[: r * q].reshape(r, q, -1)
+    is_flat = laplace.undetermined[: r * q].reshape(r, q)
+    pairs = []
+    for j, k in zip(*np.triu_indices(r, k=1), strict=True):
+        root = blocks[j] - blocks[k]
+        errors = np.linalg.norm(root, axis=1)
+        free = (errors > 0.0) & ~(is_flat[j] | is_flat[k])
+        gap = ((vectors[j] - vectors[k])[free]) / errors[free]
+        directions, sizes, _ = np.linalg.svd(root[free] / errors[free, None], full_matrices=False)
+        is_determined = sizes > _SMALLEST_LOADING
+        scores = (gap @ directions)[is_determined] / sizes[is_determined]
+        if len(scores) and scores @ scores < chi2.ppf(0.95, len(scores)):
+            pairs.append((int(j), int(k)))
+    return pairs
 
 
 def invert_information(
@@ -212,7 +247,7 @@ def _logit_rows(parameters: MixtureParameters) -> range:
     return range(first, parameter_count(parameters), 1 + parameters.n_gate)
 
 
-def _curved_sums(problem: EMProblem, end: MaximiseResult) -> LikelihoodSums:
+def curved_sums(problem: EMProblem, end: MaximiseResult) -> LikelihoodSums:
     """Return the sums at the end of a run, with the curvature, which EM steps do not compute."""
     if end.sums.missing_information is not None:
         return end.sums
@@ -294,12 +329,12 @@ def gated_laplace_of(
     """Invert the observed information of the joint likelihood, in the user's units."""
     # order: (n_components,)
     likelihood = gated.likelihood(run.at.mixture)
-    sums = run.end.sums
+    sums = run.sums
     if sums.missing_information is None:
         sums = likelihood.sums(run.at, missing=True)
     basis = free_basis(likelihood.constraint, likelihood.active(run.at), len(sums.score))
-    of_mixture = to_user_matrix(gated.base, run.at.mixture, order)
-    of_gate = np.kron(np.eye(len(order))[order], np.diag(_user_factors(gated.coordinates.scales)))
+    of_mixture = to_user_matrix(gated, run.at.mixture, order)
+    of_gate = np.kron(np.eye(len(order))[order], np.diag(_user_factors(gated.gating.scales)))
     return invert_information(sums, basis, block_diag(of_mixture, of_gate) @ basis)
 
 

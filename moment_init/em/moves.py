@@ -1,58 +1,165 @@
-"""Moves out of a local optimum: new starts proposed from the current best parameters.
+"""Ways out of a local optimum: new starts from the parameters of an optimum.
 
-Moves drop, split, replant or sharpen components, exchange their rows where predictors cross or
-their fixed weights, turn one into a component of zeros, soften the likelihood, or impose a common
-dispersion for a while.
+Moves are directed: they drop and split components, put a new one where the likelihood gains most,
+soften the likelihood for a while, exchange fixed weights, or turn one component into one of zeros.
+Perturbations are random: they assign units again, draw one component again near another, or add
+noise to all coefficients.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
 from moment_init.checks import FloatArray
 from moment_init.em.problem import EMProblem
-from moment_init.em.starts import joined
-from moment_init.likelihood.climbing import maximise
+from moment_init.em.starts import (
+    add_noise,
+    fit_responsibilities,
+    softly_assigned,
+    with_slopes,
+)
+from moment_init.likelihood.em_step import fit_assigned
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import responsibilities, unit_log_likelihood
-from moment_init.likelihood.splits import propose_drops_and_splits, split_statistics
+from moment_init.likelihood.splits import propose_drops_and_splits
 
-FEW_FEATURES = 4
-"""Up to this number of columns predictors often cross, and p + 1 random rows are likely enough to
-come from one component."""
+TEMPERATURE = 3.5
+"""Temperature T of the softened likelihood: the density of each unit is raised to the power 1/T."""
 
 TEMPERED_STEPS = 15
 """Number of EM steps on a softened likelihood."""
-
-COMMON_DISPERSION_RATIO = 0.9
-"""Smallest ratio of two standard deviations with a "common" dispersion: they are nearly equal."""
-
-STRETCH = 3.0
-"""Factor that stretches a component's predictor: it crosses the flat part of the likelihood between
-a component of typical scale and one that separates its rows."""
 
 LOWERED = 4.0
 """Distance of the predictor of a component of zeros below all others, at the mean of the inputs.
 Its mean response is then a fiftieth of theirs."""
 
-_REFIT_STEPS = 5
-"""Number of EM steps when a single component is refitted to given rows."""
+N_GRADIENT_STARTS, GRADIENT_STEPS = 2, 6
+"""Number of climbs of the gradient function, and steps of each: the maximum need not be exact."""
 
 
-def propose_moves(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
-    """Propose starts from which a better maximum may be reached."""
+def propose_moves(
+    problem: EMProblem, parameters: MixtureParameters, rng: np.random.Generator
+) -> list[MixtureParameters]:
+    """Propose starts from which a better maximum than the given one may be reached."""
     if parameters.n_components == 1:
         return []
-    moves = propose_drops_and_splits(problem.family, problem.rows, parameters)
-    moves.append(_replanted(problem, parameters))
-    if problem.family.has_binary_rows:
-        moves += _stretched(parameters)
-    # several predictors rarely cross in the same rows
-    if parameters.n_features <= FEW_FEATURES and parameters.n_predictors == 1:
-        moves += _uncrossed(problem, parameters)
-    return moves
+    return [
+        *propose_exchanges(problem, parameters),
+        *propose_zeros(problem, parameters),
+        tempered(problem, parameters),
+        *propose_new_component(problem, parameters, rng),
+        *propose_drops_and_splits(problem.family, problem.rows, parameters),
+    ]
+
+
+Perturbation = Callable[[EMProblem, MixtureParameters, np.random.Generator], MixtureParameters]
+
+REASSIGNED = (0.15, 0.6)
+"""Range of the share of units that are assigned again."""
+
+NOISE = 0.5
+"""Deviation of the noise that is added to all coefficients, in the family's typical size."""
+
+
+def reassign_units(
+    problem: EMProblem, parameters: MixtureParameters, rng: np.random.Generator
+) -> MixtureParameters:
+    """Assign a share of the units at random, and fit the components to all."""
+    rows, r = problem.rows, parameters.n_components
+    shares = responsibilities(problem.family, rows, parameters)
+    if rows.group_starts is not None:
+        shares = shares[rows.group_starts]
+    is_drawn = rng.random(rows.n_units) < rng.uniform(*REASSIGNED)
+    drawn = softly_assigned(rng.integers(r, size=rows.n_units), r)
+    fitted = fit_responsibilities(problem, np.where(is_drawn[:, None], drawn, shares))
+    return replace(fitted, gate=parameters.gate)
+
+
+def redraw_component(
+    problem: EMProblem, parameters: MixtureParameters, rng: np.random.Generator
+) -> MixtureParameters:
+    """Draw one component again near another, and divide the other's weight between them."""
+    r = parameters.n_components
+    drawn, other = rng.choice(r, 2, replace=False)
+    order = np.arange(r)
+    order[drawn] = other
+    copied = parameters.reorder(order)
+    weights = copied.weights.copy()
+    weights[[drawn, other]] /= 2
+    copied = replace(copied, weights=weights / weights.sum())
+    return add_noise(problem, copied, (np.arange(r) == drawn).astype(np.float64), rng)
+
+
+def shake(
+    problem: EMProblem, parameters: MixtureParameters, rng: np.random.Generator
+) -> MixtureParameters:
+    """Add noise to all coefficients and biases."""
+    return add_noise(problem, parameters, np.full(parameters.n_components, NOISE), rng)
+
+
+PERTURBATIONS: tuple[Perturbation, ...] = (reassign_units, redraw_component, shake)
+"""They help on different data, and take turns."""
+
+
+def propose_new_component(
+    problem: EMProblem, parameters: MixtureParameters, rng: np.random.Generator
+) -> list[MixtureParameters]:
+    r"""Propose mixtures in which the best new component replaces each of the others in turn.
+
+    Lindsay's gradient function [1]_ is the derivative of the log-likelihood in the weight of a new
+    component,
+
+    .. math:: D(\theta) = \sum_i v_i f(y_i \mid x_i, \theta) / p(y_i \mid x_i) - \sum_i v_i.
+
+    Each step of its ascent is a weighted fit, with weights proportional to the terms of the sum.
+    The dispersion is held: a free one would shrink onto a single row.
+
+    References
+    ----------
+    .. [1] Lindsay (1983), The geometry of mixture likelihoods: a general theory, Annals of
+       Statistics 11, 86-94.
+    """
+    family, rows = problem.family, replace(problem.rows, gate=None)
+    density = unit_log_likelihood(family, problem.rows, parameters)
+    log_weight, r = np.log(problem.rows.unit_weights), parameters.n_components
+    single = replace(parameters.reorder(np.zeros(1, dtype=np.intp)), weights=np.ones(1), gate=None)
+    if parameters.spreads is not None:
+        common = np.exp(np.log(parameters.spreads) @ parameters.weights)
+        single = replace(single, dispersion=common.reshape(single.biases.shape))
+    best, height = single, -np.inf
+    for share in _gradient_starts(density, r, rng):
+        new = single
+        for _ in range(GRADIENT_STEPS):
+            fitted = fit_assigned(family, rows, new, share[None], max_steps=1)
+            new = replace(fitted, dispersion=single.dispersion)
+            terms = unit_log_likelihood(family, rows, new) - density
+            total = float(logsumexp(terms + log_weight))
+            share = len(terms) / r * np.exp(terms + log_weight - total)
+        if total > height:
+            best, height = new, total
+    result = []
+    for j in range(r):
+        slopes, levels = parameters.slopes.copy(), parameters.levels.copy()
+        slopes[:, :, j], levels[:, j] = best.slopes[:, :, 0], best.levels[:, 0]
+        result.append(with_slopes(parameters, slopes, levels))
+    return result
+
+
+def _gradient_starts(
+    density: FloatArray, n_components: int, rng: np.random.Generator
+) -> list[FloatArray]:
+    """Shares of the units in the first fit of a new component: the worst fitted, and random."""
+    worst = density <= np.quantile(density, 1 / n_components)
+    starts = [worst.astype(np.float64)]
+    for _ in range(N_GRADIENT_STARTS - 1):
+        starts.append(np.where(rng.random(len(density)) < 0.5 / n_components, 1.0, OTHER))
+    return starts
+
+
+OTHER = 0.05
+"""Share of the units that are not drawn, so that a fit to the few that are is not exact."""
 
 
 def propose_zeros(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
@@ -111,7 +218,7 @@ def propose_exchanges(problem: EMProblem, parameters: MixtureParameters) -> list
 
 
 def tempered(
-    problem: EMProblem, parameters: MixtureParameters, temperature: float
+    problem: EMProblem, parameters: MixtureParameters, temperature: float = TEMPERATURE
 ) -> MixtureParameters:
     """Run EM on a softened likelihood; this leaves maxima that rest on a few rows only."""
     # rows of weight 1/T raise the density of their unit to the power 1/T
@@ -126,101 +233,3 @@ def tempered(
     )
     steps = TEMPERED_STEPS
     return softened.climb(parameters, max_steps=steps, em_steps=steps).parameters
-
-
-def climb_with_common_dispersion(
-    problem: EMProblem, parameters: MixtureParameters, **options: Any
-) -> MixtureParameters:
-    """Climb with a common dispersion, so that narrow components release their few rows.
-
-    Hathaway's constraint keeps a narrow component from collapsing, not from being narrow. With few
-    rows per parameter there are maxima on or near it whose components fit a few rows closely.
-    """
-    return with_common_dispersion(problem).climb(parameters, **options).parameters
-
-
-def with_common_dispersion(problem: EMProblem) -> EMProblem:
-    """Return the same problem with a common dispersion of all components."""
-    ratio = max(COMMON_DISPERSION_RATIO, problem.min_dispersion_ratio)
-    return replace(problem, min_dispersion_ratio=ratio)
-
-
-def _replanted(problem: EMProblem, parameters: MixtureParameters) -> MixtureParameters:
-    """Move the least useful component to the 1/r of the units with the lowest density."""
-    density = unit_log_likelihood(problem.family, problem.rows, parameters)
-    worst = density <= np.quantile(density, 1 / parameters.n_components)
-    statistics = split_statistics(problem.family, problem.rows, parameters)
-    drop = int(np.argmin(statistics.drop_losses))
-    shares = _by_row(problem, worst.astype(np.float64))
-    return _replace_components(problem, parameters, {drop: shares})
-
-
-def _stretched(parameters: MixtureParameters) -> list[MixtureParameters]:
-    """Sharpen each component in turn as a classifier: maxima of binary data differ in this."""
-    result = []
-    for j in range(parameters.n_components):
-        factors = np.ones(parameters.n_components)
-        factors[j] = STRETCH
-        result.append(
-            replace(
-                parameters,
-                coefficients=parameters.coefficients * factors,
-                biases=parameters.biases * factors,
-            )
-        )
-    return result
-
-
-def _uncrossed(problem: EMProblem, parameters: MixtureParameters) -> list[MixtureParameters]:
-    """Exchange the responsibilities of two components on the rows where one predictor is larger.
-
-    This is done for every pair. Predictors may cross correctly in one place and wrongly in another,
-    so rows are also exchanged on only one side of the median of each standardised column.
-    """
-    shares = responsibilities(problem.family, problem.rows, parameters)
-    columns = np.asarray(problem.rows.Z)
-    predictors = columns @ parameters.coefficients + parameters.biases
-    medians = np.median(columns, axis=0)
-    # if the median of a column is its largest value, no row lies beyond it
-    is_right = np.where(medians < columns.max(axis=0), columns > medians, columns >= medians)
-    sides = [*is_right.T, *~is_right.T]
-    result = []
-    for j in range(parameters.n_components):
-        for k in range(j):
-            above = predictors[:, j] > predictors[:, k]
-            parts = [above, *(above & side for side in sides), *(~above & side for side in sides)]
-            for part in parts:  # rows that are exchanged
-                if not part.any() or part.all():  # the predictors do not cross there
-                    continue
-                first = np.where(part, shares[:, k], shares[:, j])
-                second = np.where(part, shares[:, j], shares[:, k])
-                result.append(_replace_components(problem, parameters, {j: first, k: second}))
-    return result
-
-
-def _replace_components(
-    problem: EMProblem, parameters: MixtureParameters, shares: dict[int, FloatArray]
-) -> MixtureParameters:
-    """Refit some components to given shares of the rows, and update their weights."""
-    rows = problem.rows
-    parts = [
-        replace(parameters.reorder(np.array([j])), gate=None)
-        for j in range(len(parameters.weights))
-    ]
-    weights = parameters.weights.copy()
-    for j, share in shares.items():
-        weighted = replace(rows, sample_weight=rows.sample_weight * share, group_starts=None)
-        start = replace(parts[j], weights=np.ones(1))
-        steps = _REFIT_STEPS
-        parts[j] = maximise(
-            problem.family, weighted, start, max_steps=steps, em_steps=steps, constant=0.0
-        ).parameters
-        weights[j] = (rows.sample_weight @ share) / rows.total_weight
-    return replace(joined(parts, weights / weights.sum()), gate=parameters.gate)
-
-
-def _by_row(problem: EMProblem, by_unit: FloatArray) -> FloatArray:
-    starts = problem.rows.group_starts
-    if starts is None:
-        return by_unit
-    return np.repeat(by_unit, np.diff(np.append(starts, problem.rows.n_obs)))

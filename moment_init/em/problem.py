@@ -26,6 +26,7 @@ from moment_init.likelihood.parameters import (
     MIN_WEIGHT,
     LinearConstraint,
     MixtureParameters,
+    parameter_count,
 )
 from moment_init.likelihood.rows import LikelihoodRows, column
 from moment_init.likelihood.sums import parameter_free_log_likelihood
@@ -125,6 +126,14 @@ class EMProblem:
             **options,
         )
 
+    def ungated(self) -> "EMProblem":
+        """Return the same problem without a gate."""
+        return replace(self, rows=replace(self.rows, gate=None), gate_coordinates=None)
+
+    def own_starts(self, rng: np.random.Generator) -> list[tuple[str, MixtureParameters]]:
+        """Return starts of a kind that only this problem has."""
+        return []
+
     @property
     def min_weight(self) -> float:
         """Smallest weight of a component: a tenth of a unit, and at most 1e-4."""
@@ -143,6 +152,12 @@ class EMProblem:
             spreads.reshape((*axis, n_components)) if family.has_dispersion else None,
             None if self.rows.gate is None else np.zeros((self.rows.n_gate, n_components)),
         )
+
+    def free_count(self, n_components: int) -> int:
+        """Number of free parameters of a mixture with a number of components."""
+        blank = self.blank(n_components)
+        constraint = self.constraint(blank)
+        return parameter_count(blank) if constraint is None else constraint.n_free
 
     def to_user(self, parameters: MixtureParameters) -> MixtureParameters:
         """Map parameters to the user's units."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray, RandomSeed
 from moment_init.data.formulas import FormulaDesign, reads_design
 from moment_init.em.datatree import fit_to_datatree
+from moment_init.em.exploration import UnseenMass
 from moment_init.em.information import (
     LaplaceApproximation,
     StandardErrors,
@@ -32,6 +33,7 @@ from moment_init.families.several import AnyFamily
 from moment_init.likelihood.gate import GaussianGate
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.results import (
+    DISTINCT_OPTIMA,
     ComponentTable,
     StartRecord,
     Status,
@@ -49,7 +51,8 @@ Rows = list[tuple[str, list[str]]]
 
 def fit_table(fit: "EMFit") -> ComponentTable:
     """Build the printed table of a fit."""
-    return ComponentTable(_title(fit), _rows(fit), [_criteria(fit), _agreement(fit)], fit.warnings)
+    notes = [_criteria(fit), _agreement(fit), *_exploration(fit), *_higher_on_bound(fit)]
+    return ComponentTable(_title(fit), _rows(fit), notes, fit.warnings)
 
 
 def _title(fit: "EMFit") -> str:
@@ -78,8 +81,41 @@ def _agreement(fit: "EMFit") -> str:
     reached, converged = fit.reached_best
     return (
         f"best log-likelihood reached by {reached} of {converged} converged starts "
-        f"({len(fit.starts)} in all)"
+        f"({len(fit.starts)} in all), first from: {fit.origin}"
     )
+
+
+def _exploration(fit: "EMFit") -> list[str]:
+    """Say what further random starts would find."""
+    unseen = fit.unseen_mass
+    if unseen is None or fit.n_components == 1:
+        return []
+    where = " of the sample of rows" if unseen.is_sampled else ""
+    left_out = f", {unseen.n_unconverged} did not converge" if unseen.n_unconverged else ""
+    error = "" if np.isnan(unseen.error) else f" (standard error {unseen.error:.1%})"
+    return [
+        f"a further random start would find an optimum{where} not yet seen with probability about "
+        f"{unseen.mass:.1%}{error}, a better one about {unseen.better:.2%}: {unseen.n_starts} "
+        f"random starts ended in {unseen.n_optima} optima{left_out}"
+    ]
+
+
+def _higher_on_bound(fit: "EMFit") -> list[str]:
+    """Name the highest solution on a bound, if it is above the fit."""
+    higher = [
+        start
+        for start in fit.starts
+        if start.bounds
+        and not start.is_sampled
+        and start.log_likelihood > fit.log_likelihood + DISTINCT_OPTIMA
+    ]
+    if fit.bounds or not higher:
+        return []
+    start = max(higher, key=lambda each: each.log_likelihood)
+    return [
+        f"a boundary solution has the higher log-likelihood {start.log_likelihood:.2f} "
+        f"({', '.join(start.bounds)}); see starts_table"
+    ]
 
 
 def _rows(fit: "EMFit") -> Rows:
@@ -88,7 +124,10 @@ def _rows(fit: "EMFit") -> Rows:
     rows: Rows = []
     for a, response in enumerate(fit.response_names or ("",)):
         rows += _response_rows(fit, errors, a, response)
-    rows += _block(("weight",), fit.weights[None], errors.weights[None])
+    if fit.gate is None:
+        rows += _block(("weight",), fit.weights[None], errors.weights[None])
+    else:
+        rows += _share_rows(fit)
     if fit.gate is not None and fit.gate_biases is not None:
         if errors.gate is not None and errors.gate_biases is not None:
             rows += _block(("gate: bias",), fit.gate_biases[None], errors.gate_biases[None])
@@ -113,6 +152,16 @@ def _response_rows(fit: "EMFit", errors: StandardErrors, index: int, name: str) 
     if spreads is not None and of.spreads is not None and not np.isnan(spreads[index]).any():
         rows += _block((f"{indent}dispersion",), spreads[[index]], of.spreads[[index]])
     return rows
+
+
+def _share_rows(fit: "EMFit") -> Rows:
+    """Return average probabilities and numbers of rows, which do not depend on where the gate is.
+
+    At the maximum the prior and the posterior probabilities of a component have the same average.
+    """
+    counts = np.asarray(fit.responsibilities.sum(axis=0))
+    averages = [f"{share:.3g}" for share in counts / counts.sum()]
+    return [("average weight", averages), ("rows", [f"{count:.1f}" for count in counts])]
 
 
 def _spread_rows(fit: "EMFit", errors: StandardErrors) -> Rows:
@@ -193,8 +242,8 @@ class EMFit:
     feature_names, gate_names : tuple of str
         Names of the columns and of the gating covariates.
     status : Status
-        OK, NOT_CONVERGED, or NOT_IDENTIFIED if parameters lie on a bound or the information about
-        them is singular.
+        OK, NOT_CONVERGED, NOT_IDENTIFIED if parameters lie on a bound, are not determined, or
+        components coincide, or NOT_EXPLORED if further starts are likely to find a better optimum.
     warnings : tuple of str
         What the status means and what to do.
     bounds : tuple of str
@@ -210,6 +259,11 @@ class EMFit:
         Names of several responses, or of all classes but the first; empty for one response.
     classes : numpy.ndarray, shape (n_classes,), or None
         Sorted labels of a categorical response; the first is the reference.
+    origin : str
+        Start from which the best optimum was first reached.
+    unseen_mass : UnseenMass or None
+        Estimated probability that a further random start ends in an optimum not yet seen, or in a
+        better one; None without random starts.
     """
 
     coefficients: FloatArray
@@ -242,6 +296,8 @@ class EMFit:
     design: FormulaDesign | None = None
     response_names: tuple[str, ...] = ()
     classes: NDArray[Any] | None = None
+    origin: str = ""
+    unseen_mass: UnseenMass | None = None
 
     @property
     def n_components(self) -> int:

@@ -1,44 +1,32 @@
-"""Runs of EM: their options, their records, and starts that are run without a search.
+"""Runs of EM: their options, their records, the optima they reached, and what they cost.
 
-A `Portfolio` records the runs of a search, keeps the best one, and remembers the maxima that runs
-have reached. `FitOptions` says how long runs may be and how many there are. `run_given` and
-`run_random` climb from the user's starts and from random ones, the latter in parallel and with a
-progress bar.
+`Runs` records runs, groups their ends into distinct optima, and knows which of them is returned:
+the highest interior one. `FitOptions` says how long runs may be and how many there are.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from moment_init.data.blocks import single_threaded_blas
-from moment_init.em.moves import climb_with_common_dispersion, tempered
-from moment_init.em.problem import EMProblem
+from moment_init.em.exploration import UnseenMass
+from moment_init.em.problem import EMProblem, parameters_per_response
 from moment_init.em.starts import RandomStart, random_parameters
-from moment_init.likelihood.climbing import KnownMaximum, MaximiseResult
+from moment_init.likelihood.climbing import KnownMaximum, MaximiseResult, matching_order
 from moment_init.likelihood.parameters import (
     MixtureParameters,
-    component_vectors,
-    parameter_count,
+    component_size,
+    pack,
 )
-from moment_init.likelihood.splits import improve
-from moment_init.results import BREAKDOWNS, SAME_OPTIMUM, StartRecord, StartStatus
+from moment_init.results import BREAKDOWNS, DISTINCT_OPTIMA, StartRecord, StartStatus
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-Start = tuple[str, MixtureParameters]
-
-RACE = {"max_steps": 10, "em_steps": 3, "max_em_steps": 10}
-"""Options of a short run, after which starts of one origin are compared."""
-
 FINISH_TOLERANCE = 1e-4
 """A run ends when its predicted gain is below this, far below the difference between maxima."""
-
-MIN_GAIN = 2 * SAME_OPTIMUM
-"""A move is accepted if it gains at least this."""
 
 FINISH: dict[str, Any] = {
     "max_steps": 300,
@@ -49,150 +37,205 @@ FINISH: dict[str, Any] = {
 }
 """Options of a run to its maximum: EM while it is fast, then Newton."""
 
-MAX_TEMPERINGS = 5
-"""Maximum number of times that tempering leaves a maximum in one round; two are rare."""
+RACE = {"max_steps": 10, "em_steps": 3, "max_em_steps": 10}
+"""Options of a short run, after which starts of one origin are compared."""
 
-SAME_COMPONENT = 1e-2
-"""Relative difference in parameters below which two components count as one: any mixture that is
-worth fitting has components much further apart."""
+STEP_SECONDS = 3e-4
+ENTRY_SECONDS = 3.5e-9
+PAIR_SECONDS = 2.5e-7
+"""Time of a step on one core: a fixed part, a part for each row, component and column, and one for
+each pair of parameters. Budgets are counted in this estimate, not by the clock, so that the same
+seed gives the same result on every machine."""
+
+
+def step_seconds(problem: EMProblem) -> float:
+    """Estimate the time of one step of a climb."""
+    rows, r = problem.rows, problem.n_components
+    width = rows.n_features + 1 + rows.n_gate
+    entries = rows.n_obs * r * problem.family.n_predictors * width
+    n_parameters = problem.free_count(r)
+    return STEP_SECONDS + ENTRY_SECONDS * entries + PAIR_SECONDS * n_parameters**2
+
+
+MOST_KNOWN, SMALLEST_BASIN = 4, 0.08
+"""Number of maxima that runs try to recognise at every step, and the share of all runs that must
+have reached one of them."""
+
+
+@dataclass(slots=True, eq=False)
+class Optimum:
+    """An optimum that at least one run reached."""
+
+    run: MaximiseResult  # the highest run that ended there
+    origin: str  # the start from which the first one came
+    is_interior: bool
+    known: KnownMaximum | None  # None on a bound
+    n_random: int = 0  # random starts that ended there
+    # runs that ended there independently: random starts, kinds of other starts, and runs from
+    # other optima
+    n_reached: int = 0
+
+    @property
+    def height(self) -> tuple[bool, float]:
+        """Interior optima come before those on a bound, then the log-likelihood decides."""
+        return self.is_interior, self.run.log_likelihood
 
 
 @dataclass(slots=True)
-class Portfolio:
-    """The runs so far and the best of them."""
+class Runs:
+    """The runs so far, and the optima that they reached."""
 
     problem: EMProblem
     records: list[StartRecord] = field(default_factory=list)  # all starts, in the order they ran
-    best: MaximiseResult | None = None
-    # kinds of starts that reached the best maximum independently
-    agreeing_origins: set[str] = field(default_factory=set)
-    # maxima inside all bounds that runs have reached; a run that leads to one of them ends early
-    maxima: list[KnownMaximum] = field(default_factory=list)
-    # ways out of the best maximum that were tried; trying them again would give the same result
-    tried: set[str] = field(default_factory=set)
+    optima: list[Optimum] = field(default_factory=list)
+    # highest run of those that did not converge, which is returned only if none did
+    unfinished: MaximiseResult | None = None
+    is_search: bool = False  # whether they look for the best optimum, not only from given starts
+    n_random: int = 0  # random starts that converged
+    n_unconverged: int = 0  # random starts that did not
+    work: float = 0.0  # estimated seconds of all runs
+    seconds_per_step: float = field(init=False)
 
-    def finish(self, origin: str, start: MixtureParameters) -> None:
-        """Run a start to its maximum, or until it cannot reach the best one."""
-        target = None if self.best is None else self.best.log_likelihood - SAME_OPTIMUM
-        self.add(origin, self.climb(start, target=target, **FINISH))
+    def __post_init__(self) -> None:
+        """Estimate the time of a step."""
+        self.seconds_per_step = step_seconds(self.problem)
+
+    @property
+    def ranked(self) -> list[Optimum]:
+        """Optima, the one to return first."""
+        return sorted(self.optima, key=lambda optimum: optimum.height, reverse=True)
+
+    @property
+    def best(self) -> MaximiseResult | None:
+        """The run to return: the highest interior optimum, or else the highest end."""
+        if self.optima:
+            return max(self.optima, key=lambda optimum: optimum.height).run
+        return self.unfinished
+
+    @property
+    def origin(self) -> str:
+        """Origin of the run to return."""
+        if self.optima:
+            return max(self.optima, key=lambda optimum: optimum.height).origin
+        ended = [record for record in self.records if not np.isnan(record.log_likelihood)]
+        return max(ended, key=lambda record: record.log_likelihood).origin if ended else ""
+
+    @property
+    def unseen_mass(self) -> UnseenMass | None:
+        """Estimate of what further random starts would find."""
+        if self.n_random + self.n_unconverged == 0:
+            return None
+        n_optima = sum(optimum.n_random > 0 for optimum in self.optima)
+        n_best = self.ranked[0].n_reached if self.optima else 0
+        is_sampled = any(record.is_sampled for record in self.records)
+        return UnseenMass(self.n_random, n_optima, n_best, self.n_unconverged, is_sampled)
 
     def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
-        """Climb from a start; stop early if it leads to a known maximum."""
-        return self.problem.climb(start, known=self.maxima, **options)
+        """Climb from a start, and stop early if it leads to a known maximum."""
+        run = self.problem.climb(start, known=self._known(), **options)
+        self.work += (1 + run.n_iter) * self.seconds_per_step
+        return run
 
-    def race(self, starts: list[Start], n_finishers: int = 1) -> None:
-        """Race starts by short runs, and run the best ones to their maxima."""
-        if len(starts) <= n_finishers:  # nothing to choose from
-            for origin, start in starts:
-                self.finish(origin, start)
-            return
-        runs = [(origin, self.climb(start, **RACE)) for origin, start in starts]
-        runs.sort(key=lambda run: run[1].log_likelihood, reverse=True)
-        for origin, run in runs[:n_finishers]:
-            self.finish(origin, run.parameters)
-        for origin, run in runs[n_finishers:]:
-            self._record(origin, run, StartStatus.RACED)
+    def _known(self) -> list[KnownMaximum]:
+        """Return the maxima that many runs end in; it does not pay to look for rare ones."""
+        usual = sorted(self.optima, key=lambda optimum: -optimum.n_reached)[:MOST_KNOWN]
+        least = SMALLEST_BASIN * len(self.records)
+        return [each.known for each in usual if each.known is not None and each.n_reached > least]
 
-    def add(self, origin: str, run: MaximiseResult) -> None:
-        """Record a finished run, and keep it if it is the best."""
-        self._record(origin, run, StartStatus(str(run.ending)))
-        if run.recognised is not None:
-            if self._is_best(run.recognised.height):
-                self.agreeing_origins.add(origin.split()[0])
-            return
-        is_degenerate = _is_degenerate(run)
-        if run.converged and not is_degenerate:
-            self._keep_maximum(run)
-        # a run that stalled may have done so before the maximum
-        agreeing = {origin.split()[0]} if run.converged and not is_degenerate else set()
-        if self.best is None or run.log_likelihood > self.best.log_likelihood + SAME_OPTIMUM:
-            self.best, self.agreeing_origins, self.tried = run, agreeing, set()
-        elif self._is_best(run.log_likelihood):
-            self.agreeing_origins |= agreeing
-            if run.log_likelihood > self.best.log_likelihood:
-                self.best = run
+    def finish(
+        self, origin: str, start: MixtureParameters, *, source: Optimum | None = None
+    ) -> Optimum | None:
+        """Run a start to its maximum; return the optimum, or None if it did not converge."""
+        try:
+            return self.add(origin, self.climb(start, **FINISH), source=source)
+        except BREAKDOWNS as error:
+            self.fail(origin, str(error))
+            return None
+
+    def race(self, starts: list[tuple[str, MixtureParameters]]) -> None:
+        """Race starts of one kind by short runs, and run the best one to its maximum."""
+        if len(starts) > 1:
+            runs = [(origin, self.climb(start, **RACE)) for origin, start in starts]
+            runs.sort(key=lambda run: run[1].log_posterior, reverse=True)
+            for origin, run in runs[1:]:
+                self.record(origin, run, StartStatus.RACED)
+            starts = [(runs[0][0], runs[0][1].parameters)]
+        for origin, start in starts:
+            self.finish(origin, start)
+
+    def add(
+        self, origin: str, run: MaximiseResult, *, source: Optimum | None = None
+    ) -> Optimum | None:
+        """Record the end of a run from an optimum, if it was one, and return the one it reached."""
+        self.record(origin, run, StartStatus(str(run.ending)))
+        is_random = origin.startswith("random")
+        if not run.converged and run.recognised is None:
+            self.n_unconverged += is_random
+            if self.unfinished is None or run.log_posterior > self.unfinished.log_posterior:
+                self.unfinished = run
+            return None
+        reached = self._optimum_of(origin, run)
+        self.n_random += is_random
+        reached.n_random += is_random
+        # a run that returns to where it began shows nothing
+        reached.n_reached += reached is not source
+        return reached
 
     def fail(self, origin: str, message: str) -> None:
         """Record a start that broke down."""
+        self.n_unconverged += origin.startswith("random")
         self.records.append(
             StartRecord(origin, float("nan"), 0, StartStatus.FAILED, message=message)
         )
 
-    def attempt(self, origin: str, route: Callable[["Portfolio"], object]) -> None:
-        """Run a route; record it if it breaks down, so that other routes can go on."""
-        try:
-            route(self)
-        except BREAKDOWNS as error:
-            self.fail(origin, str(error))
-
-    def temper(self, temperatures: Sequence[float], *, has_common_dispersion: bool = False) -> None:
-        """Restart the best maximum from softened likelihoods while this finds a better one."""
-        ways: dict[str, Callable[[MixtureParameters], MixtureParameters]] = {
-            f"temperature {temperature:g}": partial(tempered, self.problem, temperature=temperature)
-            for temperature in temperatures
-        }
-        if has_common_dispersion and self.problem.family.is_unbounded:
-            with_common = partial(climb_with_common_dispersion, self.problem, **FINISH)
-            ways["common dispersion"] = with_common
-        for _ in range(MAX_TEMPERINGS):
-            before = self.best
-            if before is None:
-                return
-            for way, soften in ways.items():
-                if way in self.tried:
-                    continue
-                self.tried.add(way)
-                start = soften(before.parameters)
-                end = self.climb(start, target=before.log_likelihood, **FINISH)
-                if end.log_likelihood > before.log_likelihood + SAME_OPTIMUM:
-                    self.add("tempering", end)
-                    break
-            if self.best is before:
-                return
-
-    def move(
-        self, origin: str, propose: Callable[[MixtureParameters], list[MixtureParameters]]
-    ) -> bool:
-        """Try moves from the best maximum; return whether one found a better maximum."""
-        if self.best is None or origin in self.tried:
-            return False
-        self.tried.add(origin)  # in case it breaks down
-        end, n_moves = improve(
-            self.climb, propose, self.best, tolerance=FINISH_TOLERANCE, min_gain=MIN_GAIN
-        )
-        if n_moves:
-            self.add(origin, end)
-        self.tried.add(origin)
-        return n_moves > 0
-
-    def _is_best(self, log_likelihood: float) -> bool:
-        best = self.best
-        return best is not None and log_likelihood > best.log_likelihood - SAME_OPTIMUM
-
-    def _keep_maximum(self, run: MaximiseResult) -> None:
-        """Remember a maximum without active bounds or restrictions, so that runs recognise it."""
-        if run.bounds or not self.problem.restrictions.is_empty:
-            return
-        maximum = KnownMaximum.of(run.parameters, run.sums)
-        if maximum is not None:
-            self.maxima.append(maximum)
-
-    def _record(self, origin: str, run: MaximiseResult, status: StartStatus) -> None:
+    def record(self, origin: str, run: MaximiseResult, status: StartStatus) -> None:
+        """Add the record of a run."""
         ahead = run.recognised
         value = run.log_likelihood if ahead is None else ahead.height
         value -= self.problem.log_jacobian
         self.records.append(StartRecord(origin, value, run.n_iter, status, run.bounds))
 
+    def _optimum_of(self, origin: str, run: MaximiseResult) -> Optimum:
+        """Find the optimum at which a run ended, or add a new one."""
+        for optimum in self.optima:
+            if run.recognised is not None:
+                if optimum.known is run.recognised:
+                    return optimum
+            elif is_same_optimum(optimum.run, run):
+                if run.log_likelihood > optimum.run.log_likelihood:
+                    optimum.run = run
+                return optimum
+        is_inside = is_interior(self.problem, run)
+        known = None
+        if not run.bounds and self.problem.restrictions.is_empty:
+            known = KnownMaximum.of(run.parameters, run.sums)
+        self.optima.append(Optimum(run, origin, is_inside, known))
+        return self.optima[-1]
 
-def _is_degenerate(run: MaximiseResult) -> bool:
-    """Whether a component is empty or a copy of another; such runs do not count as agreeing."""
-    if any(bound.startswith("weight") for bound in run.bounds):
+
+SAME_POINT = 0.1
+"""Squared distance of two ends of one optimum in the metric of its information: a difference of
+.05 in log-likelihood."""
+
+
+def is_same_optimum(first: MaximiseResult, second: MaximiseResult) -> bool:
+    """Whether two converged runs ended at one optimum, by log-likelihood and parameters."""
+    if abs(first.log_likelihood - second.log_likelihood) > DISTINCT_OPTIMA:
+        return False
+    if first.bounds or second.bounds:  # where they lie on a bound is determined by little else
+        return first.bounds == second.bounds or len(first.bounds) == len(second.bounds)
+    if first.sums.missing_information is None:
         return True
-    vectors = component_vectors(run.parameters)  # (n_components, q)
-    gaps = np.linalg.norm(vectors[:, None] - vectors, axis=2)
-    first, second = np.triu_indices(len(vectors), k=1)
-    sizes = 1.0 + np.linalg.norm(vectors, axis=1)
-    return bool(np.any(gaps[first, second] < SAME_COMPONENT * sizes[first]))
+    order = matching_order(first.parameters, second.parameters)
+    size = first.parameters.n_components * component_size(first.parameters)
+    gap = (pack(second.parameters.reorder(order)) - pack(first.parameters))[:size]
+    return bool(gap @ first.sums.information()[:size, :size] @ gap < SAME_POINT)
+
+
+def is_interior(problem: EMProblem, run: MaximiseResult) -> bool:
+    """Whether no bound is active and every component has more rows than parameters."""
+    size = parameters_per_response(problem.family, run.parameters.n_features)
+    return not run.bounds and bool(np.min(run.sums.row_counts) > size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +245,8 @@ class FitOptions:
     max_iter: int = 1000  # maximum number of iterations of a run
     tolerance: float = 1e-6  # predicted gain below which a run has converged
     n_starts: int | None = None  # number of random starts; None for the default
-    random_start: RandomStart = "assignment"
+    max_seconds: float | None = None  # time of the search; None for the default
+    random_start: RandomStart = "both"
     n_jobs: int | None = None  # number of parallel runs
     progressbar: bool = False
 
@@ -217,6 +261,7 @@ def validate_options(
     max_iter: Any,
     tolerance: Any,
     n_starts: Any,
+    max_seconds: Any,
     random_start: Any,
     n_jobs: Any,
     progressbar: bool,
@@ -228,6 +273,8 @@ def validate_options(
         raise ValueError(f"`tolerance` must be a positive number; got {tolerance!r}.")
     if n_starts is not None and (not _is_whole(n_starts) or n_starts < 1):
         raise ValueError(f"`n_starts` must be a whole number, 1 or more; got {n_starts!r}.")
+    if max_seconds is not None and (not _is_real(max_seconds) or not 0.0 < max_seconds < np.inf):
+        raise ValueError(f"`max_seconds` must be a positive number or None; got {max_seconds!r}.")
     if n_jobs is not None and (not _is_whole(n_jobs) or n_jobs == 0):
         raise ValueError(
             f"`n_jobs` must be a whole number other than 0, or None; got {n_jobs!r}. Use -1 for "
@@ -235,25 +282,23 @@ def validate_options(
         )
     if random_start not in get_args(RandomStart):
         raise ValueError(
-            f"`random_start` must be 'assignment' or 'coefficients'; got {random_start!r}."
+            f"`random_start` must be 'both', 'assignment' or 'coefficients'; got {random_start!r}."
         )
     return FitOptions(
         int(max_iter),
         float(tolerance),
         None if n_starts is None else int(n_starts),
+        None if max_seconds is None else float(max_seconds),
         random_start,
         None if n_jobs is None else int(n_jobs),
         bool(progressbar),
     )
 
 
-def require_rows(problem: EMProblem, n_more: int = 0) -> None:
+def require_rows(problem: EMProblem) -> None:
     """Raise if each response has more free parameters than rows."""
     r, n_predictors = problem.n_components, problem.family.n_predictors
-    blank = problem.blank(r)
-    constraint = problem.constraint(blank)
-    n_free = parameter_count(blank) if constraint is None else constraint.n_free
-    n_free = -(-(n_free + n_more) // n_predictors)
+    n_free = -(-problem.free_count(r) // n_predictors)
     if problem.rows.n_obs < n_free:
         which = "" if n_predictors == 1 else " for each response or class"
         raise ValueError(
@@ -314,59 +359,46 @@ DEFAULT_RANDOM_STARTS = 10
 
 def run_given(
     problem: EMProblem, starts: Sequence[tuple[str, MixtureParameters]], options: FitOptions
-) -> Portfolio:
-    """Climb from several starts; stop each once it cannot reach the best one."""
-    portfolio = Portfolio(problem)
+) -> Runs:
+    """Climb from several starts, each to its maximum."""
+    runs = Runs(problem)
     for origin, start in starts:
-        best = portfolio.best
-        target = None if best is None else best.log_likelihood - SAME_OPTIMUM
         try:
-            run = problem.climb(start, target=target, **options.run)
+            runs.add(origin, problem.climb(start, **options.run))
         except BREAKDOWNS as error:
-            portfolio.fail(origin, str(error))
-        else:
-            portfolio.add(origin, run)
-    return portfolio
+            runs.fail(origin, str(error))
+    return runs
 
 
-def run_random(problem: EMProblem, options: FitOptions, rng: np.random.Generator) -> Portfolio:
-    """Climb from random starts, each to its maximum."""
-    portfolio = Portfolio(problem)
-    climb = partial(_climb_at_random, problem, options)
-    for origin, run in each_random_start(climb, options, rng):
-        if isinstance(run, str):
-            portfolio.fail(origin, run)
-        else:
-            portfolio.add(origin, run)
-    return portfolio
-
-
-def each_random_start[Run](
-    climb: Callable[[np.random.Generator], Run], options: FitOptions, rng: np.random.Generator
-) -> Iterator[tuple[str, Run | str]]:
-    """Run random starts in parallel with joblib, and show the progress."""
+def run_random(problem: EMProblem, options: FitOptions, rng: np.random.Generator) -> Runs:
+    """Climb from random starts in parallel with joblib, each to its maximum."""
     from joblib import Parallel, delayed  # imported only when starts run in parallel
 
     n_starts = DEFAULT_RANDOM_STARTS if options.n_starts is None else options.n_starts
-    tasks = (delayed(_guarded)(climb, stream) for stream in rng.spawn(n_starts))
-    runs: Iterable[Run | str] = Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks)
-    shown = track(runs, n_starts, "random starts", is_shown=options.progressbar)
-    for rank, run in enumerate(shown, start=1):
-        yield f"random {rank}", run
-
-
-def _guarded[Run](
-    climb: Callable[[np.random.Generator], Run], rng: np.random.Generator
-) -> Run | str:
-    """Climb from one random start; return the error message if it breaks down."""
-    with single_threaded_blas():
-        try:
-            return climb(rng)
-        except BREAKDOWNS as error:
-            return str(error)
+    tasks = (
+        delayed(_climb_at_random)(problem, options, rank, stream)
+        for rank, stream in enumerate(rng.spawn(n_starts), start=1)
+    )
+    ends: Iterable[MaximiseResult | str] = Parallel(n_jobs=options.n_jobs, return_as="generator")(
+        tasks
+    )
+    runs = Runs(problem)
+    shown = track(ends, n_starts, "random starts", is_shown=options.progressbar)
+    for rank, end in enumerate(shown, start=1):
+        if isinstance(end, str):
+            runs.fail(f"random {rank}", end)
+        else:
+            runs.add(f"random {rank}", end)
+    return runs
 
 
 def _climb_at_random(
-    problem: EMProblem, options: FitOptions, rng: np.random.Generator
-) -> MaximiseResult:
-    return problem.climb(random_parameters(problem, options.random_start, rng), **options.run)
+    problem: EMProblem, options: FitOptions, rank: int, rng: np.random.Generator
+) -> MaximiseResult | str:
+    """Climb from one random start; return the error message if it breaks down."""
+    with single_threaded_blas():
+        try:
+            start = random_parameters(problem, options.random_start, rank, rng)
+            return problem.climb(start, **options.run)
+        except BREAKDOWNS as error:
+            return str(error)

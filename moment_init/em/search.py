@@ -1,140 +1,223 @@
-"""Search for the highest maximum: starts of several kinds, ranked by short runs, and moves.
+"""Search for the highest maximum: starts of several kinds, random starts, and ways out of optima.
 
-Cheap and likely routes come first. The search ends when two kinds of starts have reached the best
-maximum and no move leaves it, when a round of routes and moves does not improve on a maximum inside
-all bounds, or when no routes are left.
+1. Starts that are computed: moments, if there are rows enough for them; growth by splits; bins of
+   the response and of residuals.
+2. Random starts of both kinds, until the estimated mass of optima not yet seen is small or their
+   share of the budget is used up (see `moment_init.em.exploration`). Then moments, if they did not
+   come first.
+3. Moves and perturbations from the best few distinct optima, until they find nothing better.
 
-With many units the search runs on a sample of them, and its result is refined on all. The
+The budget is counted in estimated time (`moment_init.em.runs.step_seconds`), so that the result
+depends on the seed only; `max_seconds` is real time.
+
+With many units the search runs on a sample of them, and its best optima are refined on all. The
 refinement begins with quasi-Newton steps, which sum only the score over all units and take the
 curvature from the sample (see `moment_init.likelihood.many_rows`).
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from moment_init.checks import FloatArray
-from moment_init.em.moves import (
-    FEW_FEATURES,
-    climb_with_common_dispersion,
-    propose_exchanges,
-    propose_moves,
-    propose_zeros,
-    with_common_dispersion,
-)
+from moment_init.em.exploration import MASS_LIMIT
+from moment_init.em.gaussian_gate import GatedProblem
+from moment_init.em.moves import PERTURBATIONS, propose_moves
 from moment_init.em.problem import EMProblem, parameters_per_response
-from moment_init.em.runs import FINISH, Portfolio, Start
-from moment_init.em.starts import (
-    GrowthOptions,
-    can_peel,
-    fit_single,
-    grow,
-    peel,
-    race_subsets,
-    random_assignment,
-)
+from moment_init.em.runs import FINISH_TOLERANCE, FitOptions, Optimum, Runs
+from moment_init.em.starts import Start, bin_starts, grow, random_parameters
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult, free_step, rounding_of
 from moment_init.likelihood.many_rows import QuasiNewton
 from moment_init.likelihood.parameters import MixtureParameters, bounds_of, enforce, move
+from moment_init.likelihood.posterior import unit_log_likelihood
+from moment_init.likelihood.splits import improve
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
-
-Route = tuple[str, Callable[[Portfolio], None]]
-MoveProposals = Callable[[EMProblem, MixtureParameters], list[MixtureParameters]]
-
-EARLY_MOMENT_UNITS = 10_000
-"""Number of units from which moments cost less than a run of EM and come early. With fewer units
-they come only if cheaper starts disagree."""
+from moment_init.results import BREAKDOWNS, SAME_OPTIMUM
 
 MOMENT_UNITS_PER_PARAMETER = 100
-"""Units per parameter from which third moments are more than noise and come before moves."""
+"""Units per parameter from which third moments are more than noise, and come first."""
 
-LARGE_WEIGHT = 0.5
-"""Robust regression finds a component only if it has at least this share of the rows."""
+BUDGET_SECONDS = 2.0
+BUDGET_STARTS = 30
+"""A search ends after this estimated time or that of so many random starts, whichever is longer,
+unless the user asks for more."""
 
-TEMPERATURES = (2.0, 3.5)
-"""Temperatures T of tempering: the density of each unit is raised to the power 1/T."""
+RANDOM_SHARE = 0.6
+"""Share of the budget that random starts may use before moves and perturbations."""
 
-FEW_UNITS_PER_PARAMETER = 10
-"""With fewer units per parameter, maxima of similar height differ only in the assignment of a few
-units."""
+N_LEFT = 3
+"""Number of distinct optima from which moves and perturbations start: the best may be left in one
+step where another is not."""
 
-MANY_UNITS_PER_PARAMETER = 500
-"""With so many units per parameter, tempering is skipped if two kinds of starts agree on a maximum
-inside all bounds. Tempering helps to leave maxima in which a component fits only a few units. Two
-kinds of starts rarely agree on such a maximum, and tempering costs as much as a start."""
+MIN_GAIN = 2 * SAME_OPTIMUM
+"""A move is accepted if it gains at least this."""
 
-ORIGINS_TO_AGREE = 2
-"""Number of kinds of starts that must reach a maximum before it is taken as the highest."""
-
-LEAN_GROWTH = GrowthOptions(beam=1, n_splits=4, n_directions=2, race_steps=8, finish_steps=8)
-WIDE_GROWTH = GrowthOptions(beam=3, n_splits=4, n_directions=2, race_steps=8, finish_steps=12)
-"""Growth that comes first, and wider growth for data on which starts disagree."""
+PATIENCE = 18
+"""Number of perturbations without a better optimum after which the search ends, if hardly anything
+is unseen: six of each kind. Otherwise they go on while the budget lasts."""
 
 
 @dataclass(frozen=True, slots=True)
-class PortfolioOptions:
+class SearchParts:
     """Which parts of the search run; all of them, except in benchmarks of single parts."""
 
     use_tensor: bool = True  # starts from moments
-    use_splits: bool = True  # growth by splits, also with a common dispersion
-    use_subsets: bool = True  # starts from small subsets of rows
-    use_peeling: bool = True  # starts by peeling off components
-    use_moves: bool = True  # drops, splits, replanting, components of zeros
-    use_tempering: bool = True  # softened likelihoods, climbs with a common dispersion
-    # number of random starts in each round, while kinds of starts disagree
-    n_random: int = 2
+    use_growth: bool = True  # growth by splits
+    use_bins: bool = True  # quantile bins of response and residuals
+    use_moves: bool = True  # moves from the best optima
+    use_perturbations: bool = True  # perturbations of the best optima
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What a search may use."""
+
+    runs: Runs
+    options: FitOptions
+    began: float = field(default_factory=time.perf_counter)
+    # estimated seconds of the random starts so far, and their number
+    random_work: float = 0.0
+    n_random: int = 0
+
+    def used(self) -> float:
+        """Share of the budget that is used up."""
+        limit = self.options.max_seconds
+        if limit is not None:
+            return (time.perf_counter() - self.began) / limit
+        per_start = self.random_work / max(1, self.n_random)
+        return self.runs.work / max(BUDGET_SECONDS, BUDGET_STARTS * per_start)
 
 
 def search(
     problem: EMProblem,
     tensor_starts: Callable[[], list[Start]],
     rng: np.random.Generator,
-    options: PortfolioOptions | None = None,
-) -> Portfolio:
-    """Search for the highest maximum of the likelihood, round by round."""
-    options = options or PortfolioOptions()
+    options: FitOptions | None = None,
+    parts: SearchParts | None = None,
+) -> Runs:
+    """Search for the highest interior maximum of the likelihood."""
+    parts, options = parts or SearchParts(), options or FitOptions()
     problem = problem.prepared()
-    portfolio = Portfolio(problem)
-    is_simple = problem.n_components == 1
-    for routes in _rounds(problem, tensor_starts, rng, options):
-        before = portfolio.best
-        for origin, route in routes:
-            portfolio.attempt(origin, route)
-            if is_simple or _is_agreed(portfolio, options):
-                return portfolio
-        reached = portfolio.best
-        _move(portfolio, options)
-        is_interior = reached is not None and not reached.bounds
-        if portfolio.best is reached and reached is before and is_interior:
-            break  # neither new starts nor moves improved on this maximum
-    return portfolio
+    runs = Runs(problem, is_search=True)
+    if problem.n_components == 1:
+        _attempt(runs, "single", lambda: runs.race([("single", problem.blank(1))]))
+        return runs
+    budget = _Budget(runs, options)
+
+    def by_moments() -> None:
+        runs.race(tensor_starts())
+
+    is_first = _units_per_parameter(problem) >= MOMENT_UNITS_PER_PARAMETER
+    if parts.use_tensor and is_first:
+        _attempt(runs, "tensor", by_moments)
+    if parts.use_growth:
+        _attempt(runs, "growth", lambda: runs.race([("growth", grow(problem))]))
+    if parts.use_bins:
+        _attempt(runs, "bins", lambda: _finish_all(runs, bin_starts(problem)))
+    _attempt(runs, "own", lambda: _finish_all(runs, problem.own_starts(rng)))
+    _start_at_random(budget, rng)
+    if parts.use_tensor and not is_first:
+        _attempt(runs, "tensor", by_moments)
+    _leave_optima(budget, parts, rng)
+    return runs
 
 
-def _is_agreed(portfolio: Portfolio, options: PortfolioOptions) -> bool:
-    """Whether two kinds of starts reached the best maximum and no cheap move leaves it."""
-    if len(portfolio.agreeing_origins) < ORIGINS_TO_AGREE:
-        return False
-    agreed = portfolio.best
-    n_units = _units_per_parameter(portfolio.problem)
-    is_on_bound = agreed is not None and bool(agreed.bounds)
-    if options.use_tempering and (is_on_bound or n_units < MANY_UNITS_PER_PARAMETER):
-        _temper(portfolio, has_common_dispersion=is_on_bound)
-    if options.use_moves and portfolio.best is agreed:
-        _try_moves(portfolio, "exchanges", propose_exchanges)
-        _try_moves(portfolio, "zeros", propose_zeros)
-    # with binary responses all starts may end slightly below the best log-likelihood
-    if options.use_moves and portfolio.best is agreed and portfolio.problem.family.has_binary_rows:
-        _try_moves(portfolio, "moves", propose_moves)
-    # with few columns predictors cross, with few units maxima are close: starts fail together
-    are_alike = (
-        portfolio.problem.rows.n_features <= FEW_FEATURES or n_units < FEW_UNITS_PER_PARAMETER
-    )
-    if are_alike and portfolio.best is agreed:
-        _move(portfolio, options)
-    return portfolio.best is agreed
+def _attempt(runs: Runs, origin: str, route: Callable[[], None]) -> None:
+    """Run a route; record it if it breaks down, so that others can go on."""
+    try:
+        route()
+    except BREAKDOWNS as error:
+        runs.fail(origin, str(error))
+
+
+def _finish_all(runs: Runs, starts: list[Start]) -> None:
+    for origin, start in starts:
+        runs.finish(origin, start)
+
+
+def _start_at_random(budget: _Budget, rng: np.random.Generator) -> None:
+    """Climb from random starts until hardly anything is unseen, or their share is used up."""
+    runs, options = budget.runs, budget.options
+    while True:
+        unseen = runs.unseen_mass
+        if options.n_starts is not None:
+            if budget.n_random >= options.n_starts:
+                return
+        elif (unseen is not None and unseen.mass < MASS_LIMIT) or budget.used() >= RANDOM_SHARE:
+            return
+        _try_random(budget, rng)
+
+
+def _try_random(budget: _Budget, rng: np.random.Generator) -> None:
+    runs, kind = budget.runs, budget.options.random_start
+    before = runs.work
+    budget.n_random += 1
+    try:
+        start = random_parameters(runs.problem, kind, budget.n_random, rng)
+    except BREAKDOWNS as error:
+        runs.fail(f"random {budget.n_random}", str(error))
+    else:
+        runs.finish(f"random {budget.n_random}", start)
+    budget.random_work += runs.work - before
+
+
+def _leave_optima(budget: _Budget, parts: SearchParts, rng: np.random.Generator) -> None:
+    """Try moves and perturbations from the best few optima while these change or time is left."""
+    runs = budget.runs
+    moved: list[Optimum] = []
+    n_idle = rank = 0
+    while runs.optima and budget.used() < 1.0:
+        best = runs.ranked[0]
+        leading = runs.ranked[:N_LEFT]
+        unmoved = [optimum for optimum in leading if optimum not in moved]
+        if parts.use_moves and unmoved:
+            moved.append(unmoved[0])
+            _move(runs, unmoved[0], rng)
+        elif parts.use_perturbations and (n_idle < PATIENCE or _is_open(runs)):
+            rank += 1
+            _perturb(runs, leading[rank % len(leading)], rank, rng)
+            n_idle += 1
+        else:
+            return
+        if runs.ranked[0].height > (best.height[0], best.height[1] + SAME_OPTIMUM):
+            n_idle = 0
+
+
+def _is_open(runs: Runs) -> bool:
+    """Whether a better optimum is likely, or the best was reached only once."""
+    unseen = runs.unseen_mass
+    return unseen is None or not unseen.is_explored or unseen.n_best < 2
+
+
+def _move(runs: Runs, optimum: Optimum, rng: np.random.Generator) -> None:
+    """Try moves from an optimum."""
+
+    def propose(parameters: MixtureParameters) -> list[MixtureParameters]:
+        return propose_moves(runs.problem, parameters, rng)
+
+    def moved() -> None:
+        end, n_moves = improve(
+            runs.climb, propose, optimum.run, tolerance=FINISH_TOLERANCE, min_gain=MIN_GAIN
+        )
+        if n_moves:
+            runs.add("move", end, source=optimum)
+
+    _attempt(runs, "move", moved)
+
+
+def _perturb(runs: Runs, optimum: Optimum, rank: int, rng: np.random.Generator) -> None:
+    """Perturb an optimum, each time in another way, and climb."""
+    perturb = PERTURBATIONS[rank % len(PERTURBATIONS)]
+    origin = f"perturbation {rank}"
+
+    def perturbed() -> None:
+        start = perturb(runs.problem, optimum.run.parameters, rng)
+        runs.finish(origin, start, source=optimum)
+
+    _attempt(runs, origin, perturbed)
 
 
 def _units_per_parameter(problem: EMProblem) -> float:
@@ -142,117 +225,6 @@ def _units_per_parameter(problem: EMProblem) -> float:
     rows = problem.rows
     size = parameters_per_response(problem.family, rows.n_features) + 1 + rows.n_gate
     return rows.n_units / (size * problem.n_components)
-
-
-def _move(portfolio: Portfolio, options: PortfolioOptions) -> None:
-    if options.use_tempering:
-        _temper(portfolio, has_common_dispersion=True)
-    if options.use_moves:
-        _try_moves(portfolio, "exchanges", propose_exchanges)
-        _try_moves(portfolio, "zeros", propose_zeros)
-        _try_moves(portfolio, "moves", propose_moves)
-
-
-def _try_moves(portfolio: Portfolio, origin: str, proposals: MoveProposals) -> None:
-    propose = partial(proposals, portfolio.problem)
-    portfolio.attempt(origin, partial(Portfolio.move, origin=origin, propose=propose))
-
-
-def _temper(portfolio: Portfolio, *, has_common_dispersion: bool) -> None:
-    route = partial(
-        Portfolio.temper, temperatures=TEMPERATURES, has_common_dispersion=has_common_dispersion
-    )
-    portfolio.attempt("tempering", route)
-
-
-def _rounds(
-    problem: EMProblem,
-    tensor_starts: Callable[[], list[Start]],
-    rng: np.random.Generator,
-    options: PortfolioOptions,
-) -> Iterator[list[Route]]:
-    """Yield rounds of routes, cheap and likely ones first; moves follow each round."""
-    tensor: list[Route] = []
-    if options.use_tensor:
-        tensor = [("tensor", partial(_by_tensor, starts=tensor_starts))]
-    is_large = problem.rows.n_units >= EARLY_MOMENT_UNITS
-    lean: list[Route] = []
-    wide: list[Route] = []
-    if options.use_splits:
-        lean = [("splits", partial(_by_splits, growth=LEAN_GROWTH))]
-        wide = [("splits", partial(_by_splits, growth=WIDE_GROWTH))]
-        if problem.family.is_unbounded:
-            wide.append(("splits", _by_splits_with_common_dispersion))
-    ungated: list[Route] = []
-    if options.use_splits and problem.rows.gate is not None:
-        ungated = [("splits ungated", _by_ungated_splits)]
-    peeling: list[Route] = []
-    if options.use_peeling and can_peel(problem):
-        peeling = [("peeling", _by_peeling)]
-    subsets: list[Route] = []
-    if options.use_subsets and problem.rows.n_features <= FEW_FEATURES:
-        subsets = [("subsets", partial(_by_subsets, rng=rng))]
-
-    def random(first: int) -> list[Route]:
-        ranks = range(first, first + options.n_random)
-        return [
-            (f"random {rank}", partial(_at_random, origin=f"random {rank}", rng=rng))
-            for rank in ranks
-        ]
-
-    early, late = (tensor, subsets) if is_large else ([], [*subsets, *tensor])
-    first_round, second_round = [], late
-    if _units_per_parameter(problem) >= MOMENT_UNITS_PER_PARAMETER:
-        first_round, second_round = late, []
-    yield [*lean, *ungated, *early, *peeling, *random(1), *first_round]
-    yield [*second_round, *random(1 + options.n_random)]
-    yield [*wide, *random(1 + 2 * options.n_random)]
-
-
-def _by_splits(portfolio: Portfolio, growth: GrowthOptions) -> None:
-    grown = grow(portfolio.problem, growth)
-    portfolio.race([("splits", run.parameters) for run in grown])
-
-
-def _by_ungated_splits(portfolio: Portfolio) -> None:
-    """Grow and fit without a gate, so that the gated mixture does not end below this fit."""
-    gated = portfolio.problem
-    base = replace(gated, rows=replace(gated.rows, gate=None), gate_coordinates=None)
-    (grown,) = grow(base, LEAN_GROWTH)
-    portfolio.finish("splits ungated", base.climb(grown.parameters, **FINISH).parameters)
-
-
-def _by_splits_with_common_dispersion(portfolio: Portfolio) -> None:
-    """Grow with a common dispersion, for data on which narrow components mislead."""
-    (grown,) = grow(with_common_dispersion(portfolio.problem), LEAN_GROWTH)
-    portfolio.finish(
-        "splits", climb_with_common_dispersion(portfolio.problem, grown.parameters, **FINISH)
-    )
-
-
-def _by_tensor(portfolio: Portfolio, starts: Callable[[], list[Start]]) -> None:
-    candidates = starts()
-    if candidates:
-        portfolio.race(candidates)
-
-
-def _by_subsets(portfolio: Portfolio, rng: np.random.Generator) -> None:
-    single = fit_single(portfolio.problem).parameters
-    runs = race_subsets(portfolio.problem, single, rng)
-    portfolio.race([("subsets", run.parameters) for run in runs], n_finishers=2)
-
-
-def _by_peeling(portfolio: Portfolio) -> None:
-    """Peel off components, if the best fit so far has a dominant one."""
-    best = portfolio.best
-    if best is not None and best.parameters.weights.max() < LARGE_WEIGHT:
-        return
-    single = fit_single(portfolio.problem).parameters
-    portfolio.finish("peeling", peel(portfolio.problem, single))
-
-
-def _at_random(portfolio: Portfolio, origin: str, rng: np.random.Generator) -> None:
-    portfolio.finish(origin, random_assignment(portfolio.problem, rng))
 
 
 SEARCH_UNITS = 20_000
@@ -304,28 +276,59 @@ def search_units(family: AnyFamily, n_features: int, n_components: int) -> int:
 
 def enlarged(
     problem: EMProblem,
-    portfolio: Portfolio,
+    runs: Runs,
     from_moments: Callable[[], list[Start]],
     rng: np.random.Generator,
-) -> Portfolio:
+) -> Runs:
     """Climb on larger and larger samples while the best maximum lies on a bound.
 
     If a sample says too little about a component, its maximum lies on a bound, far from that of all
     units. The moments, which use all units, are then the better start.
     """
     times = 1
-    while portfolio.best is not None and portfolio.best.bounds:
+    while runs.best is not None and runs.best.bounds:
         times *= ENLARGEMENT
         sample = search_sample(problem, rng, times)
-        if sample.rows.n_units <= portfolio.problem.rows.n_units:
+        if sample.rows.n_units <= runs.problem.rows.n_units:
             break
-        wider = Portfolio(sample.prepared())
-        for origin, start in [*from_moments(), ("sample", portfolio.best.parameters)]:
-            wider.attempt(origin, partial(Portfolio.finish, origin=origin, start=start))
+        wider = Runs(sample.prepared())
+        for origin, start in [*from_moments(), ("sample", runs.best.parameters)]:
+            wider.finish(origin, start)
         if wider.best is None:
             break
-        portfolio = wider
-    return portfolio
+        wider.records = [*runs.records, *wider.records]
+        runs = wider
+    return runs
+
+
+N_REFINED = 3
+"""Number of optima of a sample that are refined on all rows at most."""
+
+LARGEST_DEFICIT = 3.0
+"""An optimum of a sample is refined if it may be the best on all rows: if its log-likelihood is
+lower by less than this many standard errors of the difference (Vuong)."""
+
+
+def plausible_ends(runs: Runs) -> list[MaximiseResult]:
+    """Ends of a search on a sample that may lead to the best maximum on all rows, best first."""
+    if not runs.optima:
+        return [] if runs.best is None else [runs.best]
+    family, rows = runs.problem.family, runs.problem.rows
+    weight = rows.unit_weights
+
+    def densities(optimum: Optimum) -> FloatArray:
+        return unit_log_likelihood(family, rows, optimum.run.parameters)
+
+    first, *others = runs.ranked[:N_REFINED]
+    best = densities(first)
+    ends = [first.run]
+    for other in others:
+        gaps = best - densities(other)
+        if other.is_interior == first.is_interior and weight @ gaps < LARGEST_DEFICIT * np.sqrt(
+            weight @ np.square(gaps)
+        ):
+            ends.append(other.run)
+    return ends
 
 
 def refine(
@@ -337,6 +340,8 @@ def refine(
     tolerance: float,
 ) -> MaximiseResult:
     """Climb on all units from the maximum of a sample, at first with the sample's curvature."""
+    if isinstance(problem, GatedProblem):
+        return problem.climb(sample_end.parameters, max_steps=max_steps, tolerance=tolerance)
     near = _approach(problem, searched, sample_end)
     while near.n_iter < min(max_steps, MOST_PASSES):
         step = near.propose()

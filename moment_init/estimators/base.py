@@ -30,6 +30,7 @@ _FITTING = (
     "gate",
     "init",
     "n_starts",
+    "max_seconds",
     "random_start",
     "shared",
     "fixed_weights",
@@ -61,7 +62,9 @@ class MixtureGLMBase(
         Link of the family; its default link if left out.
     inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
         Maximum likelihood, draws from the posterior, or an approximation to the posterior.
-    gate, init, n_starts, random_start, shared, fixed_weights, fixed_directions : object
+    gate, init, n_starts, max_seconds, random_start : object
+        As for `moment_init.fit_em`.
+    shared, fixed_weights, fixed_directions : object
         As for `moment_init.fit_em`.
     min_dispersion_ratio, max_iter, tolerance : object
         As for `moment_init.fit_em`.
@@ -84,9 +87,10 @@ class MixtureGLMBase(
         link: str | None = None,
         inference: Inference = "em",
         gate: str = "softmax",
-        init: Any = "tensor",
+        init: Any = "search",
         n_starts: int | None = None,
-        random_start: str = "assignment",
+        max_seconds: float | None = None,
+        random_start: str = "both",
         shared: Any = None,
         fixed_weights: Any = None,
         fixed_directions: Any = None,
@@ -111,6 +115,7 @@ class MixtureGLMBase(
         self.gate = gate
         self.init = init
         self.n_starts = n_starts
+        self.max_seconds = max_seconds
         self.random_start = random_start
         self.shared = shared
         self.fixed_weights = fixed_weights

@@ -117,9 +117,9 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         are then averages over the draws.
     gate : {"softmax", "gaussian"}, default "softmax"
         How the weights depend on `gating`, an argument of `fit`.
-    init : {"tensor", "random"}, estimate, fit, tuple or array, default "tensor"
+    init : str, estimate, fit, tuple or array, default "search"
         Where the search starts, as for `moment_init.fit_em`.
-    n_starts, random_start : int and {"assignment", "coefficients"}, optional
+    n_starts, max_seconds, random_start : int, float and str, optional
         Number and kind of random starts.
     shared : str, int or sequence, optional
         Coefficients of columns, or "bias", that all components share.
@@ -201,9 +201,10 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         link: str | None = None,
         inference: Inference = "em",
         gate: str = "softmax",
-        init: Any = "tensor",
+        init: Any = "search",
         n_starts: int | None = None,
-        random_start: str = "assignment",
+        max_seconds: float | None = None,
+        random_start: str = "both",
         shared: Any = None,
         fixed_weights: Any = None,
         fixed_directions: Any = None,
@@ -229,6 +230,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
             gate=gate,
             init=init,
             n_starts=n_starts,
+            max_seconds=max_seconds,
             random_start=random_start,
             shared=shared,
             fixed_weights=fixed_weights,

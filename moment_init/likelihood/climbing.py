@@ -392,14 +392,14 @@ class KnownMaximum:
         # A climb never goes down: from above this maximum it leads to another one.
         if not -SMALLEST_GAP < self.height - sums.objective < LARGEST_GAP:
             return False
-        order = _matching(self.parameters, parameters)
+        order = matching_order(self.parameters, parameters)
         distance = self.factor.T @ (pack(parameters.reorder(order)) - pack(self.parameters))
         score = _reordered_score(sums.score, parameters, order)
         left = distance + solve_triangular(self.factor, score, lower=True)
         return bool(left @ left <= max(CONTRACTION**2 * (distance @ distance), CLOSE))
 
 
-def _matching(known: MixtureParameters, other: MixtureParameters) -> IndexArray:
+def matching_order(known: MixtureParameters, other: MixtureParameters) -> IndexArray:
     """Component of another mixture that matches each component of the known one."""
     places = known.layout.slopes.ravel()  # coefficients and biases
     mine, others = (component_vectors(each)[:, places] for each in (known, other))

@@ -14,7 +14,12 @@ from scipy.linalg import cho_solve
 from moment_init.checks import FloatArray
 from moment_init.families.base import Family
 from moment_init.families.several import AnyFamily, Categorical
-from moment_init.likelihood.parameters import MixtureParameters, component_size, move
+from moment_init.likelihood.parameters import (
+    LinearConstraint,
+    MixtureParameters,
+    component_size,
+    move,
+)
 from moment_init.likelihood.passes import em_steps, solve_component
 from moment_init.likelihood.rows import LikelihoodRows, column
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
@@ -133,6 +138,7 @@ def fit_assigned(
     start: MixtureParameters,
     assigned: FloatArray,
     *,
+    constraint: LinearConstraint | None = None,
     max_steps: int = 8,
     tolerance: float = 1e-2,
 ) -> MixtureParameters:
@@ -140,13 +146,15 @@ def fit_assigned(
     # assigned: (n_components, n_units)
     parameters = start
     sums = likelihood_sums(family, rows, start, missing=False, constant=0.0, assigned=assigned)
+    # one solve is then the whole M-step
+    is_closed = family.has_closed_deviation and start.gate is None and constraint is None
     share = 1.0
     for _ in range(max_steps):
-        step = em_step(family, sums, parameters)
+        step = _assigned_step(family, sums, parameters, constraint)
         if step is None:
             break
         candidate = move(parameters, share * step)
-        if family.has_closed_deviation:  # one solve is the whole M-step
+        if is_closed:
             return candidate
         candidate_sums = likelihood_sums(
             family, rows, candidate, missing=False, constant=0.0, assigned=assigned
@@ -159,6 +167,20 @@ def fit_assigned(
         if gain < tolerance:
             break
     return parameters
+
+
+def _assigned_step(
+    family: AnyFamily,
+    sums: LikelihoodSums,
+    parameters: MixtureParameters,
+    constraint: LinearConstraint | None,
+) -> FloatArray | None:
+    """Solve for a step of the M-step, with parameters that components share solved together."""
+    if constraint is None:
+        return em_step(family, sums, parameters)
+    basis = constraint.basis
+    step = solve_information(basis.T @ sums.complete_information @ basis, basis.T @ sums.score)
+    return None if step is None else basis @ step
 
 
 _EDGE = 0.05

@@ -96,6 +96,24 @@ class GaussianGate:
             columns.append(np.concatenate([[constant], linear, -factor * precision[below]]))
         return np.stack(columns, axis=1)
 
+    @classmethod
+    def of_slopes(cls, slopes: FloatArray, n_gate: int) -> "GaussianGate | None":
+        """Recover the densities from `slopes`; None if they are not those of any."""
+        below = np.tril_indices(n_gate)
+        factor = np.where(below[0] == below[1], 0.5, 1.0)
+        means, roots = [], []
+        for column in slopes.T:
+            precision = np.zeros((n_gate, n_gate))
+            precision[below] = -column[1 + n_gate :] / factor
+            precision = np.tril(precision) + np.tril(precision, -1).T
+            try:
+                root = np.linalg.cholesky(precision)
+            except np.linalg.LinAlgError:
+                return None
+            means.append(cho_solve((root, True), column[1 : 1 + n_gate]))
+            roots.append(np.linalg.cholesky(cho_solve((root, True), np.eye(n_gate))))
+        return cls(np.stack(means, axis=1), np.stack(roots))
+
     def reorder(self, order: NDArray[np.intp]) -> "GaussianGate":
         """Reorder the components."""
         # order: (n_components,)

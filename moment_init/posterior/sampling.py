@@ -34,7 +34,7 @@ def sample(
     groups: ArrayLike | None = None,
     random_seed: RandomSeed = None,
     gating: Any = None,
-    init: Any = "tensor",
+    init: Any = "search",
     directions: "Directions" = "anchored",
     anchor_angle: float = 45.0,
     priors: Mapping[str, Any] | None = None,
@@ -77,10 +77,10 @@ def sample(
         Seed of the starting values, the sampler and the replicated responses.
     gating : array-like or DataFrame, shape (n_obs, n_gate), optional
         Covariates on which the weights depend: a mixture of experts.
-    init : {"tensor", "random"}, MomentEstimate, EMFit or tuple of arrays, default "tensor"
-        Starting values. "tensor", "random" and a `MomentEstimate` are first improved by `fit_em`;
-        an `EMFit` and the arrays (coefficients, biases, weights[, dispersion]) are used as they
-        are.
+    init : str, MomentEstimate, EMFit or tuple of arrays, default "search"
+        Starting values. "search", "tensor", "random" and a `MomentEstimate` are first improved by
+        `fit_em`; an `EMFit` and the arrays (coefficients, biases, weights[, dispersion]) are used
+        as they are.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Whether the directions tilt about those of the starting values, are fixed there, or are
         free. Draws of free directions are relabelled to match the starting values.

@@ -20,6 +20,7 @@ from moment_init.em import assembly
 from moment_init.em.information import active_bounds_of, laplace_of
 from moment_init.em.problem import EMProblem
 from moment_init.em.result import EMFit
+from moment_init.em.runs import Runs
 from moment_init.em.search import search_units
 from moment_init.em.starts import has_moments, tensor_starts
 from moment_init.families.several import AnyFamily
@@ -29,7 +30,6 @@ from moment_init.likelihood.posterior import responsibilities
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked import fit_stacked, single_mixture
-from moment_init.results import StartRecord
 from moment_init.row_sources.checking import dask_gating
 from moment_init.row_sources.columns import MOST_HELD, RowColumn, map_columns
 from moment_init.row_sources.posing import pose_dask
@@ -44,9 +44,9 @@ def require_supported_fit(data: RegressionData, *, init: Any, gate: str) -> None
         return
     about = f"for a Dask input of {data.n_obs} rows, which are not read whole"
     is_given = isinstance(init, MomentEstimate | EMFit | tuple | list)
-    if not is_given and not (isinstance(init, str) and init == "tensor"):
+    if not is_given and not (isinstance(init, str) and init in ("search", "tensor")):
         raise ValueError(
-            f"`init` must be 'tensor', an estimate, a fit or parameters {about}; got "
+            f"`init` must be 'search', 'tensor', an estimate, a fit or parameters {about}; got "
             f"{init if isinstance(init, str) else type(init).__name__!r}. Fit a sample from it, "
             "and pass that fit."
         )
@@ -106,18 +106,20 @@ def assemble_memory_or_dask(
     given: RegressionData,
     data: RegressionData,
     end: MaximiseResult,
-    starts: tuple[StartRecord, ...],
+    runs: Runs,
 ) -> EMFit:
     """Put a result together: by `assemble_fit` in memory, elsewhere with a pass for the entropy."""
     if source_of(data.X) is None:
-        return assembly.assemble_fit(problem, data, end, starts)
+        return assembly.assemble_fit(problem, data, end, runs)
     order = assembly._component_order(problem, end.parameters)
     at = end.parameters.reorder(order)
     laplace, flat = laplace_of(problem, end, order)
     shares = _shares(problem, at)
     bounds = tuple(bound.label for bound in active_bounds_of(problem, at))
-    found = assembly._Findings(at, laplace, flat, shares, bounds, problem.log_jacobian)
-    fit = assembly._assembled(problem, data, end, starts, found, ())
+    errors = assembly.fit_errors(problem, end)[assembly._vector_order(at, order)]
+    jacobian = problem.log_jacobian
+    found = assembly._Findings(at, laplace, flat, shares, bounds, jacobian, errors)
+    fit = assembly._assembled(problem, data, end, runs, found)
     everywhere: Any = given.X
     all_shares = shares.moved(everywhere.source)
     return replace(

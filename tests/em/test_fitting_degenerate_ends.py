@@ -1,41 +1,24 @@
 """Ends that are no ordinary maximum: copies of components, separated gates, large counts."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from moment_init import Status, fit_em, simulate_mixture
 from moment_init.data.checking import validate_data
-from moment_init.em.problem import pose_em, validate_restrictions
-from moment_init.em.runs import Portfolio
-from moment_init.likelihood.climbing import Ending
-from moment_init.likelihood.parameters import MixtureParameters
+from moment_init.em.problem import validate_restrictions
 
-
-def test_copies_of_a_component_are_no_witness(rng: np.random.Generator) -> None:
-    data = validate_data(rng.standard_normal((50, 2)), rng.poisson(1.0, 50), family="poisson")
-    problem = pose_em(data, 2).prepared()
-    copies = MixtureParameters(np.full((2, 2), 0.3), np.zeros(2), np.array([0.6, 0.4]))
-    apart = MixtureParameters(np.array([[0.3, 0.4], [0.3, 0.2]]), np.zeros(2), np.full(2, 0.5))
-    for start, ending, agreeing_origins in (
-        (copies, Ending.CONVERGED, set()),
-        (apart, Ending.STALLED, set()),  # it may have done so short of the maximum
-        (apart, Ending.CONVERGED, {"splits"}),
-    ):
-        portfolio = Portfolio(problem)
-        portfolio.add("splits", replace(problem.climb(start, max_steps=0), ending=ending))
-        assert portfolio.agreeing_origins == agreeing_origins
+pytestmark = pytest.mark.filterwarnings("ignore:Component:UserWarning")
 
 
 @pytest.mark.parametrize("random_seed", range(3))
 def test_search_goes_on_where_starts_agree_on_copies(random_seed: int) -> None:
-    """Few counts, on which growth and peeling both end at two components given as three."""
+    """Few counts, on which growth ends at two components given as three."""
     data = simulate_mixture(100, 2, 3, family="poisson", random_seed=3)
     fit = fit_em(data.X, data.y, 3, family="poisson", random_seed=random_seed)
     assert fit.log_likelihood > -149.65
-    assert fit.status is Status.OK
+    # three are too many for these rows
+    assert any("coincide" in text for text in fit.warnings)
 
 
 def test_separated_gate_is_reported(seed: int) -> None:

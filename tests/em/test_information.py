@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from moment_init.em.assembly import assemble_fit
 from moment_init.em.information import LaplaceApproximation, laplace_of
 from moment_init.em.result import EMFit
+from moment_init.em.runs import Runs
 from moment_init.families.registry import get_family
 from moment_init.likelihood.parameters import MixtureParameters, pack, unpack
 from moment_init.results import Status
@@ -308,7 +309,7 @@ def test_singular_information_is_said(rng: np.random.Generator) -> None:
     """With two equal components no row tells anything about their weights."""
     fitted = make_fit("gaussian", "identity", rng)
     end = identical_components(fitted)
-    fit = assemble_fit(fitted.problem, fitted.data, end, ())
+    fit = assemble_fit(fitted.problem, fitted.data, end, Runs(fitted.problem))
     assert np.isnan(fit.standard_errors.weights).all()
     assert any("information" in warning and "NaN" in warning for warning in fit.warnings)
     assert fit.laplace.root.shape[1] < 11
@@ -324,7 +325,7 @@ def test_nothing_is_determined_by_an_information_that_is_not_finite(
     broken = replace(sums, component_information=np.full_like(sums.component_information, np.nan))
     end = replace(fitted.end, sums=broken)
     assert laplace_of(fitted.problem, end)[0].covariance is None
-    fit = assemble_fit(fitted.problem, fitted.data, end, ())
+    fit = assemble_fit(fitted.problem, fitted.data, end, Runs(fitted.problem))
     assert fit.covariance is None
     assert np.isnan(fit.standard_errors.coefficients).all()
     assert fit.status is Status.NOT_IDENTIFIED

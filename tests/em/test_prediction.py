@@ -176,6 +176,7 @@ def test_rows_whose_predictors_overflow_are_refused(gaussian: Fitted, gated: Fit
         steep.predict(gated.X[:2], gating=gating)
 
 
+@pytest.mark.filterwarnings("ignore:The information|Component:UserWarning")
 def test_groups_without_weight_do_not_count(rng: np.random.Generator) -> None:
     X, groups = rng.standard_normal((300, 2)), np.repeat(np.arange(60), 5)
     y = rng.poisson(np.exp(0.5 * X[:, 0]))

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from moment_init.em import search as searching
 from moment_init.em.problem import EMProblem
-from moment_init.em.runs import Portfolio
+from moment_init.em.runs import Runs
 from moment_init.em.search import enlarged, refine, search_sample
 from moment_init.likelihood.climbing import Ending, MaximiseResult
 from moment_init.likelihood.em_step import solve_information
@@ -130,10 +130,10 @@ def test_binary_responses_are_searched_on_more_units(
         assert search_sample(problem, rng, 100) is problem
 
 
-def _one_run(problem: EMProblem, start: MixtureParameters) -> Portfolio:
-    portfolio = Portfolio(problem)
-    portfolio.finish("splits", start)
-    return portfolio
+def _one_run(problem: EMProblem, start: MixtureParameters) -> Runs:
+    runs = Runs(problem)
+    runs.finish("growth", start)
+    return runs
 
 
 def test_a_sample_that_ends_on_a_bound_is_enlarged(
@@ -151,12 +151,12 @@ def test_a_sample_that_ends_on_a_bound_is_enlarged(
     before = _one_run(small, fitted.end.parameters)
     assert small.rows.n_units == 40
     assert before.best is not None
-    before.best = replace(before.best, bounds=("length of component 0",))
+    before.ranked[0].run = replace(before.best, bounds=("length of component 0",))
     after = enlarged(fitted.problem, before, lambda: [("tensor 1", fitted.end.parameters)], rng)
     assert after.best is not None
     assert after.best.bounds == ()
     assert after.problem.rows.n_units in (160, 640, 2560, 8000)
-    assert [record.origin for record in after.records] == ["tensor 1", "sample"]
+    assert [record.origin for record in after.records][1:3] == ["tensor 1", "sample"]
     end = refine(fitted.problem, after.problem, after.best, max_steps=200, tolerance=TOLERANCE)
     assert_allclose(end.log_likelihood, fitted.end.log_likelihood, rtol=0, atol=1e-3)
 
@@ -170,6 +170,6 @@ def test_a_sample_inside_the_bounds_is_kept(rng: np.random.Generator) -> None:
 def test_a_bound_on_all_units_ends_the_enlarging(rng: np.random.Generator) -> None:
     """There are no more units to take."""
     fitted = make_fit("bernoulli", "logit", rng, n_obs=600, with_extras=False)
-    found = Portfolio(fitted.problem)
-    found.best = replace(fitted.end, bounds=("length of component 0",))
+    found = Runs(fitted.problem)
+    found.unfinished = replace(fitted.end, bounds=("length of component 0",))
     assert enlarged(fitted.problem, found, list, rng) is found

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init.em.assembly import assemble_fit
 from moment_init.em.result import EMFit
+from moment_init.em.runs import Runs
 from moment_init.results import StartRecord, StartStatus, Status
 from tests.em_fits import GATE_NAMES, NAMES, Fitted, make_fit
 from tests.likelihood_problems import BOTH, GATED, GROUPS, PLAIN, VARIANTS, WEIGHTS, Variant
@@ -60,7 +61,7 @@ def test_components_come_by_decreasing_weight(gaussian: Fitted) -> None:
     flipped = gaussian.end.parameters.reorder(np.array([1, 0]))
     lean = replace(gaussian.end.sums, missing_information=None)  # so that it is made again
     end = replace(gaussian.end, parameters=flipped, sums=lean)
-    other = assemble_fit(gaussian.problem, gaussian.data, end, ())
+    other = assemble_fit(gaussian.problem, gaussian.data, end, Runs(gaussian.problem))
     for name in ("coefficients", "biases", "weights", "dispersion", "responsibilities"):
         assert_allclose(getattr(other, name), getattr(fit, name), rtol=1e-9, atol=1e-12)
 
@@ -131,13 +132,6 @@ def test_an_unfinished_search_says_so(rng: np.random.Generator) -> None:
     assert any("did not converge (out_of_steps" in warning for warning in fit.warnings)
 
 
-def test_warnings_of_the_search_come_first(gaussian: Fitted) -> None:
-    fit = assemble_fit(
-        gaussian.problem, gaussian.data, gaussian.end, gaussian.fit.starts, warnings=("mind",)
-    )
-    assert fit.warnings == ("mind",)
-
-
 # --- starts --------------------------------------------------------------------------------------
 
 
@@ -182,7 +176,7 @@ def test_printed_table(rng: np.random.Generator) -> None:
     expected = "EMFit: 2 components, 3 features, gaussian (identity), 600 rows, status ok"
     assert lines[0] == expected
     assert lines[1].split() == ["component", "0", "component", "1"]
-    labels = [*NAMES, "bias", "dispersion", "weight", "gate: bias"]
+    labels = [*NAMES, "bias", "dispersion", "average weight", "rows", "gate: bias"]
     labels += [f"gate: {name}" for name in GATE_NAMES]
     assert [line[: len(label)] for line, label in zip(lines[2:], labels, strict=False)] == labels
     assert len({len(line) for line in lines[1 : 2 + len(labels)]}) == 1  # right-aligned

@@ -12,6 +12,7 @@ from moment_init.data.checking import validate_data, validate_gating
 from moment_init.em.assembly import assemble_fit
 from moment_init.em.problem import pose_em, validate_restrictions
 from moment_init.em.result import EMFit
+from moment_init.em.runs import Runs
 from moment_init.em.selection import ComponentChoice, select_components
 from moment_init.em.starts import random_assignment
 from moment_init.results import StartRecord, StartStatus
@@ -43,7 +44,7 @@ class Fits:
         ]
         end = max(ends, key=lambda run: run.log_likelihood)
         record = StartRecord("random 0", end.log_likelihood, end.n_iter, StartStatus.CONVERGED)
-        return assemble_fit(problem, data, end, (record,))
+        return assemble_fit(problem, data, end, Runs(problem, [record]))
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Random starts of both kinds, how they are run and counted, and the display of their progress."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from moment_init import EMFit, fit_em
 from moment_init.data.checking import validate_data, validate_gating
 from moment_init.em import fitting, runs
 from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
-from moment_init.em.runs import Portfolio, track
-from moment_init.em.search import PortfolioOptions, search
+from moment_init.em.runs import track
 from moment_init.em.starts import (
     RandomStart,
     has_moments,
@@ -54,12 +52,12 @@ def test_random_starts_are_inside_and_finite(
     family: str, link: str, kind: RandomStart, rng: np.random.Generator
 ) -> None:
     problem = pose(make_problem(family, link, rng, n_obs=100, with_extras=False), 3)
-    start = random_parameters(problem, kind, rng)
+    start = random_parameters(problem, kind, 1, rng)
     assert start.n_components == 3
     assert_allclose(start.weights.sum(), 1.0)
     assert start.weights.min() > 0.0
     assert np.isfinite(likelihood_sums(problem.family, problem.rows, start).log_likelihood)
-    other = random_parameters(problem, kind, rng)
+    other = random_parameters(problem, kind, 1, rng)
     assert not np.allclose(start.coefficients, other.coefficients)
 
 
@@ -68,7 +66,7 @@ def test_random_starts_satisfy_restrictions(kind: RandomStart, rng: np.random.Ge
     drawn = make_problem("gaussian", "identity", rng, n_obs=100, with_extras=False)
     held: dict[str, Any] = {"shared": [1, "dispersion"], "fixed_weights": [0.2, 0.8]}
     problem = pose(drawn, **held)
-    start = random_parameters(problem, kind, rng)
+    start = random_parameters(problem, kind, 1, rng)
     user = problem.to_user(start)
     assert_allclose(user.coefficients[1, 0], user.coefficients[1, 1])
     assert start.dispersion is not None
@@ -167,15 +165,9 @@ def test_moments_that_fail_leave_the_other_origins(
     def failing(*_: Any) -> Any:
         raise np.linalg.LinAlgError("no moments")
 
-    def asking(problem: EMProblem, starts: Any, rng: Any, options: PortfolioOptions) -> Portfolio:
-        """Asks for moments, which a search that is settled without them does not."""
-        assert starts() == []
-        return search(problem, starts, rng, replace(options, use_tensor=False))
-
     monkeypatch.setattr(fitting, "moment_starts", failing)
-    monkeypatch.setattr(fitting, "search", asking)
     problem = make_problem("gaussian", "identity", rng, n_obs=400, with_extras=False)
-    fit = fit_random(problem, init="tensor")
+    fit = fit_random(problem, init="search")
     failed = [start for start in fit.starts if start.status is StartStatus.FAILED]
     assert [(start.origin, start.message) for start in failed] == [("tensor", "no moments")]
     assert fit.converged
