@@ -30,7 +30,12 @@ from moment_init.em.result import EMFit
 from moment_init.em.runs import Runs
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.gate import pack_gate
-from moment_init.likelihood.parameters import MixtureParameters, component_size, parameter_count
+from moment_init.likelihood.parameters import (
+    MixtureParameters,
+    component_size,
+    component_vectors,
+    parameter_count,
+)
 from moment_init.likelihood.posterior import responsibilities
 from moment_init.results import Status
 
@@ -235,6 +240,9 @@ ENORMOUS_ERROR = 10.0
 """Standard error of a standardised parameter beyond which it has run away: ten standard deviations
 of a real response, or a factor of e^10 in a mean or in odds, for each one of a column."""
 
+DETERMINED = 3.0
+"""A parameter further than so many standard errors from zero is large, but determined."""
+
 
 def _judge(
     problem: EMProblem,
@@ -268,7 +276,8 @@ def _doubts(problem: EMProblem, findings: _Findings, user: MixtureParameters) ->
     messages = []
     at, layout, r = findings.at, findings.at.layout, findings.at.n_components
     errors = findings.errors.reshape(r, layout.size)
-    has_run_away = (errors > ENORMOUS_ERROR).copy()
+    is_vague = np.abs(component_vectors(at)) < DETERMINED * errors
+    has_run_away = (errors > ENORMOUS_ERROR) & is_vague
     if all(member.deviation_power is None for member in problem.family.predictor_families):
         # counts that are not overdispersed: the dispersion is large, and how large matters not
         has_run_away[:, layout.dispersions] = False

@@ -314,12 +314,12 @@ def _required_moments(
     problem: EMProblem, data: RegressionData, rng: np.random.Generator
 ) -> list[Start]:
     """Return the moment candidates; raise if moments do not apply."""
-    starts = moment_starts(problem, data, rng)
+    starts = moment_starts(problem, data, rng, is_forced=True)
     if not starts:
         raise ValueError(
             "`init` must be 'search' or 'random' for these data: moments need at least as many "
-            f"columns with a density as components ({problem.n_components}), and 20 rows per "
-            "column. Use init='search'."
+            f"columns with a density as components ({problem.n_components}), and free directions. "
+            "Use init='search'."
         )
     return starts
 

@@ -114,7 +114,7 @@ class EMProblem:
 
     def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
         """Climb under the restrictions from a start with any number of components."""
-        admissible = self.admit(start)
+        admissible = self._shortened(self.admit(start))
         return maximise(
             self.family,
             self.rows,
@@ -124,6 +124,20 @@ class EMProblem:
             constraint=self.constraint(admissible),
             constant=self.constant,
             **options,
+        )
+
+    def _shortened(self, parameters: MixtureParameters) -> MixtureParameters:
+        """Shorten too long predictors of all components alike, so that restrictions hold."""
+        if self.restrictions.is_empty:
+            return parameters  # each is shortened alone
+        slopes, levels = parameters.slopes, parameters.levels
+        lengths = np.hypot(np.linalg.norm(slopes, axis=1), levels).max(axis=1)  # (P,)
+        largest = [family.link.largest_predictor for family in self.family.predictor_families]
+        share = np.minimum(1.0, np.array(largest) / np.maximum(lengths, _SMALLEST_LENGTH))
+        return replace(
+            parameters,
+            coefficients=(slopes * share[:, None, None]).reshape(parameters.coefficients.shape),
+            biases=(levels * share[:, None]).reshape(parameters.biases.shape),
         )
 
     def ungated(self) -> "EMProblem":

@@ -20,13 +20,22 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray, IdentifiabilityError
 from moment_init.data.blocks import sum_over_blocks
 from moment_init.data.checking import RegressionData
-from moment_init.data.discrete_columns import find_discrete_columns
+from moment_init.data.discrete_columns import (
+    ContinuousBlock,
+    find_discrete_columns,
+    split_continuous,
+)
+from moment_init.data.standardising import Coordinates
 from moment_init.em.problem import EMProblem
 from moment_init.families.several import Categorical
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.em_step import fit_assigned, flat_start
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.likelihood.posterior import doubles_per_unit, posterior_of_block
+from moment_init.likelihood.posterior import (
+    doubles_per_unit,
+    posterior_of_block,
+    responsibilities,
+)
 from moment_init.likelihood.rows import predictor_pairs
 from moment_init.likelihood.splits import split_component, split_statistics
 from moment_init.moments.several import pose_several
@@ -53,13 +62,13 @@ MSTEP_STEPS, MSTEP_TOLERANCE = 100, 1e-8
 
 
 def fit_responsibilities(
-    problem: EMProblem, responsibilities: FloatArray, *, is_exact: bool = False
+    problem: EMProblem, by_unit: FloatArray, *, is_exact: bool = False
 ) -> MixtureParameters:
     """Run the M-step from given responsibilities; if exact, with the gate and shared parameters."""
-    # responsibilities: (n_units, n_components)
+    # by_unit: (n_units, n_components)
     r = problem.n_components
     flat = joined([flat_start(problem.family, problem.rows)] * r, np.full(r, 1 / r))
-    shares = np.ascontiguousarray(responsibilities.T)
+    shares = np.ascontiguousarray(by_unit.T)
     if not is_exact:
         rows = replace(problem.rows, gate=None)
         return problem.admit(fit_assigned(problem.family, rows, flat, shares))
@@ -92,24 +101,34 @@ MIN_ROWS_PER_FEATURE = 20
 
 
 def has_moments(data: RegressionData, n_components: int) -> bool:
-    """Whether moments are informative: enough rows and columns, and no discrete columns."""
-    n_obs, n_features = data.X.shape
-    if n_components > n_features or n_obs < MIN_ROWS_PER_FEATURE * n_features:
-        return False
-    return not find_discrete_columns(data.X).any()
+    """Whether moments are informative: enough rows and enough columns with a density."""
+    n_continuous = int(np.sum(~find_discrete_columns(data.X)))
+    return n_components <= n_continuous and data.n_obs >= MIN_ROWS_PER_FEATURE * n_continuous
 
 
 def tensor_starts(
-    problem: EMProblem, data: RegressionData, rng: np.random.Generator
+    problem: EMProblem, data: RegressionData, rng: np.random.Generator, *, is_forced: bool = False
 ) -> list[tuple[str, MixtureParameters]]:
-    """Return the moment candidates, best first; empty if moments do not apply."""
-    if problem.restrictions.directions is not None or not has_moments(data, problem.n_components):
+    """Return the moment candidates, best first; empty if moments do not apply.
+
+    If forced, few rows are no reason to leave them out. What they cannot know, the coefficients of
+    discrete columns and a gate, is filled in by one M-step.
+    """
+    is_discrete = find_discrete_columns(data.X)
+    is_known = is_forced and not is_discrete.all()
+    if problem.restrictions.directions is not None:
+        return []
+    if not (is_known or has_moments(data, problem.n_components)):
         return []
     is_single = problem.family.n_predictors == 1
+    block = split_continuous(data, is_discrete) if is_discrete.any() else None
+    if block is not None and not is_single:
+        return []
+    used = data if block is None else block.data
     try:
         if is_single:  # of two classes, the second against the first
-            single = data.single(0) if isinstance(problem.family, Categorical) else data
-            model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
+            single = used.single(0) if isinstance(problem.family, Categorical) else used
+            model = Gaussian().fit_rows(used.X, used.sample_weight, used.feature_names)
             posed = pose_problem(single, model)
         else:
             first = resolve_input(data.single(0), "auto", None, rng.spawn(1)[0], is_stacked=True)
@@ -117,12 +136,27 @@ def tensor_starts(
         fit = fit_stacked(posed, problem.n_components, rng, is_polished=True)
     except IdentifiabilityError:
         return []
-    turn = np.linalg.solve(posed.coordinates.factor, problem.coordinates[0].factor).T
     starts = [single_mixture(each) if is_single else each.free for each in fit.candidates]
-    return [
-        (f"tensor {rank}", replace(start, coefficients=turn @ start.coefficients))
-        for rank, start in enumerate(starts, start=1)
-    ]
+    if block is not None:
+        starts = [_with_discrete(problem, block, posed.coordinates, each) for each in starts]
+    else:
+        turn = np.linalg.solve(posed.coordinates.factor, problem.coordinates[0].factor).T
+        starts = [replace(each, coefficients=turn @ each.coefficients) for each in starts]
+    return [(f"tensor {rank}", start) for rank, start in enumerate(starts, start=1)]
+
+
+def _with_discrete(
+    problem: EMProblem, block: ContinuousBlock, coordinates: Coordinates, start: MixtureParameters
+) -> MixtureParameters:
+    """Fill in the coefficients of discrete columns by an M-step from the responsibilities."""
+    coefficients, biases = block.lift(
+        start.coefficients, start.biases, coordinates, problem.coordinates[0]
+    )
+    lifted = replace(start, coefficients=coefficients, biases=biases)
+    shares = responsibilities(problem.family, replace(problem.rows, gate=None), lifted)
+    starts = problem.rows.group_starts
+    by_unit = shares if starts is None else shares[starts]
+    return fit_responsibilities(problem, by_unit, is_exact=True)
 
 
 GROWTH_SPLITS = 4

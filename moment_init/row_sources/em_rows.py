@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray, IdentifiabilityError, is_dask, notify
 from moment_init.data.blocks import sample_rows, source_of
 from moment_init.data.checking import RegressionData, validate_data
+from moment_init.data.discrete_columns import find_discrete_columns
 from moment_init.em import assembly
 from moment_init.em.information import active_bounds_of, laplace_of
 from moment_init.em.problem import EMProblem
@@ -85,11 +86,13 @@ def drop_zero_weight_covariates(
 
 
 def moment_starts(
-    problem: EMProblem, data: RegressionData, rng: np.random.Generator
+    problem: EMProblem, data: RegressionData, rng: np.random.Generator, *, is_forced: bool = False
 ) -> list[tuple[str, MixtureParameters]]:
     """Candidates of the moments, best first, of rows wherever they are."""
     if source_of(data.X) is None:
-        return tensor_starts(problem, data, rng)
+        return tensor_starts(problem, data, rng, is_forced=is_forced)
+    if find_discrete_columns(data.X).any():
+        return []
     if problem.restrictions.directions is not None or not has_moments(data, problem.n_components):
         return []
     model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)

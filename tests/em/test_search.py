@@ -284,3 +284,12 @@ def test_components_coincide_within_large_errors_only(rng: np.random.Generator) 
     assert coinciding_components(fit.centred_parameters, fit.laplace) == []
     wide = replace(fit.laplace, root=1e3 * fit.laplace.root)
     assert coinciding_components(fit.centred_parameters, wide) == [(0, 1)]
+
+
+def test_a_start_beyond_the_bounds_keeps_what_is_shared(rng: np.random.Generator) -> None:
+    """The largest predictor of a logit is 100: the components are shortened alike."""
+    made = make_fit("bernoulli", "logit", rng, n_obs=400, shared=["age"])
+    parameters = made.problem.to_standardised(made.fit.parameters)
+    far = replace(parameters, biases=np.array([500.0, -5.0]))
+    end = made.problem.to_user(made.problem.climb(far, max_steps=5).parameters)
+    assert_allclose(end.coefficients[0, 0], end.coefficients[0, 1], rtol=1e-8)
