@@ -6,7 +6,7 @@ by quasi-Newton steps (`QuasiNewton`), which start from the information of a sam
 such pass each. With the outer products of a sample's scores they are Le Cam's steps.
 
 `climb_on_many` climbs rows that are not whitened: they stay in the user's units, and `AllRows` maps
-parameters and scores to these units and back. `best_start` chooses a start on a sample of rows.
+parameters and scores to these units and back.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,6 @@ from moment_init.likelihood.parameters import (
     pack,
     parameter_count,
 )
-from moment_init.likelihood.posterior import unit_log_likelihood
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import (
     LikelihoodSums,
@@ -193,12 +192,6 @@ APPROACH_GAIN_PER_PARAMETER = 1.0 / 32.0
 # Steps that gain more than this per parameter end where the curvature is different.
 LONG_STEP_PER_PARAMETER = 4.0
 
-# A sample decides between two starts if their log-likelihoods differ by more than this many
-# standard errors plus one unit per parameter, which overfitting the sample may account for.
-# Undecided starts are compared on every `COMPARISON_STRIDE`-th row.
-DECISIVE_ERRORS = 5.0
-COMPARISON_STRIDE = 4
-
 # The last step is one whose gain is predicted to within a unit of log-likelihood; it is taken
 # without evaluation. For comparison, BIC charges more than five units per parameter. The relative
 # error of a predicted gain is at most the root of the rate at which gains shrink, and usually a
@@ -223,32 +216,6 @@ def curvature_rows(n_obs: int, n_parameters: int) -> int:
     """Number of rows for the curvature near the maximum."""
     size = min(max(CURVATURE_ROWS, int(CURVATURE_SHARE * n_obs)), MOST_CURVATURE_ROWS)
     return max(size, CURVATURE_ROWS_PER_PARAMETER * n_parameters)
-
-
-def best_start(
-    likelihood: AllRows, starts: Sequence[MixtureParameters], sample: LikelihoodRows
-) -> MixtureParameters:
-    """Choose the start with the highest likelihood."""
-    bounds = bounds_of(likelihood.family)
-    admissible = [enforce(start, bounds) for start in starts]
-    rivals = _undecided(likelihood.family, admissible, sample) if len(admissible) > 1 else [0]
-    if len(rivals) == 1:
-        return starts[rivals[0]]
-    thinned = likelihood.thin(COMPARISON_STRIDE)
-    values = [thinned.evaluate(admissible[rival]).log_likelihood for rival in rivals]
-    return starts[rivals[int(np.argmax(values))]]
-
-
-def _undecided(
-    family: AnyFamily, starts: Sequence[MixtureParameters], sample: LikelihoodRows
-) -> list[int]:
-    """Indices of the starts that may be the best, judged on a sample of rows."""
-    weight = sample.sample_weight
-    by_row = np.stack([unit_log_likelihood(family, sample, start) * weight for start in starts])
-    leads = by_row[np.argmax(by_row.sum(axis=1))] - by_row  # (n_starts, n_rows)
-    errors = np.sqrt(np.square(leads).sum(axis=1))
-    limits = DECISIVE_ERRORS * errors + parameter_count(starts[0])
-    return [int(index) for index in np.flatnonzero(leads.sum(axis=1) <= limits)]
 
 
 def climb_on_many(

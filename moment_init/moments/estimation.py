@@ -78,8 +78,9 @@ def estimate(
               \qquad \tau_T(\eta) = E[T(y) \mid \eta].
 
     ``method="stacked"`` uses many functions T and all orders up to three at once: the decomposition
-    of one stacked tensor gives candidate directions, and a fit to all moments gives scales, biases,
-    weights and dispersion. The polish then climbs to the maximum of the likelihood.
+    of one stacked tensor gives candidate directions, and the likelihood along them scales, biases,
+    weights and dispersion. Moments of the scores of this mixture, functions of the response that
+    suit it best, then refine the directions. The polish climbs to the maximum of the likelihood.
     ``method="power"`` is Algorithm 1 of [1]_, lines 1 and 2: it uses only the third moment of y
     (Lemmas 3 and 6; Lemma 2 for one component) and estimates only the directions.
 
@@ -121,8 +122,8 @@ def estimate(
         Stacked moments; the paper's robust power method on the third moment; or TensorLy's
         symmetric power method on the same whitened tensor.
     polish : bool
-        Whether the stacked estimate is polished by maximum likelihood: EM in the projected rows,
-        then Newton steps. The other methods ignore it.
+        Whether the stacked estimate is polished by maximum likelihood, with Newton steps from its
+        best candidate. The other methods ignore it.
     X_unlabelled : array-like or DataFrame, shape (n_rows, n_features), optional
         Rows without a response: the density of the input is fitted to them as well.
     phi : callable, optional
@@ -155,10 +156,11 @@ def estimate(
 
     Notes
     -----
-    The stacked method makes four or five passes over the rows, O(n d^2 m + n r^3 m) for m functions
-    of the response. With polish, the moments use about 60,000 rows, or more if the directions do
-    not stand out, and a few passes of the likelihood over all rows follow. The power method costs
-    O(n d^3 / 4) for few features and O(n d^2) per slice for many.
+    The stacked method makes seven passes over the rows, O(n d^2 m + n r^3 m) for m functions of the
+    response, and some of the likelihood for the refinement. With polish, the moments use about
+    60,000 rows, or more if the directions do not stand out, and a few passes of the likelihood over
+    all rows follow. The power method costs O(n d^3 / 4) for few features and O(n d^2) per slice for
+    many.
 
     A Dask collection is never read whole unless it is small; options that need all rows in memory
     raise. The same seed gives the same result as with arrays, up to the rounding of sums.

@@ -15,10 +15,10 @@ from moment_init import estimate
 from moment_init.data.checking import validate_data
 from moment_init.data.simulation import simulate_mixture
 from moment_init.families.registry import FAMILIES
-from moment_init.likelihood.many_rows import AllRows, Optimum
+from moment_init.likelihood.many_rows import Optimum
 from moment_init.likelihood.parameters import MixtureParameters, move, pack, parameter_count
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
+from moment_init.likelihood.sums import likelihood_sums
 from moment_init.moments.judgement import LARGEST_MISFIT
 from moment_init.moments.polish import PolishedFit, polish
 from moment_init.scores import Gaussian
@@ -313,32 +313,6 @@ def test_le_cams_steps_end_at_the_same_optimum(
     found_errors = np.sqrt(np.diag(np.linalg.inv(found.information)))
     # Curvature from 4000 rows by outer products: sqrt(2 / 4000) for light tails, some of them not.
     assert_allclose(found_errors, errors, rtol=0.3)
-
-
-def test_a_sample_decides_between_starts_only_where_it_can(
-    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, seed: int
-) -> None:
-    """All rows are read for starts that differ by less than a sample tells, and for no others."""
-    problem, truth = three_planes(20_000, seed)
-    rows = moment_init.moments.polish.all_rows(problem)
-    sample = rows.sample(2000, rng)
-    alike = move(truth, np.full(parameter_count(truth), 1e-3))
-    n_read: list[int] = []
-    evaluate = AllRows.evaluate
-
-    def count(these: Any, parameters: MixtureParameters) -> LikelihoodSums:
-        n_read.append(these.rows.n_obs)
-        return evaluate(these, parameters)
-
-    monkeypatch.setattr(AllRows, "evaluate", count)
-    best = moment_init.likelihood.many_rows.best_start(rows, [merged(truth), truth], sample)
-    assert best is truth
-    assert n_read == []
-    starts = [merged(truth), truth, alike]
-    best = moment_init.likelihood.many_rows.best_start(rows, starts, sample)
-    assert n_read == [5000, 5000]
-    values = [rows.thin(4).evaluate(each).log_likelihood for each in starts]
-    assert best is starts[int(np.argmax(values))]
 
 
 def test_same_seed_same_bits(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
