@@ -13,13 +13,12 @@ shape (n_obs, n_components) and `dispersion` of shape (n_components,), results h
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from moment_init.checks import FloatArray, as_float_array
 from moment_init.families.densities import (
@@ -28,7 +27,7 @@ from moment_init.families.densities import (
     evaluate_elements,
     numbers_loop,
 )
-from moment_init.families.links import Link, bounded_exp
+from moment_init.families.links import Link
 from moment_init.families.response_functions import (
     AnyFunctions,
     ResponseBasis,
@@ -51,13 +50,6 @@ class ResponseParameters(NamedTuple):
     n_trials: FloatArray  # broadcasts with the mean
 
 
-class ResponseNodes(NamedTuple):
-    """A quadrature of the response given eta; the last axis runs over the nodes."""
-
-    nodes: FloatArray  # values of the response
-    weights: FloatArray  # their probabilities, which sum to one over the last axis
-
-
 def normalise_joint(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Turn joint log densities into log densities of the units and responsibilities, in place."""
     # joint: (n_components, n_units) -> (n_units,), (n_components, n_units)
@@ -67,49 +59,6 @@ def normalise_joint(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
     total = joint.sum(axis=0)
     joint /= total
     return np.log(total) + largest, joint
-
-
-_N_NODES = 48
-"""A Gauss-Hermite rule of this size integrates ``cos(4 z + phase)``, the fastest response function
-at the widest residual, over a standard normal z to 1e-8."""
-
-_NORMAL_SCORES, _unscaled_weights = np.polynomial.hermite_e.hermegauss(_N_NODES)
-_NORMAL_WEIGHTS = _unscaled_weights / _unscaled_weights.sum()
-
-
-def count_nodes(log_density: Callable[[FloatArray], FloatArray], most: int) -> ResponseNodes:
-    """Use every count from 0 to `most`, which also gets the probability of larger counts."""
-    counts = np.arange(most + 1, dtype=np.float64)
-    weights = np.exp(log_density(counts))
-    tail = np.maximum(1 - weights.sum(axis=-1), 0)  # rounding may make the sum exceed one
-    weights[..., -1] += tail
-    return ResponseNodes(counts, weights)
-
-
-def gaussian_nodes(eta: FloatArray, deviation: FloatArray) -> ResponseNodes:
-    """Compute Gauss-Hermite nodes of a normal response."""
-    nodes = eta[..., None] + deviation[..., None] * _NORMAL_SCORES
-    return ResponseNodes(nodes, np.broadcast_to(_NORMAL_WEIGHTS, nodes.shape))
-
-
-def gamma_nodes(eta: FloatArray, shape: FloatArray) -> ResponseNodes:
-    """Compute quantiles of a gamma response at Gauss-Hermite nodes of its normal score.
-
-    The logarithm of the response is a smooth function of its normal score, so the rule converges
-    for functions of ``log y`` although the density is skewed.
-    """
-    unit_mean = _gamma_quantiles(shape[..., None]) / shape[..., None]
-    # A quantile that underflows becomes the smallest positive response.
-    nodes = np.maximum(bounded_exp(eta)[..., None] * unit_mean, np.finfo(np.float64).tiny)
-    return ResponseNodes(nodes, np.broadcast_to(_NORMAL_WEIGHTS, nodes.shape))
-
-
-def _gamma_quantiles(shape: FloatArray) -> FloatArray:
-    """Compute quantiles of a unit-scale gamma, each tail by its own function for accuracy."""
-    lower = special.gammaincinv(shape, special.ndtr(np.minimum(_NORMAL_SCORES, 0)))
-    upper = special.gammainccinv(shape, special.ndtr(-np.maximum(_NORMAL_SCORES, 0)))
-    result: FloatArray = np.where(_NORMAL_SCORES < 0, lower, upper)
-    return result
 
 
 type BoolArray = NDArray[np.bool_]
@@ -282,28 +231,6 @@ class Family(ABC):
         numbers_loop(self.kernel, self.kernel_name)(*(array.reshape(-1) for array in arrays))
         return base, number
 
-    def response_nodes(
-        self,
-        eta: FloatArray,
-        *,
-        dispersion: ArrayLike | None = None,
-        n_trials: int | None = None,
-        most: int | None = None,
-    ) -> ResponseNodes:
-        r"""Quadrature of the response: :math:`E[T(y) | \eta] = \sum_k w_k T(y_k)` for any T.
-
-        The rule is exact to rounding for counts. For gaussian and gamma responses it is a
-        Gauss-Hermite rule in the normal score of the response, exact to about 1e-6 if T, on the
-        scale of the residual, oscillates no faster than ``cos(4 z)``; steps in T are smoothed.
-        """
-        parameters = self._parameters(dispersion, n_trials)
-        if most is None and self.has_unlimited_counts:
-            raise ValueError(
-                f"`most` is needed for family {self.name!r}; got None. "
-                "Give the largest count that occurs."
-            )
-        return self._response_nodes(np.asarray(eta, dtype=np.float64), parameters, most or 0)
-
     def sample(
         self,
         mean: FloatArray,
@@ -353,11 +280,6 @@ class Family(ABC):
     def _sample(
         self, mean: FloatArray, parameters: ResponseParameters, rng: np.random.Generator
     ) -> FloatArray: ...
-
-    @abstractmethod
-    def _response_nodes(
-        self, eta: FloatArray, parameters: ResponseParameters, most: int
-    ) -> ResponseNodes: ...
 
     def _evaluate(
         self, y: ArrayLike, eta: ArrayLike, dispersion: ArrayLike | None, n_trials: ArrayLike | None

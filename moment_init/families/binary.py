@@ -16,9 +16,7 @@ from numpy.typing import ArrayLike
 from moment_init.checks import FloatArray, as_float_array
 from moment_init.families.base import (
     Family,
-    ResponseNodes,
     ResponseParameters,
-    count_nodes,
     is_count,
     require_rows,
 )
@@ -122,16 +120,6 @@ class Binomial(Family):
             rng.binomial(parameters.n_trials.astype(np.int64), mean), dtype=np.float64
         )
 
-    @override
-    def _response_nodes(
-        self, eta: FloatArray, parameters: ResponseParameters, most: int
-    ) -> ResponseNodes:
-        n_trials = parameters.n_trials
-        return count_nodes(
-            lambda counts: self.log_density_eta(counts, eta[..., None], n_trials=n_trials),
-            int(n_trials),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Bernoulli(Family):
@@ -162,12 +150,6 @@ class Bernoulli(Family):
         self, mean: FloatArray, parameters: ResponseParameters, rng: np.random.Generator
     ) -> FloatArray:
         return np.asarray(rng.random(np.shape(mean)) < mean, dtype=np.float64)
-
-    @override
-    def _response_nodes(
-        self, eta: FloatArray, parameters: ResponseParameters, most: int
-    ) -> ResponseNodes:
-        return count_nodes(lambda counts: self.log_density_eta(counts, eta[..., None]), 1)
 
 
 def _validated_trials(y: FloatArray, n_trials: ArrayLike | None) -> FloatArray:

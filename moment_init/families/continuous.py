@@ -12,10 +12,7 @@ from numpy.typing import ArrayLike
 from moment_init.checks import FloatArray
 from moment_init.families.base import (
     Family,
-    ResponseNodes,
     ResponseParameters,
-    gamma_nodes,
-    gaussian_nodes,
     require_rows,
 )
 from moment_init.families.compiling import scalar
@@ -161,12 +158,6 @@ class Gaussian(Family):
     ) -> FloatArray:
         return np.asarray(rng.normal(mean, parameters.dispersion), dtype=np.float64)
 
-    @override
-    def _response_nodes(
-        self, eta: FloatArray, parameters: ResponseParameters, most: int
-    ) -> ResponseNodes:
-        return gaussian_nodes(eta, parameters.dispersion)
-
 
 @dataclass(frozen=True, slots=True)
 class Gamma(Family):
@@ -201,9 +192,3 @@ class Gamma(Family):
         draws = rng.gamma(parameters.dispersion, mean / parameters.dispersion)
         # Small shapes make draws underflow; zero is outside the support.
         return np.maximum(draws, np.finfo(np.float64).tiny)
-
-    @override
-    def _response_nodes(
-        self, eta: FloatArray, parameters: ResponseParameters, most: int
-    ) -> ResponseNodes:
-        return gamma_nodes(eta, parameters.dispersion)

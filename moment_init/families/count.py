@@ -12,9 +12,7 @@ from numpy.typing import ArrayLike
 from moment_init.checks import FloatArray
 from moment_init.families.base import (
     Family,
-    ResponseNodes,
     ResponseParameters,
-    count_nodes,
     is_count,
     require_rows,
 )
@@ -130,12 +128,6 @@ class Poisson(Family):
     ) -> FloatArray:
         return np.asarray(rng.poisson(mean), dtype=np.float64)
 
-    @override
-    def _response_nodes(
-        self, eta: FloatArray, parameters: ResponseParameters, most: int
-    ) -> ResponseNodes:
-        return count_nodes(lambda counts: self.log_density_eta(counts, eta[..., None]), most)
-
 
 @dataclass(frozen=True, slots=True)
 class NegativeBinomial(Family):
@@ -171,15 +163,6 @@ class NegativeBinomial(Family):
     ) -> FloatArray:
         rates = rng.gamma(parameters.dispersion, mean / parameters.dispersion)
         return np.asarray(rng.poisson(rates), dtype=np.float64)
-
-    @override
-    def _response_nodes(
-        self, eta: FloatArray, parameters: ResponseParameters, most: int
-    ) -> ResponseNodes:
-        shape = parameters.dispersion[..., None]
-        return count_nodes(
-            lambda counts: self.log_density_eta(counts, eta[..., None], dispersion=shape), most
-        )
 
 
 def _require_counts(y: FloatArray, name: str) -> None:

@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike
 from moment_init.checks import FloatArray
 from moment_init.families.base import (
     Family,
-    ResponseNodes,
     ResponseParameters,
     is_count,
     require_rows,
@@ -175,12 +174,6 @@ class Categorical(Family):
         # mean: (n_classes, ...)
         reached = np.cumsum(mean, axis=0)
         return np.sum(reached[:-1] < rng.random(mean.shape[1:]), axis=0, dtype=np.float64)
-
-    @override
-    def _response_nodes(
-        self, eta: FloatArray, parameters: ResponseParameters, most: int
-    ) -> ResponseNodes:
-        raise TypeError("family 'categorical' has no quadrature of one response")
 
     @override
     def _evaluate(

@@ -1,14 +1,12 @@
-"""Derivatives of the log densities, and quadratures of the response."""
+"""Derivatives of the log densities."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import special, stats
 
 from moment_init.checks import FloatArray
-from moment_init.families.base import Family
 from moment_init.families.registry import get_family
 
 CASES: list[tuple[str, str, tuple[float, ...], dict[str, Any]]] = [
@@ -129,100 +127,3 @@ def test_of_predictors_far_off_the_nearer_has_the_higher_density(
     assert np.isfinite(values).all()
     assert values.max() <= 1e-12
     assert np.all((values[0] > values[1]) | (values[0] > -1.0))
-
-
-# --- quadrature of the response ------------------------------------------------------------------
-
-
-def expectation(family: Family, function: Any, eta: FloatArray, **parameters: Any) -> FloatArray:
-    nodes, weights = family.response_nodes(eta, **parameters)
-    return np.asarray((weights * function(nodes)).sum(axis=-1))
-
-
-def variance_of(
-    family: Family, mean: FloatArray, dispersion: float = 1.0, n_trials: float = 1.0
-) -> FloatArray:
-    """Variance of the response by the formula of the textbooks."""
-    result: dict[str, FloatArray] = {
-        "poisson": mean,
-        "negative_binomial": mean + mean**2 / dispersion,
-        "gaussian": np.full_like(mean, dispersion**2),
-        "gamma": mean**2 / dispersion,
-    }
-    return result.get(family.name, n_trials * mean * (1 - mean))
-
-
-@each_case
-def test_nodes_give_mean_and_variance(
-    name: str, link: str, y: tuple[float, ...], parameters: dict[str, Any]
-) -> None:
-    family = get_family(name, link)
-    mean = family.link.mean(ETA) * parameters.get("n_trials", 1.0)
-    variance = variance_of(family, family.link.mean(ETA), **parameters)
-    options = {**parameters, "most": 400}
-    assert_allclose(expectation(family, np.ones_like, ETA, **options), 1.0, rtol=1e-12)
-    assert_allclose(expectation(family, lambda t: t, ETA, **options), mean, rtol=1e-7, atol=1e-9)
-    second = expectation(family, np.square, ETA, **options)
-    assert_allclose(second - mean**2, variance, rtol=1e-5)
-
-
-@each_case
-def test_nodes_agree_with_draws(
-    name: str,
-    link: str,
-    y: tuple[float, ...],
-    parameters: dict[str, Any],
-    rng: np.random.Generator,
-) -> None:
-    """Within 5 standard errors of 40,000 draws: false failures below 6e-7 a comparison."""
-    family = get_family(name, link)
-    n_draws = 40_000
-    eta = np.array([-0.4, 0.9])
-    means = np.repeat(family.link.mean(eta)[:, None], n_draws, axis=1)
-    draws = family.sample(means, **parameters, rng=rng)
-    for function in (np.cos, np.tanh, np.log1p if draws.min() >= 0 else np.sin):
-        values = function(draws)
-        error = values.std(axis=1) / np.sqrt(n_draws)
-        found = expectation(family, function, eta, **parameters, most=300)
-        assert np.all(np.abs(found - values.mean(axis=1)) < 5 * error)
-
-
-def test_gaussian_nodes_integrate_waves() -> None:
-    """E[cos(4 y)] = cos(4 eta) exp(-8 sd^2) for a normal y."""
-    family = get_family("gaussian")
-    for deviation in (0.1, 0.5, 1.0):
-        found = expectation(family, lambda t: np.cos(4 * t), ETA, dispersion=deviation)
-        assert_allclose(found, np.cos(4 * ETA) * np.exp(-8 * deviation**2), atol=1e-7)
-
-
-@pytest.mark.parametrize("shape", [0.4, 2.0, 30.0])
-def test_gamma_nodes_give_moments_of_the_logarithm(shape: float) -> None:
-    """E[log y] = eta + digamma(a) - log(a) and Var(log y) = trigamma(a)."""
-    family = get_family("gamma")
-    mean = expectation(family, np.log, ETA, dispersion=shape)
-    square = expectation(family, lambda t: np.log(t) ** 2, ETA, dispersion=shape)
-    assert_allclose(mean, ETA + special.digamma(shape) - np.log(shape), rtol=1e-6)
-    assert_allclose(square - mean**2, special.polygamma(1, shape), rtol=1e-5)
-
-
-def test_counts_beyond_the_largest_are_moved_to_it() -> None:
-    family = get_family("poisson")
-    nodes, weights = family.response_nodes(np.array([1.2]), most=4)
-    assert_allclose(nodes, np.arange(5))
-    law = stats.poisson(np.exp(1.2))
-    assert_allclose(weights[0], [*law.pmf(np.arange(4)), law.sf(3)], rtol=1e-12)
-
-
-def test_nodes_broadcast_over_components() -> None:
-    family = get_family("negative_binomial")
-    eta, alpha = np.zeros((7, 2)), np.array([1.0, 4.0])
-    nodes, weights = family.response_nodes(eta, dispersion=alpha, most=60)
-    assert nodes.shape == (61,)
-    assert weights.shape == (7, 2, 61)
-    second = (weights * nodes**2).sum(axis=-1) - 1
-    assert_allclose(second, np.broadcast_to(1 + 1 / alpha, (7, 2)), rtol=1e-6)
-
-
-def test_largest_count_is_asked_for() -> None:
-    with pytest.raises(ValueError, match="`most` is needed for family 'poisson'"):
-        get_family("poisson").response_nodes(np.zeros(1))

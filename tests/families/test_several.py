@@ -103,8 +103,3 @@ def test_codes_are_their_own_numbers() -> None:
 def test_impossible_codes(y: list[float]) -> None:
     with pytest.raises(ValueError, match=r"`y` must hold codes from 0 to 2 .* Give labels"):
         categorical(3).validate_response(y)
-
-
-def test_classes_have_no_quadrature() -> None:
-    with pytest.raises(TypeError, match="family 'categorical' has no quadrature"):
-        categorical(3).response_nodes(np.zeros(2))
