@@ -117,7 +117,7 @@ def sums_by_part(
 ) -> BlockSums:
     """Add up the values of a function separately for each of 16 parts of the rows.
 
-    A jackknife needs the sums without one part, which then cost nothing.
+    The spread between parts measures the noise of a sum at no further cost.
     """
     at_least = N_PARTS if is_shuffled else min(n_obs, N_PARTS * BLOCKS_PER_PART)
     blocks = _equal_blocks(n_obs, doubles_per_row, at_least=at_least)

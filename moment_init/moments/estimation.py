@@ -305,7 +305,7 @@ def _validate_number(n_components: Any, data: RegressionData, method: Method) ->
 
 
 def _require_rows(data: RegressionData, n_components: int, method: Method) -> None:
-    """Require more rows than unknowns and, for the jackknife, at least one row per part."""
+    """Require more rows than unknowns and, for the noise of the moments, a row in every part."""
     smallest = data.n_features * (n_components + 1)
     if data.n_obs <= smallest:
         raise ValueError(
