@@ -25,6 +25,7 @@ def test_every_case_has_a_reference() -> None:
     assert sorted(REFERENCES) == sorted(CASES)
 
 
+@pytest.mark.filterwarnings("ignore:Component|Only one start|.* random starts:UserWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_result_is_that_of_the_reference(name: str) -> None:
     record, reference = CASES[name](), REFERENCES[name]

@@ -258,7 +258,8 @@ def _judge(
     messages = [_at_bound(bound, data, is_limit=bound in at_limit) for bound in bounds]
     doubts = [*flat]
     if len(at_limit) == len(bounds):
-        doubts += _doubts(problem, findings, user)
+        counts = end.sums.row_counts[_component_order(problem, end.parameters)]
+        doubts += _doubts(problem, findings, user, counts)
     status = Status.OK
     if doubts or len(at_limit) < len(bounds):
         status = Status.NOT_IDENTIFIED
@@ -271,8 +272,11 @@ def _judge(
     return status, (*messages, *doubts, *unexplored)
 
 
-def _doubts(problem: EMProblem, findings: _Findings, user: MixtureParameters) -> list[str]:
+def _doubts(
+    problem: EMProblem, findings: _Findings, user: MixtureParameters, counts: FloatArray
+) -> list[str]:
     """Say which components of an interior maximum are not what they seem."""
+    # counts: expected number of rows of each component; (n_components,)
     messages = []
     at, layout, r = findings.at, findings.at.layout, findings.at.n_components
     errors = findings.errors.reshape(r, layout.size)
@@ -287,7 +291,6 @@ def _doubts(problem: EMProblem, findings: _Findings, user: MixtureParameters) ->
             "determine it, and it may have run away. Use fewer components or columns."
         )
     size = parameters_per_response(problem.family, at.n_features)
-    counts = problem.rows.sample_weight @ findings.shares
     for j in np.flatnonzero(counts <= size):
         messages.append(
             f"Component {j} has {counts[j]:.1f} rows for {size} parameters: it fits them, not a "

@@ -55,9 +55,13 @@ step where another is not."""
 MIN_GAIN = 2 * SAME_OPTIMUM
 """A move is accepted if it gains at least this."""
 
-PATIENCE = 18
+PATIENCE, LEAST_SHARE = 18, 0.25
 """Number of perturbations without a better optimum after which the search ends, if hardly anything
-is unseen: six of each kind. Otherwise they go on while the budget lasts."""
+is unseen and this share of the budget is used, unless all runs ended in one optimum. Otherwise
+they go on while the budget lasts."""
+
+RANDOM_TURN = 4
+"""Every so many tries among perturbations, one is a further random start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +176,19 @@ def _leave_optima(budget: _Budget, parts: SearchParts, rng: np.random.Generator)
     while runs.optima and budget.used() < 1.0:
         best = runs.ranked[0]
         leading = runs.ranked[:N_LEFT]
+        is_early = budget.used() < LEAST_SHARE
         unmoved = [optimum for optimum in leading if optimum not in moved]
         if parts.use_moves and unmoved:
             moved.append(unmoved[0])
             _move(runs, unmoved[0], rng)
-        elif parts.use_perturbations and (n_idle < PATIENCE or _is_open(runs)):
-            rank += 1
-            _perturb(runs, leading[rank % len(leading)], rank, rng)
-            n_idle += 1
+        elif parts.use_perturbations and (
+            n_idle < PATIENCE or _is_open(runs) or (len(runs.optima) > 1 and is_early)
+        ):
+            rank, n_idle = rank + 1, n_idle + 1
+            if rank % RANDOM_TURN == 0 and budget.options.n_starts is None:
+                _try_random(budget, rng)
+            else:
+                _perturb(runs, leading[rank % len(leading)], rank, rng)
         else:
             return
         if runs.ranked[0].height > (best.height[0], best.height[1] + SAME_OPTIMUM):
@@ -209,8 +218,8 @@ def _move(runs: Runs, optimum: Optimum, rng: np.random.Generator) -> None:
 
 
 def _perturb(runs: Runs, optimum: Optimum, rank: int, rng: np.random.Generator) -> None:
-    """Perturb an optimum, each time in another way, and climb."""
-    perturb = PERTURBATIONS[rank % len(PERTURBATIONS)]
+    """Perturb an optimum in one of several ways, and climb."""
+    perturb = PERTURBATIONS[int(rng.integers(len(PERTURBATIONS)))]
     origin = f"perturbation {rank}"
 
     def perturbed() -> None:

@@ -188,7 +188,8 @@ def _row_variances(
             if a != b:
                 information += (curved * designs[b][:, row])[:, None] * designs[a]
         total = scores * scores[:, [row]] + by_unit(information)
-        result[row] = factor @ np.square(total).sum(axis=1)
+        with np.errstate(over="ignore"):  # an infinite noise hides any signal, as it should
+            result[row] = factor @ np.square(total).sum(axis=1)
     return result
 
 

@@ -21,6 +21,7 @@ def labels_of_two() -> Any:
     return np.where(binary_rows().y > 0, "yes", "no")
 
 
+@pytest.mark.filterwarnings("ignore:Component|Only one start|A parameter:UserWarning")
 def test_two_classes_have_one_mixture_of_the_second() -> None:
     data, fitted = binary_rows(), classifier()
     assert fitted.classes_.tolist() == ["no", "yes"]

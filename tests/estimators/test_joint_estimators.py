@@ -143,6 +143,7 @@ def test_weights_are_repeated_rows() -> None:
     assert_allclose(weighted.fit_.log_likelihood, repeated.fit_.log_likelihood)
 
 
+@pytest.mark.filterwarnings("ignore:Component|Only one start|A parameter:UserWarning")
 @pytest.mark.parametrize("inference", ["em", "nuts"])
 def test_a_class_without_weight(inference: str) -> None:
     """A label that does not count is no class, and tells nothing of a row's component."""

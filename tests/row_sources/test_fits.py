@@ -106,8 +106,8 @@ def test_what_a_search_reads_whole_is_read_whole() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"init": "random"}, "`init` must be 'tensor', an estimate, a fit or parameters"),
-        ({"init": np.full((N_OBS, 2), 0.5)}, "`init` must be 'tensor'.*got 'ndarray'"),
+        ({"init": "random"}, "`init` must be 'search', 'tensor', an estimate, a fit or parameters"),
+        ({"init": np.full((N_OBS, 2), 0.5)}, "`init` must be 'search'.*got 'ndarray'"),
         ({"gate": "gaussian", "gating": POISSON.X[:, 0]}, "`gate` must be 'softmax' for a Dask"),
         ({"gating": POISSON.X[:100]}, r"`gating` must have one row for each of `X` \(60000\)"),
         ({"gating": np.full(N_OBS, np.nan)}, "Block 0, .*: `gating` must be finite"),
