@@ -316,13 +316,13 @@ def draw_rare(family: str, scale: float) -> tuple[FloatArray, FloatArray]:
 
 @case
 def fit_rare_poisson() -> Record:
-    """Two of the four starts that converge miss the best maximum."""
+    """Most of the runs that converge miss the best maximum."""
     return record_search(fit_to_maximum(*draw_rare("poisson", 1.0), 3, family="poisson"))
 
 
 @case
 def fit_rare_gaussian() -> Record:
-    """Only moves from another maximum reach the best one."""
+    """Only a perturbation of another maximum reaches the best one."""
     return record_search(fit_to_maximum(*draw_rare("gaussian", 0.5), 3, family="gaussian"))
 
 

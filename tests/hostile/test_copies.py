@@ -34,7 +34,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
     "copy": copy.copy,
 }
 
-DATA = simulate_mixture(400, 3, 2, family="poisson", scales=0.6, random_seed=1)
+DATA = simulate_mixture(400, 3, 2, family="poisson", scales=0.6, random_seed=3)
 FRAME = pd.DataFrame(DATA.X, columns=["größe", "b", "c"]).assign(visits=DATA.y)
 NEW = simulate_mixture(20, 3, 2, family="poisson", random_seed=2)
 BLOCK: dict[str, Any] = {"family": "poisson", "random_seed": 1}
