@@ -46,7 +46,7 @@ from case_studies.rare_components.run import (
 )
 
 # %% [markdown]
-# The same mixture is fitted by EM and NUTS from the tensor start, and by EM from each of twenty
+# The same mixture is fitted by EM and NUTS from the search, and by EM from each of twenty
 # random starts, on the same rows; a fifth of the rows is held out.
 
 # %%
@@ -72,7 +72,7 @@ comparison.figure()
 # %%
 import arviz as az
 
-az.summary(comparison.trees["tensor NUTS"], var_names=["weight", "bias"], round_to=3)
+az.summary(comparison.trees["search NUTS"], var_names=["weight", "bias"], round_to=3)
 
 # %%
 print(describe_environment())

@@ -1,4 +1,4 @@
-"""Rare components: a Poisson mixture by EM and NUTS from the tensor start and random starts."""
+"""Rare components: a Poisson mixture by EM and NUTS from the search and random starts."""
 
 import argparse
 import platform

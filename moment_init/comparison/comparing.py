@@ -19,8 +19,8 @@ from moment_init.comparison.methods import CompareOptions, MethodRuns, run_all, 
 from moment_init.comparison.result import (
     BEST_RANDOM_EM,
     RANDOM_EM,
-    TENSOR_EM,
-    TENSOR_NUTS,
+    SEARCH_EM,
+    SEARCH_NUTS,
     Comparison,
 )
 from moment_init.comparison.runs import (
@@ -100,13 +100,13 @@ class Setting:
 def assemble(setting: Setting, methods: MethodRuns, rng: np.random.Generator) -> Comparison:
     """Score the methods and assemble the comparison."""
     trees = {name: run.tree for name, run in methods.nuts.items()}
-    trees[TENSOR_EM] = laplace_tree(methods.tensor, setting.training, setting.scored_draws)
+    trees[SEARCH_EM] = laplace_tree(methods.search, setting.training, setting.scored_draws)
     figures = {
         name: setting.figures(run.tree, run.climbs, run.seconds, assess_convergence(run.tree))
         for name, run in methods.nuts.items()
     }
-    figures[TENSOR_EM] = setting.figures(
-        trees[TENSOR_EM], (methods.tensor,), methods.tensor.seconds, Convergence()
+    figures[SEARCH_EM] = setting.figures(
+        trees[SEARCH_EM], (methods.search,), methods.search.seconds, Convergence()
     )
     scored = _score_random(setting, methods, trees, figures)
     table = tabulate(figures)
@@ -118,7 +118,7 @@ def assemble(setting: Setting, methods: MethodRuns, rng: np.random.Generator) ->
         trees=trees,
         landscape=tabulate_landscape(methods.runs, typical),
         loo=compare_loo({name: scores.loo for name, scores in figures.items()}),
-        verdict=judge(_evidence(methods, figures[RANDOM_EM], figures[TENSOR_EM])),
+        verdict=judge(_evidence(methods, figures[RANDOM_EM], figures[SEARCH_EM])),
         truth=_labelled_truth(setting, methods),
         warnings=caveats,
         settings=_settings(setting, methods),
@@ -146,10 +146,10 @@ def _score_random(
     order_of = {run.start: order for run, order in zip(ended, orders, strict=True)}
     trees[RANDOM_EM] = random_tree(ended, orders, rows, nuts.draws * nuts.chains)
     typical, best = typical_run(ended), best_run(ended)
-    # With the seed of the tensor start's draws, fits at the same optimum have the same score.
+    # With the seed of the search's draws, fits at the same optimum have the same score.
     drawn = {
         run.start: relabel(
-            laplace_tree(replace(run, seed=methods.tensor.seed), rows, setting.scored_draws),
+            laplace_tree(replace(run, seed=methods.search.seed), rows, setting.scored_draws),
             order_of[run.start],
         )
         for run in (typical, best)
@@ -168,7 +168,7 @@ def _completed(
     rng: np.random.Generator,
 ) -> dict[str, "xarray.DataTree"]:
     """Add data, replicated responses and membership to the trees."""
-    constant = trees[TENSOR_NUTS]["constant_data"].to_dataset()
+    constant = trees[SEARCH_NUTS]["constant_data"].to_dataset()
     return {
         name: complete_tree(
             tree,
@@ -181,20 +181,20 @@ def _completed(
     }
 
 
-def _evidence(methods: MethodRuns, random: MethodFigures, tensor: MethodFigures) -> StartEvidence:
+def _evidence(methods: MethodRuns, random: MethodFigures, search: MethodFigures) -> StartEvidence:
     """Collect the evidence for the verdict."""
-    scored = [method.loo for method in (random, tensor) if method.loo.elpd is not None]
+    scored = [method.loo for method in (random, search) if method.loo.elpd is not None]
     return StartEvidence(
         methods.runs,
         methods.moment_status,
-        loo_difference=random.loo.less(tensor.loo),
-        held_out_difference=random.held_out.less(tensor.held_out),
+        loo_difference=random.loo.less(search.loo),
+        held_out_difference=random.held_out.less(search.held_out),
         has_unreliable_loo=not all(score.is_reliable for score in scored),
     )
 
 
 def _labelled_truth(setting: Setting, methods: MethodRuns) -> "xarray.Dataset | None":
-    """Label the truth, with its components in the order of the tensor start."""
+    """Label the truth, with its components in the order of the search."""
     if setting.truth is None:
         return None
     fit, rows = methods.fit, setting.training
@@ -230,8 +230,8 @@ def _settings(setting: Setting, methods: MethodRuns) -> dict[str, Any]:
         "has_offset": data.offset is not None,
         "has_sample_weight": rows.has_unequal_weights,
         "n_starts": options.n_starts,
-        "starts_in_tensor_search": len(methods.fit.starts),
-        "tensor_status": str(methods.fit.status),
+        "starts_in_search": len(methods.fit.starts),
+        "search_status": str(methods.fit.status),
         "moment_status": methods.moment_status,
         "directions": options.nuts.directions,
         "priors": tuple(options.nuts.priors or ()),
@@ -270,7 +270,7 @@ def compare(
     progressbar: bool = True,
     **pm_sample_kwargs: Any,
 ) -> Comparison:
-    r"""Compare the tensor start with random starts, by EM and NUTS, on the same rows.
+    r"""Compare the search with random starts, by EM and NUTS, on the same rows.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ def compare(
         Whether to also sample the same mixture with free coefficients from PyMC's own start, with
         jitter. This is slow.
     directions : {"anchored", "fixed", "free"}, default "anchored"
-        How NUTS from the tensor start treats directions, see `sample`.
+        How NUTS from the search treats directions, see `sample`.
     priors : mapping of str to prior, optional
         Priors of NUTS, see `moment_init.models.mixture_glm`.
     draws : int, default 1000
@@ -336,7 +336,7 @@ def compare(
     TypeError
         If an argument has a wrong type.
     ValueError
-        If an argument has a wrong value, as in `fit_em` and `sample`, or if the tensor start leads
+        If an argument has a wrong value, as in `fit_em` and `sample`, or if the search leads
         to no fit. A random start that breaks down is recorded in `landscape`.
 
     Notes

@@ -13,8 +13,8 @@ from moment_init.comparison.result import (
     BEST_RANDOM_EM,
     DEFAULT_NUTS,
     RANDOM_EM,
-    TENSOR_EM,
-    TENSOR_NUTS,
+    SEARCH_EM,
+    SEARCH_NUTS,
 )
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class MethodStyle:
 
 
 _STYLES = {
-    TENSOR_NUTS: MethodStyle("#0072B2", "o"),
+    SEARCH_NUTS: MethodStyle("#0072B2", "o"),
     DEFAULT_NUTS: MethodStyle("#E69F00", "s"),
-    TENSOR_EM: MethodStyle("#009E73", "D"),
+    SEARCH_EM: MethodStyle("#009E73", "D"),
     RANDOM_EM: MethodStyle("#D55E00", "^"),
     BEST_RANDOM_EM: MethodStyle("#CC79A7", "v"),
 }

@@ -1,7 +1,7 @@
 """The methods of a comparison: their options, checked, and their runs.
 
 `validate_options` checks all arguments except the data. `run_all` runs the methods one after
-another: EM and NUTS from the tensor start, NUTS from PyMC's own start, and EM from random starts.
+another: EM and NUTS from the search, NUTS from PyMC's own start, and EM from random starts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from moment_init.checks import quiet_notices
-from moment_init.comparison.result import DEFAULT_NUTS, RANDOM_EM, TENSOR_EM, TENSOR_NUTS
+from moment_init.comparison.result import DEFAULT_NUTS, RANDOM_EM, SEARCH_EM, SEARCH_NUTS
 from moment_init.comparison.runs import (
     ComparedRows,
     EMRun,
@@ -19,8 +19,8 @@ from moment_init.comparison.runs import (
     climb_chains,
     run_default_nuts,
     run_random,
-    run_tensor,
-    run_tensor_nuts,
+    run_search,
+    run_search_nuts,
 )
 from moment_init.em.result import EMFit
 from moment_init.moments.estimation import estimate
@@ -151,7 +151,7 @@ def _is_whole(value: Any) -> bool:
 class NutsRun:
     """The posterior of a method."""
 
-    tree: "xarray.DataTree"  # draws, with components in the order of the tensor start
+    tree: "xarray.DataTree"  # draws, with components in the order of the search
     seconds: float  # time, including compilation and the search for a start
     climbs: Sequence[EMRun]  # the optimum that each chain leads to
 
@@ -160,23 +160,23 @@ class NutsRun:
 class MethodRuns:
     """The results of all methods."""
 
-    tensor: EMRun  # the fit from the tensor start
+    search: EMRun  # the fit from the search
     random: Sequence[EMRun]  # the fits from random starts
-    nuts: dict[str, NutsRun]  # posteriors by method, the tensor start first
+    nuts: dict[str, NutsRun]  # posteriors by method, the search first
     moment_status: str  # status of the estimate from moments alone; empty with a gate
 
     @property
     def fit(self) -> EMFit:
-        """The fit from the tensor start, which defines the order of the components."""
-        if self.tensor.fit is None:
-            raise ValueError(f"the tensor start must lead to a fit; got: {self.tensor.message}")
-        return self.tensor.fit
+        """The fit from the search, which defines the order of the components."""
+        if self.search.fit is None:
+            raise ValueError(f"the search must lead to a fit; got: {self.search.message}")
+        return self.search.fit
 
     @property
     def runs(self) -> dict[str, Sequence[EMRun]]:
         """Optima by method, in the order of the table."""
         climbs = {name: run.climbs for name, run in self.nuts.items()}
-        return {**climbs, TENSOR_EM: (self.tensor,), RANDOM_EM: self.random}
+        return {**climbs, SEARCH_EM: (self.search,), RANDOM_EM: self.random}
 
 
 def run_all(
@@ -185,14 +185,14 @@ def run_all(
     """Run every method on the same rows."""
     announce = make_stages(3 + options.include_default_nuts, is_shown=options.progressbar)
     streams = rng.spawn(5)
-    announce("EM from the tensor start")
-    tensor = run_tensor(rows, n_components, streams[0], options.n_jobs)
-    fit = MethodRuns(tensor, (), {}, "").fit
+    announce("EM from the search")
+    search = run_search(rows, n_components, streams[0], options.n_jobs)
+    fit = MethodRuns(search, (), {}, "").fit
     status = _moment_status(rows, n_components, streams[1])
-    announce("NUTS from the tensor start")
-    tree, seconds = run_tensor_nuts(rows, fit, options.nuts, streams[2])
+    announce("NUTS from the search")
+    tree, seconds = run_search_nuts(rows, fit, options.nuts, streams[2])
     climbs = climb_chains(tree, rows, fit)
-    nuts = {TENSOR_NUTS: NutsRun(tree, tensor.seconds + seconds, climbs)}
+    nuts = {SEARCH_NUTS: NutsRun(tree, search.seconds + seconds, climbs)}
     if options.include_default_nuts:
         announce("NUTS from PyMC's own start")
         tree, seconds = run_default_nuts(rows, fit, options.nuts, streams[3])
@@ -206,7 +206,7 @@ def run_all(
         n_jobs=options.n_jobs,
         is_shown=options.progressbar,
     )
-    return MethodRuns(tensor, random, nuts, status)
+    return MethodRuns(search, random, nuts, status)
 
 
 def make_stages(total: int, *, is_shown: bool) -> Callable[[str], None]:

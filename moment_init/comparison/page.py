@@ -24,8 +24,8 @@ from moment_init.comparison.result import (
     BEST_RANDOM_EM,
     DEFAULT_NUTS,
     RANDOM_EM,
-    TENSOR_EM,
-    TENSOR_NUTS,
+    SEARCH_EM,
+    SEARCH_NUTS,
 )
 from moment_init.comparison.table import table_to_html, with_minus
 
@@ -98,9 +98,9 @@ figcaption { padding: .7rem .9rem; font-size: .92rem; }
 
 
 _MEANINGS = {
-    TENSOR_NUTS: "the posterior, sampled by NUTS, starting at the fit of tensor EM.",
+    SEARCH_NUTS: "the posterior, sampled by NUTS, starting at the fit of search EM.",
     DEFAULT_NUTS: "the same mixture with free coefficients, sampled from PyMC's default start.",
-    TENSOR_EM: "maximum likelihood from the tensor start; its draws come from the normal "
+    SEARCH_EM: "maximum likelihood from the search; its draws come from the normal "
     "approximation at the maximum.",
     RANDOM_EM: "maximum likelihood from independent random starts. Scores, errors and intervals "
     "are those of the typical start, the one with the median log-likelihood.",

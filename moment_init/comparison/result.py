@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-TENSOR_NUTS, DEFAULT_NUTS = "tensor NUTS", "default NUTS"
-TENSOR_EM, RANDOM_EM, BEST_RANDOM_EM = "tensor EM", "random EM", "best random EM"
+SEARCH_NUTS, DEFAULT_NUTS = "search NUTS", "default NUTS"
+SEARCH_EM, RANDOM_EM, BEST_RANDOM_EM = "search EM", "random EM", "best random EM"
 """Names of the methods. The chains of ``"random EM"`` are different starts, not draws from one
 distribution; ``"best random EM"`` appears in tables only."""
 
@@ -48,8 +48,8 @@ class Comparison:
         One row per method, in the order of `trees`; the columns are described in
         `moment_init.comparison.landscape.COLUMNS`.
     trees : dict of str to xarray.DataTree
-        Draws by method, with aligned components: ``"tensor NUTS"``, ``"default NUTS"`` (if
-        requested), ``"tensor EM"`` and ``"random EM"`` (one chain per start that converged; absent
+        Draws by method, with aligned components: ``"search NUTS"``, ``"default NUTS"`` (if
+        requested), ``"search EM"`` and ``"random EM"`` (one chain per start that converged; absent
         if none did). Groups: ``posterior``, ``sample_stats``, ``log_likelihood``,
         ``posterior_predictive``, ``observed_data``, ``constant_data``, ``membership`` and
         ``moment_init``.

@@ -1,7 +1,7 @@
 """The runs of a comparison: the rows, fits by EM, and posteriors by NUTS.
 
-Rows are split into those that are fitted and those that are held out. EM runs from the tensor start
-and from each random start by itself. NUTS runs from the tensor start and from PyMC's own start; the
+Rows are split into those that are fitted and those that are held out. EM runs from the search
+and from each random start by itself. NUTS runs from the search and from PyMC's own start; the
 best draw of every chain is then climbed to the optimum it leads to. The last functions put fits,
 as draws of their Laplace approximations, and posteriors into DataTrees of one form.
 """
@@ -150,10 +150,10 @@ class EMRun:
         return ended[0] if len(ended) == 1 and ended[0] != "converged" else "not_converged"
 
 
-def run_tensor(
+def run_search(
     rows: ComparedRows, n_components: int, rng: np.random.Generator, n_jobs: int | None
 ) -> EMRun:
-    """Fit from the tensor start."""
+    """Fit from the search."""
     seed = int(rng.integers(2**31))
     begin = perf_counter()
     fit = _fit(rows, n_components, init="search", random_seed=rng.spawn(1)[0], n_jobs=n_jobs)
@@ -235,7 +235,7 @@ _START_ARGUMENTS = ("anchor_angle", "initvals")
 class NutsSettings:
     """Settings of NUTS."""
 
-    directions: Any  # how `sample` treats directions, for the tensor start
+    directions: Any  # how `sample` treats directions, for the search
     priors: Mapping[str, Any] | None  # the user's priors
     draws: int  # draws per chain after tuning
     tune: int | None  # tuning draws per chain; the sampler's default if None
@@ -250,10 +250,10 @@ class NutsSettings:
         return {name: prior for name, prior in self.priors.items() if name not in _ANCHORED_PRIORS}
 
 
-def run_tensor_nuts(
+def run_search_nuts(
     rows: ComparedRows, fit: EMFit, settings: NutsSettings, rng: np.random.Generator
 ) -> tuple["xarray.DataTree", float]:
-    """Sample from the tensor start."""
+    """Sample from the search."""
     begin = perf_counter()
     with quiet_notices():  # labels are matched and switches are counted later
         tree = sample(

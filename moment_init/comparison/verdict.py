@@ -20,7 +20,7 @@ from moment_init.comparison.landscape import (
     membership_distance,
     share_at_best,
 )
-from moment_init.comparison.result import DEFAULT_NUTS, RANDOM_EM, TENSOR_EM, TENSOR_NUTS, Verdict
+from moment_init.comparison.result import DEFAULT_NUTS, RANDOM_EM, SEARCH_EM, SEARCH_NUTS, Verdict
 from moment_init.comparison.runs import FAILED, ComparedRows, EMRun, converged_runs, typical_run
 from moment_init.comparison.scoring import LARGEST_RHAT, ScoreDifference
 from moment_init.results import SAME_OPTIMUM
@@ -68,10 +68,10 @@ def share_interval(reached: int, total: int) -> tuple[float, float]:
 class StartEvidence:
     """The evidence for a verdict."""
 
-    # runs by method; ``"tensor EM"`` and ``"random EM"`` are among them
+    # runs by method; ``"search EM"`` and ``"random EM"`` are among them
     runs: Mapping[str, Sequence[EMRun]]
     moment_status: str = ""  # status of the estimate from moments alone; empty if there is none
-    # leave-one-out score of the typical random start minus that of the tensor start; None if either
+    # leave-one-out score of the typical random start minus that of the search; None if either
     # is not reliable
     loo_difference: ScoreDifference | None = None
     # the same difference for the held-out rows; None if there are none, or if it is not finite
@@ -79,9 +79,9 @@ class StartEvidence:
     has_unreliable_loo: bool = False  # whether either leave-one-out score is not reliable
 
     @property
-    def tensor(self) -> EMRun:
-        """The run from the tensor start."""
-        return self.runs[TENSOR_EM][0]
+    def search(self) -> EMRun:
+        """The run from the search."""
+        return self.runs[SEARCH_EM][0]
 
     @property
     def random(self) -> Sequence[EMRun]:
@@ -102,7 +102,7 @@ class StartEvidence:
     def rivals(self) -> int:
         """Number of random starts at a different optimum with the best log-likelihood."""
         reached = [run for runs in self.runs.values() for run in runs if is_at_best(run, self.best)]
-        first = self.tensor if is_at_best(self.tensor, self.best) else reached[0]
+        first = self.search if is_at_best(self.search, self.best) else reached[0]
         if first.fit is None:
             return 0
         return sum(
@@ -128,7 +128,7 @@ def judge(evidence: StartEvidence) -> Verdict:
         _on_prediction(evidence),
         _on_cost(evidence),
         _on_bounds(evidence),
-        _on_tensor_status(evidence),
+        _on_search_status(evidence),
         _on_moments(evidence),
     ]
     stated_reasons = tuple(reason for reason in reasons if reason)
@@ -139,7 +139,7 @@ def judge(evidence: StartEvidence) -> Verdict:
 
 
 def _headline(evidence: StartEvidence, needed: float) -> str:
-    if TENSOR_EM not in evidence.finders:
+    if SEARCH_EM not in evidence.finders:
         return _on_better(evidence, needed)
     reached, total = evidence.reached, len(evidence.random)
     if needed <= USUAL_STARTS:
@@ -148,24 +148,24 @@ def _headline(evidence: StartEvidence, needed: float) -> str:
         return (
             f"Random starts are {sure}enough for these data: {_of(reached, total)} reached the "
             f"best optimum found, so {_count(needed, 'random start')} "
-            f"{'reaches' if needed == 1 else 'reach'} it with 99 % probability. The tensor start "
+            f"{'reaches' if needed == 1 else 'reach'} it with 99 % probability. The search "
             "reached it too."
         )
     if reached == 0:
         return (
             f"Random starts are not enough for these data: none of {total} reached the best "
-            "optimum found. The tensor start reached it in one call."
+            "optimum found. The search reached it in one call."
         )
     return (
         f"Random starts are not enough for these data: {_of(reached, total)} reached the best "
         f"optimum found, so {needed:.0f} would be needed to reach it with 99 % probability. "
-        "The tensor start reached it in one call."
+        "The search reached it in one call."
     )
 
 
 def _on_better(evidence: StartEvidence, needed: float) -> str:
-    """Write the headline for a tensor start that missed the best optimum found."""
-    reached = evidence.tensor.log_likelihood
+    """Write the headline for a search that missed the best optimum found."""
+    reached = evidence.search.log_likelihood
     gap = (
         f"by {evidence.best - reached:,.2f} in log-likelihood "
         f"({evidence.best:,.2f} against {reached:,.2f})"
@@ -173,7 +173,7 @@ def _on_better(evidence: StartEvidence, needed: float) -> str:
     if RANDOM_EM not in evidence.finders:
         names = " and ".join(evidence.finders)
         return (
-            f"The tensor start MISSED the best optimum found: chains of {names} led to an "
+            f"The search MISSED the best optimum found: chains of {names} led to an "
             f"optimum that is better {gap}. No random start reached it either."
         )
     enough = (
@@ -181,9 +181,9 @@ def _on_better(evidence: StartEvidence, needed: float) -> str:
         f"{'few enough to run' if needed <= USUAL_STARTS else 'more than most users run'}"
     )
     return (
-        f"Random starts found a BETTER optimum than the tensor start, {gap}: "
+        f"Random starts found a BETTER optimum than the search, {gap}: "
         f"{_of(evidence.reached, len(evidence.random))} reached it. {enough}. Do not rely on the "
-        "tensor start alone here."
+        "search alone here."
     )
 
 
@@ -191,7 +191,7 @@ def _on_rivals(evidence: StartEvidence) -> str:
     """Tell the user if several optima share the best log-likelihood."""
     if not evidence.rivals:
         return ""
-    others = "the tensor start" if TENSOR_EM in evidence.finders else "the others"
+    others = "the search" if SEARCH_EM in evidence.finders else "the others"
     return (
         f" But {evidence.rivals} of these ended at a different optimum than {others}: its "
         f"components differ, but its log-likelihood is within {SAME_OPTIMUM}. The data do not "
@@ -253,24 +253,24 @@ def _on_prediction(evidence: StartEvidence) -> str:
 def _on_score(source: str, difference: ScoreDifference) -> str:
     if not difference.is_clear:
         return (
-            f"In {source}, the typical random start and the tensor start cannot be told apart "
+            f"In {source}, the typical random start and the search cannot be told apart "
             f"(elpd difference {difference.value:+.1f}, standard error {difference.error:.1f})."
         )
     kind = "worse" if difference.value < 0 else "better"
     return (
-        f"In {source}, the typical random start is {kind} than the tensor start by "
+        f"In {source}, the typical random start is {kind} than the search by "
         f"{abs(difference.value):,.1f} in elpd (standard error {difference.error:.1f})."
     )
 
 
 def _on_cost(evidence: StartEvidence) -> str:
-    """State the cost of the tensor start, which is itself a search with many starts."""
-    fit = evidence.tensor.fit
+    """State the cost of the search, which runs many starts itself."""
+    fit = evidence.search.fit
     n_inside = 1 if fit is None else len(fit.starts)
     seconds = float(np.mean([run.seconds for run in evidence.random]))
     return (
-        f"The tensor start is one call that searches from {_count(n_inside, 'start')}; it took "
-        f"{evidence.tensor.seconds:.2g} s. A random start took {seconds:.2g} s on average."
+        f"The search is one call that runs {_count(n_inside, 'start')}; it took "
+        f"{evidence.search.seconds:.2g} s. A random start took {seconds:.2g} s on average."
     )
 
 
@@ -286,12 +286,12 @@ def _on_bounds(evidence: StartEvidence) -> str:
     )
 
 
-def _on_tensor_status(evidence: StartEvidence) -> str:
-    fit = evidence.tensor.fit
+def _on_search_status(evidence: StartEvidence) -> str:
+    fit = evidence.search.fit
     if fit is None or str(fit.status) == "ok":
         return ""
     first = f" {fit.warnings[0]}" if fit.warnings else ""
-    return f"The status of the fit from the tensor start is {fit.status}.{first}"
+    return f"The status of the search's fit is {fit.status}.{first}"
 
 
 def _on_moments(evidence: StartEvidence) -> str:
@@ -299,7 +299,7 @@ def _on_moments(evidence: StartEvidence) -> str:
         return ""
     return (
         f"The estimate from moments alone has status {evidence.moment_status} on these data. The "
-        "fit from the tensor start relies on the other starts of its search as well."
+        "search relies on its other starts."
     )
 
 
@@ -327,7 +327,7 @@ def collect_caveats(
 ) -> tuple[str, ...]:
     """List what limits a comparison."""
     caveats: list[str] = []
-    for method in (TENSOR_NUTS, DEFAULT_NUTS):
+    for method in (SEARCH_NUTS, DEFAULT_NUTS):
         if method in trees:
             caveats += _on_chains(method, trees[method], figures[method])
     caveats += _on_starts(figures)
@@ -361,7 +361,7 @@ def _on_chains(method: str, tree: "xarray.DataTree", figures: MethodFigures) -> 
     if switched > _NOTABLE_SHARE:
         caveats.append(
             f"{method}: components switched labels in {switched:.0%} of a chain's draws. They were "
-            "matched to the tensor start draw by draw."
+            "matched to the search draw by draw."
         )
     values = np.array([run.log_likelihood for run in figures.runs])
     values = values[np.isfinite(values)]
@@ -393,9 +393,9 @@ def _on_starts(figures: Mapping[str, MethodFigures]) -> list[str]:
         caveats.append(
             f"random EM: {unfinished} of {len(runs)} starts did not converge and have no draws."
         )
-    tensor = figures[TENSOR_EM].runs[0].fit
-    if tensor is not None:
-        caveats += [f"tensor EM: {warning}" for warning in tensor.warnings]
+    search = figures[SEARCH_EM].runs[0].fit
+    if search is not None:
+        caveats += [f"search EM: {warning}" for warning in search.warnings]
     singular = sum(run.fit is not None and bool(run.fit.laplace.undetermined.any()) for run in runs)
     if singular:
         caveats.append(

@@ -126,7 +126,7 @@ def _rows(
 
 def _shifts(example: Example) -> dict[str, list[float]]:
     """How much of the second component is mixed into the first, by method and chain."""
-    methods = {"tensor NUTS": [0.0] * 4, "default NUTS": [0.0, 0.0, 0.5, 1.0], "tensor EM": [0.0]}
+    methods = {"search NUTS": [0.0] * 4, "default NUTS": [0.0, 0.0, 0.5, 1.0], "search EM": [0.0]}
     if not example.with_default_nuts:
         del methods["default NUTS"]
     if not example.with_random:
@@ -237,11 +237,11 @@ def _landscape(example: Example, rng: np.random.Generator) -> pd.DataFrame:
         values[-1], status[-1] = np.nan, "failed"
     if not example.with_random:
         values[:], status[:] = np.nan, "failed"
-    rows = [("tensor NUTS", chain, best, "converged") for chain in range(4)]
+    rows = [("search NUTS", chain, best, "converged") for chain in range(4)]
     if example.with_default_nuts:
         ends = (best, best, best - 0.5 * example.gap, best - example.gap)
         rows += [("default NUTS", chain, end, "converged") for chain, end in enumerate(ends)]
-    rows += [("tensor EM", 0, best, "converged")]
+    rows += [("search EM", 0, best, "converged")]
     starts = zip(values, status, strict=True)
     rows += [("random EM", start, value, how) for start, (value, how) in enumerate(starts)]
     frame = pd.DataFrame(rows, columns=["method", "start", "log_likelihood", "status"])
@@ -324,7 +324,7 @@ def _table(
             "pareto_k_bad": (score.pareto_k > GOOD_K).mean(),
             "elpd_held_out": score.elpd.sum() / 4,
             "elpd_held_out_se": score.se / 2,
-            "rhat_max": _largest_rhat(tree) if method != "tensor EM" else np.nan,
+            "rhat_max": _largest_rhat(tree) if method != "search EM" else np.nan,
             "ess_bulk_min": 180.0 if is_nuts else np.nan,
             "ess_per_second": 45.0 if is_nuts else np.nan,
             "divergences": 0.0 if is_nuts else np.nan,
@@ -333,7 +333,7 @@ def _table(
             "seconds": 0.5 * (index + 1),
         }
     if example.with_random:
-        rows["best random EM"] = {**rows["tensor EM"], "share_at_best": np.nan, "seconds": 2.5}
+        rows["best random EM"] = {**rows["search EM"], "share_at_best": np.nan, "seconds": 2.5}
     else:
         rows["random EM"] = {"share_at_best": 0.0, "n_starts": example.n_starts, "seconds": 2.5}
     table = pd.DataFrame.from_dict(rows, orient="index")
@@ -351,7 +351,7 @@ def _verdict(example: Example) -> Verdict:
     if suffices:
         return Verdict("Random starts are enough for these data.", (share,), True)
     headline = "Random starts are not enough: most end below the best optimum found."
-    return Verdict(headline, (share, "The tensor start <reaches> it & stays there."), False)
+    return Verdict(headline, (share, "The search <reaches> it & stays there."), False)
 
 
 def _truth(example: Example, truth: MixtureData, data: RegressionData) -> xr.Dataset:

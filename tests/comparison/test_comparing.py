@@ -14,7 +14,7 @@ from moment_init import EMFit, fit_em, predict_membership, simulate_mixture
 from moment_init.comparison.landscape import COLUMNS
 from tests.comparison.laplace_sampler import LaplaceSampler, compare_quickly
 
-METHODS = ["tensor NUTS", "tensor EM", "random EM"]
+METHODS = ["search NUTS", "search EM", "random EM"]
 EASY: Any = simulate_mixture(
     200, 2, 2, family="gaussian", weights=[0.5, 0.5], dispersion=0.2, random_seed=1
 )
@@ -45,21 +45,21 @@ def test_table_has_a_row_a_method(easy: Any) -> None:
     assert list(easy.table.columns) == list(COLUMNS)
     assert list(easy.table["n_starts"]) == [2, 1, 10, 1]
     of_samplers = ["ess_bulk_min", "ess_per_second", "divergences"]
-    assert easy.table.loc["tensor NUTS", of_samplers].notna().all()
+    assert easy.table.loc["search NUTS", of_samplers].notna().all()
     assert (
-        easy.table.loc[["tensor EM", "random EM", "best random EM"], of_samplers]
+        easy.table.loc[["search EM", "random EM", "best random EM"], of_samplers]
         .isna()
         .all(axis=None)
     )
     with_rhat = easy.table["rhat_max"].notna()
-    assert list(easy.table.index[with_rhat]) == ["tensor NUTS", "random EM"]
+    assert list(easy.table.index[with_rhat]) == ["search NUTS", "random EM"]
     with_share = easy.table["share_at_best"].notna()
     assert list(easy.table.index[with_share]) == METHODS  # the best of several was chosen for it
     rest = easy.table.drop(columns=[*of_samplers, "rhat_max", "share_at_best"])
     assert np.isfinite(rest.to_numpy(dtype=float)).all()
-    nuts = easy.table.loc["tensor NUTS"]
+    nuts = easy.table.loc["search NUTS"]
     assert nuts["ess_per_second"] == pytest.approx(nuts["ess_bulk_min"] / nuts["seconds"])
-    assert nuts["seconds"] > easy.table.loc["tensor EM", "seconds"]
+    assert nuts["seconds"] > easy.table.loc["search EM", "seconds"]
 
 
 def test_balanced_easy_problem_needs_no_more_than_random_starts(easy: Any) -> None:
@@ -73,7 +73,7 @@ def test_balanced_easy_problem_needs_no_more_than_random_starts(easy: Any) -> No
 def test_landscape_has_every_start(easy: Any) -> None:
     landscape = easy.landscape
     counts = landscape["method"].value_counts()
-    assert dict(counts) == {"tensor NUTS": 2, "tensor EM": 1, "random EM": 10}
+    assert dict(counts) == {"search NUTS": 2, "search EM": 1, "random EM": 10}
     assert set(landscape["status"]) == {"converged"}
     assert landscape["is_best"].dtype == bool
     best = landscape["log_likelihood"].max()
@@ -88,7 +88,7 @@ def test_landscape_has_every_start(easy: Any) -> None:
 
 
 def test_trees_have_the_same_groups_and_rows(easy: Any) -> None:
-    numbers = easy.trees["tensor NUTS"]["observed_data"]["obs"].values
+    numbers = easy.trees["search NUTS"]["observed_data"]["obs"].values
     assert len(numbers) == easy.settings["n_training"] == 160
     for tree in easy.trees.values():
         assert set(tree.children) == GROUPS
@@ -108,16 +108,16 @@ def test_trees_have_the_same_groups_and_rows(easy: Any) -> None:
 
 
 def test_membership_is_the_mean_over_draws_of_one_optimum(easy: Any) -> None:
-    tree = easy.trees["tensor EM"]
+    tree = easy.trees["search EM"]
     assert_allclose(
         tree["membership"]["probability"], predict_membership(tree).mean(("chain", "draw"))
     )
     random = easy.trees["random EM"]
     assert random["membership"].attrs["chains"] == [random["moment_init"].attrs["typical_chain"]]
-    assert easy.trees["tensor NUTS"]["membership"].attrs["chains"] == [0, 1]
+    assert easy.trees["search NUTS"]["membership"].attrs["chains"] == [0, 1]
 
 
-def test_components_are_those_of_the_tensor_start(easy: Any) -> None:
+def test_components_are_those_of_the_search(easy: Any) -> None:
     """Means of all methods and the truth agree to a tenth: labels mean the same everywhere."""
     assert easy.truth is not None
     for tree in easy.trees.values():
@@ -127,14 +127,14 @@ def test_components_are_those_of_the_tensor_start(easy: Any) -> None:
 
 def test_errors_are_those_of_the_means(easy: Any) -> None:
     assert easy.truth is not None
-    mean = easy.trees["tensor NUTS"]["posterior"]["coefficient"].mean(("chain", "draw"))
+    mean = easy.trees["search NUTS"]["posterior"]["coefficient"].mean(("chain", "draw"))
     error = np.sqrt(np.square(mean - easy.truth["coefficient"]).mean())
-    assert easy.table.loc["tensor NUTS", "error"] == pytest.approx(float(error))
+    assert easy.table.loc["search NUTS", "error"] == pytest.approx(float(error))
     cosines = (mean * easy.truth["direction"]).sum("feature") / np.sqrt(
         np.square(mean).sum("feature")
     )
     angle = np.degrees(np.arccos(cosines.min()))
-    assert easy.table.loc["tensor NUTS", "error_angle"] == pytest.approx(float(angle), rel=1e-6)
+    assert easy.table.loc["search NUTS", "error_angle"] == pytest.approx(float(angle), rel=1e-6)
 
 
 def test_loo_compares_all_rows_of_the_table(easy: Any) -> None:
@@ -147,14 +147,14 @@ def test_loo_compares_all_rows_of_the_table(easy: Any) -> None:
     assert_allclose(easy.loo["elpd"].sort_index(), easy.table["elpd_loo"].sort_index())
     # one optimum and one seed: the scores of single starts agree up to where climbs end
     assert_allclose(
-        easy.table.loc["tensor EM", "elpd_loo"], easy.table.loc["random EM", "elpd_loo"], rtol=1e-3
+        easy.table.loc["search EM", "elpd_loo"], easy.table.loc["random EM", "elpd_loo"], rtol=1e-3
     )
 
 
 def test_scored_fits_have_enough_draws(easy: Any) -> None:
     """The chains of NUTS have 40 draws; those of random starts serve R-hat."""
     assert easy.settings["draws"] == 40
-    assert dict(easy.trees["tensor EM"]["posterior"].sizes)["draw"] == 400
+    assert dict(easy.trees["search EM"]["posterior"].sizes)["draw"] == 400
     assert dict(easy.trees["random EM"]["posterior"].sizes)["draw"] == 100
 
 
@@ -169,7 +169,7 @@ def test_settings_say_what_was_run(easy: Any) -> None:
         "n_held_out": 40,
         "n_starts": 10,
         "random_seed": 1,
-        "tensor_status": "ok",
+        "search_status": "ok",
     }
     assert {name: easy.settings[name] for name in expected} == expected
     assert {"moment-init", "arviz", "pymc"} <= set(easy.settings["versions"])
@@ -254,7 +254,7 @@ def test_weighted_rows_are_said_to_be_left_out_one_copy_at_a_time() -> None:
     assert any("one copy of a row while its other copies stay" in text for text in found.warnings)
     assert any("2 starts say little" in text for text in found.warnings)
     fit = fit_em(data.X, data.y, 2, family="poisson", sample_weight=weights, random_seed=1)
-    assert found.table.loc["tensor EM", "log_likelihood"] == pytest.approx(
+    assert found.table.loc["search EM", "log_likelihood"] == pytest.approx(
         fit.log_likelihood, abs=0.01
     )
 
@@ -319,10 +319,10 @@ def test_traded_labels_are_matched_and_said(easy: Any) -> None:
         EASY.X, EASY.y, 2, family="gaussian", truth=EASY, n_starts=1, sampler=sampler
     )
     text = "\n".join(found.warnings)
-    assert "tensor NUTS: 3 divergent transitions" in text
+    assert "search NUTS: 3 divergent transitions" in text
     assert "components switched labels in 50% of a chain's draws" in text
-    assert found.table.loc["tensor NUTS", "divergences"] == 3
-    ours, theirs = (own.trees["tensor NUTS"]["posterior"] for own in (found, easy))
+    assert found.table.loc["search NUTS", "divergences"] == 3
+    ours, theirs = (own.trees["search NUTS"]["posterior"] for own in (found, easy))
     for name in ("coefficient", "bias", "weight"):
         assert_array_equal(ours[name], theirs[name])
 
@@ -334,5 +334,5 @@ def test_progress_is_said_only_if_asked_for(capfd: pytest.CaptureFixture[str]) -
     compare_quickly(data.X, data.y, 1, family="poisson", n_starts=1, progressbar=True)
     out, err = capfd.readouterr()
     assert out == ""
-    assert "compare 1/3: EM from the tensor start" in err
+    assert "compare 1/3: EM from the search" in err
     assert "compare 3/3: EM from random starts (1)" in err

@@ -154,7 +154,7 @@ def test_every_panel_has_a_height() -> None:
 
 
 def test_methods_look_different() -> None:
-    methods = ("tensor NUTS", "default NUTS", "tensor EM", "random EM", "best random EM", "other")
+    methods = ("search NUTS", "default NUTS", "search EM", "random EM", "best random EM", "other")
     styles = [method_style(method) for method in methods]
     assert len({style.colour for style in styles}) == len(methods)
     assert len({style.marker for style in styles}) == len(methods)
@@ -177,7 +177,7 @@ def test_only_random_starts_are_represented_by_one() -> None:
     landscape["is_typical"] = (landscape["method"] == "random EM") & (landscape["start"] == 2)
     comparison = replace(comparison, landscape=landscape)
     assert typical_start(comparison) == 2
-    assert representative(comparison, "tensor NUTS", "posterior").sizes["chain"] == 4
+    assert representative(comparison, "search NUTS", "posterior").sizes["chain"] == 4
     assert representative(comparison, "random EM", "posterior")["chain"].values.tolist() == [2]
 
 
@@ -206,13 +206,13 @@ def test_intervals_of_a_hundred_and_one_draws() -> None:
 def test_effects_of_a_standard_deviation() -> None:
     comparison = make_example(family="gaussian")
     effects = compute_effects(comparison)
-    tree = comparison.trees["tensor NUTS"]
+    tree = comparison.trees["search NUTS"]
     X = tree["constant_data"]["X"].to_numpy()
     coefficient = tree["posterior"]["coefficient"].to_numpy().reshape(-1, 4, 3)
     bias = tree["posterior"]["bias"].to_numpy().reshape(-1, 3)
     assert effects.labels == (LEVEL, "x0", "x1", "x2", "x3") * 3
     assert_array_equal(effects.components, np.repeat([0, 1, 2], 5))
-    found = effects.intervals["tensor NUTS"]
+    found = effects.intervals["search NUTS"]
     assert_allclose(found[5 + 1 + 2], intervals(coefficient[:, [2], 1] * X[:, 2].std())[0])
     level = bias[:, [2]] + (coefficient[:, :, [2]] * X.mean(axis=0)[:, None]).sum(axis=1)
     assert_allclose(found[10], intervals(level)[0])
@@ -245,15 +245,15 @@ def test_effects_in_dispute_are_kept() -> None:
 def test_weights_by_method() -> None:
     comparison = make_example()
     found, starts = compute_weights(comparison)
-    draws = comparison.trees["tensor EM"]["posterior"]["weight"].to_numpy().reshape(-1, 3)
-    assert_allclose(found["tensor EM"], intervals(draws))
+    draws = comparison.trees["search EM"]["posterior"]["weight"].to_numpy().reshape(-1, 3)
+    assert_allclose(found["search EM"], intervals(draws))
     assert starts.shape == (10, 3)
 
 
 def test_rhat_is_that_of_arviz() -> None:
     comparison = make_example()
     found = compute_rhat(comparison)
-    assert list(found) == ["tensor NUTS", "random EM"]  # the others have one chain
+    assert list(found) == ["search NUTS", "random EM"]  # the others have one chain
     posterior = comparison.trees["random EM"]["posterior"].to_dataset()
     expected = az.rhat(posterior[["coefficient"]])["coefficient"].max()
     assert_allclose(found["random EM"][-1], expected)
@@ -262,7 +262,7 @@ def test_rhat_is_that_of_arviz() -> None:
 
 def test_constant_parameters_have_no_rhat() -> None:
     comparison = make_example(n_components=1, n_features=1, family="gaussian", with_truth=False)
-    assert compute_rhat(comparison)["tensor NUTS"].size == 3  # the weight of one component is one
+    assert compute_rhat(comparison)["search NUTS"].size == 3  # the weight of one component is one
 
 
 def loo_labels(comparison: Comparison) -> list[str]:
@@ -290,10 +290,10 @@ def test_certainty_by_hand() -> None:
     probability = np.column_stack([first, [0.4, 0.2, 0.05, 0.8], 1 - first])
     probability[:, 2] = 1 - probability[:, :2].sum(axis=1)
     comparison = make_example()
-    tree = comparison.trees["tensor EM"].copy()
+    tree = comparison.trees["search EM"].copy()
     tree["membership"] = xr.Dataset({"probability": (("group", "component"), probability)})
-    quantiles, shares = compute_certainty(replace(comparison, trees={"tensor EM": tree}))[
-        "tensor EM"
+    quantiles, shares = compute_certainty(replace(comparison, trees={"search EM": tree}))[
+        "search EM"
     ]
     assert_allclose(quantiles[0], [0.52, 0.6, 0.7, 0.8, 0.88])
     assert_allclose(quantiles[1], np.full(5, 0.8))
@@ -306,9 +306,9 @@ def test_panels_without_their_groups() -> None:
     comparison = make_example()
     kept = ("posterior", "observed_data", "constant_data", "moment_init")
     tree = xr.DataTree.from_dict(
-        {name: comparison.trees["tensor EM"][name].to_dataset() for name in kept}
+        {name: comparison.trees["search EM"][name].to_dataset() for name in kept}
     )
-    bare = replace(comparison, trees={"tensor EM": tree}, loo=comparison.loo.iloc[:0])
+    bare = replace(comparison, trees={"search EM": tree}, loo=comparison.loo.iloc[:0])
     said = {
         name: [text.get_text() for text in comparison_figure(bare, [name]).axes[0].texts]
         for name in ("predictive", "membership", "rhat", "loo")

@@ -6,7 +6,7 @@ import pytest
 
 from moment_init import IdentifiabilityError, simulate_mixture
 from moment_init.comparison.methods import MethodRuns, make_stages
-from moment_init.comparison.runs import EMRun, run_tensor_nuts
+from moment_init.comparison.runs import EMRun, run_search_nuts
 from tests.comparison.laplace_sampler import compare_quickly
 
 
@@ -17,7 +17,7 @@ def test_default_nuts_is_a_method_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         raise IdentifiabilityError("too many components")
 
     monkeypatch.setattr("moment_init.comparison.methods.estimate", refuse)
-    monkeypatch.setattr("moment_init.comparison.methods.run_default_nuts", run_tensor_nuts)
+    monkeypatch.setattr("moment_init.comparison.methods.run_default_nuts", run_search_nuts)
     data = simulate_mixture(100, 2, 2, family="poisson", scales=1.0, random_seed=4)
     found = compare_quickly(
         data.X,
@@ -28,18 +28,18 @@ def test_default_nuts_is_a_method_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         include_default_nuts=True,
         priors={"scale": 1, "bias": 2},
     )
-    assert list(found.trees) == ["tensor NUTS", "default NUTS", "tensor EM", "random EM"]
-    assert list(found.table.index[:2]) == ["tensor NUTS", "default NUTS"]
-    assert list(found.landscape["method"][:4]) == ["tensor NUTS"] * 2 + ["default NUTS"] * 2
+    assert list(found.trees) == ["search NUTS", "default NUTS", "search EM", "random EM"]
+    assert list(found.table.index[:2]) == ["search NUTS", "default NUTS"]
+    assert list(found.landscape["method"][:4]) == ["search NUTS"] * 2 + ["default NUTS"] * 2
     assert found.settings["moment_status"] == "not_identified"
     assert found.settings["priors"] == ("scale", "bias")
     assert any("does not use the priors of scale" in text for text in found.warnings)
     assert any("status not_identified" in text for text in found.verdict.reasons)
 
 
-def test_methods_without_a_tensor_fit_are_refused() -> None:
+def test_methods_without_a_fit_are_refused() -> None:
     runs = MethodRuns(EMRun(0, None, 0.1, 0, "broke"), (), {}, "")
-    with pytest.raises(ValueError, match="the tensor start must lead to a fit; got: broke"):
+    with pytest.raises(ValueError, match="the search must lead to a fit; got: broke"):
         _ = runs.fit
 
 

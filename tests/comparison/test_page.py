@@ -54,7 +54,7 @@ def test_sections_are_in_order(page: Path) -> None:
         "Methods side by side</h2>",
         "Figures</h2>",
         "What limits this comparison</h2>",
-        "Parameters: tensor NUTS</h2>",
+        "Parameters: search NUTS</h2>",
         "Settings and versions</h2>",
     )
     places = [html.index(mark) for mark in marks]
@@ -74,7 +74,7 @@ def test_tables_have_all_rows(page: Path) -> None:
     html = page.read_text(encoding="utf-8")
     comparison = make_example(feature_names=AWKWARD_NAMES, with_default_nuts=True)
     labels = re.findall(r'<th scope="row">([^<]*)</th>', html)
-    posterior = comparison.trees["tensor NUTS"]["posterior"]
+    posterior = comparison.trees["search NUTS"]["posterior"]
     names = ("coefficient", "scale", "bias", "weight")
     n_parameters = sum(posterior[name].isel(chain=0, draw=0).size for name in names)
     assert (
@@ -96,7 +96,7 @@ def test_figures_are_drawings_with_words(page: Path) -> None:
         assert len(words) > 30
         assert ElementTree.fromstring(base64.b64decode(source)).tag.endswith("svg")
     assert "random EM 4 of 10" in images[0][0]
-    assert re.search(r"Largest: tensor NUTS 1\.\d+, .*random EM \d", images[2][0])
+    assert re.search(r"Largest: search NUTS 1\.\d+, .*random EM \d", images[2][0])
     assert all(len(text) > 40 for text in map(unescape, captions))
 
 
@@ -111,7 +111,7 @@ def test_figures_are_drawings_with_words(page: Path) -> None:
 def test_captions_suit_the_family(family: str, words: str) -> None:
     text = caption(make_example(family=family), "predictive")
     assert words in text
-    assert "data sets that tensor NUTS itself would generate" in text
+    assert "data sets that search NUTS itself would generate" in text
 
 
 def test_caption_says_which_effects_are_shown() -> None:

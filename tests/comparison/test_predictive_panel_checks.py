@@ -184,10 +184,10 @@ def test_predicted_shares_are_those_of_replicates(with_gate: bool) -> None:
     """Both average over the same draws; what is left is the noise of replicated responses."""
     comparison = make_example(family="binomial", with_gate=with_gate, with_groups=True)
     check = checked(comparison)
-    tree = comparison.trees["tensor NUTS"]
+    tree = comparison.trees["search NUTS"]
     trials = tree["constant_data"]["n_trials"].to_numpy()
     shares = tree["posterior_predictive"]["y"].sum("obs").to_numpy().ravel() / trials.sum()
-    curve = check.curves["tensor NUTS"]
+    curve = check.curves["search NUTS"]
     bins = len(curve.positions)
     # Ten trials a row and 24 rows a bin: bins have as many trials.
     error = shares.std() / np.sqrt(shares.size)

@@ -20,7 +20,7 @@ from moment_init.comparison.runs import (
     random_tree,
     relabel,
     run_random,
-    run_tensor,
+    run_search,
     start_orders,
     typical_run,
 )
@@ -113,14 +113,14 @@ def permuted(fit: EMFit) -> EMFit:
 def test_permuted_starts_agree_after_alignment() -> None:
     """Same optimum, labels of every second start traded: R-hat is about one after alignment."""
     rows = make_rows()
-    tensor = run_tensor(rows, 2, np.random.default_rng(1), None)
-    assert tensor.fit is not None
+    search = run_search(rows, 2, np.random.default_rng(1), None)
+    assert search.fit is not None
     seeds = np.random.default_rng(2).integers(2**31, size=6).tolist()
-    fits = [permuted(tensor.fit) if k % 2 else tensor.fit for k in range(6)]
+    fits = [permuted(search.fit) if k % 2 else search.fit for k in range(6)]
     em_runs = [
         EMRun(k, fit, 0.1, seed) for k, (fit, seed) in enumerate(zip(fits, seeds, strict=True))
     ]
-    orders = start_orders(fits, tensor.fit)
+    orders = start_orders(fits, search.fit)
     assert_array_equal(orders, [[0, 1], [1, 0]] * 3)
     aligned = random_tree(em_runs, orders, rows, 600)
     # independent draws: with 100 in each of 6 chains R-hat is 1.00 with a spread of about .006
@@ -131,7 +131,7 @@ def test_permuted_starts_agree_after_alignment() -> None:
 
 def test_relabelled_draws_have_the_same_likelihood() -> None:
     rows = make_rows()
-    run = run_tensor(rows, 2, np.random.default_rng(1), None)
+    run = run_search(rows, 2, np.random.default_rng(1), None)
     tree: Any = laplace_tree(run, rows, 5)
     other: Any = relabel(tree, np.array([1, 0]))
     assert_array_equal(other["posterior"]["component"], [0, 1])

@@ -1,4 +1,4 @@
-"""Posteriors from the tensor start and from PyMC's own, with a sampler that takes no compiler."""
+"""Posteriors from the search and from PyMC's own, with a sampler that takes no compiler."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from moment_init.comparison.runs import (
     check_rows,
     climb_chains,
     run_default_nuts,
-    run_tensor_nuts,
+    run_search_nuts,
 )
 from tests.bayesian_models import FakeSampler, fitted
 from tests.comparison.laplace_sampler import LaplaceSampler
@@ -58,10 +58,10 @@ def check_tree(tree: Any, start: Fitted) -> None:
     assert_array_equal(tree["observed_data"]["y"], start.y)
 
 
-def test_tensor_nuts_starts_at_the_fit(sampler: FakeSampler) -> None:
+def test_search_nuts_starts_at_the_fit(sampler: FakeSampler) -> None:
     start = fitted("poisson", "log", "both")
     rng = np.random.default_rng(1)
-    tree, seconds = run_tensor_nuts(rows_of(start), start.fit, settings(), rng)
+    tree, seconds = run_search_nuts(rows_of(start), start.fit, settings(), rng)
     check_tree(tree, start)
     assert seconds > 0.0
     (call,) = sampler.calls

@@ -73,7 +73,7 @@ def test_text_fits_its_lines(with_default_nuts: bool) -> None:
 
 def test_text_has_a_column_a_method() -> None:
     lines = comparison_to_text(make_example()).splitlines()
-    head = next(line for line in lines if "tensor NUTS" in line)
+    head = next(line for line in lines if "search NUTS" in line)
     assert head.split("  ")[-1].strip() == "best random EM"
     shares = next(line for line in lines if line.startswith("share at best optimum"))
     assert shares.split()[4:] == ["100", "%*", "100", "%*", "40", "%", "-"]
@@ -124,13 +124,13 @@ def test_scores_within_noise_are_marked() -> None:
     """Of 0, -3, -30 and -30 with errors 0, 1, 20 and 5, only the last is clearly worse."""
     errors = [0.0, 1.0, 20.0, 5.0]
     found = row_of(with_scores([0.0, -3.0, -30.0, -30.0], errors, [True] * 4), "elpd_loo")
-    assert found.best == {"tensor NUTS", "tensor EM", "random EM"}
+    assert found.best == {"search NUTS", "search EM", "random EM"}
 
 
 def test_scores_that_are_not_reliable_are_never_marked() -> None:
     reliable = [True, False, True, False]
     comparison = with_scores([0.0, 50.0, -20.0, 50.0], [0.0, 1.0, 1.0, 1.0], reliable)
-    assert row_of(comparison, "elpd_loo").best == {"tensor NUTS"}
+    assert row_of(comparison, "elpd_loo").best == {"search NUTS"}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_scores_that_are_not_reliable_are_never_marked() -> None:
 )
 def test_how_values_are_written(column: str, value: float, text: str) -> None:
     found = row_of(with_column(column, [value, 1.0, 1.0, 1.0]), column)
-    assert found.cells["tensor NUTS"] == text
+    assert found.cells["search NUTS"] == text
 
 
 def test_what_no_method_has_is_left_out() -> None:

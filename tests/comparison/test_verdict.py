@@ -39,11 +39,11 @@ def runs_at(*values: float) -> tuple[EMRun, ...]:
 
 
 def evidence_of(
-    tensor: float, random: list[float], nuts: tuple[float, ...] = (BEST,), **changed: Any
+    search: float, random: list[float], nuts: tuple[float, ...] = (BEST,), **changed: Any
 ) -> StartEvidence:
     runs = {
-        "tensor NUTS": runs_at(*nuts),
-        "tensor EM": runs_at(tensor),
+        "search NUTS": runs_at(*nuts),
+        "search EM": runs_at(search),
         "random EM": runs_at(*random),
     }
     return StartEvidence(runs, **changed)
@@ -131,7 +131,7 @@ def test_failed_starts_count_as_having_missed_it() -> None:
 def test_better_random_start_is_said_first(n_better: int, suffices: bool) -> None:
     values = [BEST + 3.0] * n_better + [BEST] * (20 - n_better)
     verdict = judge(evidence_of(BEST, values))
-    assert verdict.headline.startswith("Random starts found a BETTER optimum than the tensor start")
+    assert verdict.headline.startswith("Random starts found a BETTER optimum than the search")
     assert "by 3.00 in log-likelihood (-97.00 against -100.00)" in verdict.headline
     assert ("few enough" in verdict.headline) == suffices
     assert verdict.random_starts_suffice == suffices
@@ -139,9 +139,7 @@ def test_better_random_start_is_said_first(n_better: int, suffices: bool) -> Non
 
 def test_better_chain_is_said_first() -> None:
     verdict = judge(evidence_of(BEST, [BEST] * 10, nuts=(BEST, BEST + 1.0)))
-    assert "The tensor start MISSED the best optimum found: chains of tensor NUTS" in (
-        verdict.headline
-    )
+    assert "The search MISSED the best optimum found: chains of search NUTS" in (verdict.headline)
     assert not verdict.random_starts_suffice
 
 
@@ -156,11 +154,11 @@ def test_another_optimum_of_the_same_height_is_said() -> None:
     other = np.where(np.arange(len(shares))[:, None] % 4 == 0, shares[:, ::-1], shares)
     traded = EMRun(0, replace(own, responsibilities=shares[:, ::-1]), 0.1, 0)
     apart = EMRun(1, replace(own, responsibilities=other), 0.1, 0)
-    tensor = (EMRun(0, own, 0.1, 0),)
-    same = judge(StartEvidence({"tensor EM": tensor, "random EM": (traded,) * 12}))
+    search = (EMRun(0, own, 0.1, 0),)
+    same = judge(StartEvidence({"search EM": search, "random EM": (traded,) * 12}))
     assert "different optimum" not in same.headline
-    mixed = judge(StartEvidence({"tensor EM": tensor, "random EM": (traded, *[apart] * 11)}))
-    assert "But 11 of these ended at a different optimum than the tensor start" in mixed.headline
+    mixed = judge(StartEvidence({"search EM": search, "random EM": (traded, *[apart] * 11)}))
+    assert "But 11 of these ended at a different optimum than the search" in mixed.headline
     assert mixed.random_starts_suffice
 
 
@@ -181,7 +179,7 @@ def test_membership_distance_by_hand() -> None:
 
 def test_weak_status_is_said() -> None:
     weak = fit_at(BEST, status=Status.NOT_IDENTIFIED, warnings=("The information is singular.",))
-    runs = {"tensor EM": (EMRun(0, weak, 0.1, 0),), "random EM": runs_at(BEST)}
+    runs = {"search EM": (EMRun(0, weak, 0.1, 0),), "random EM": runs_at(BEST)}
     text = " ".join(judge(StartEvidence(runs, "weak_signal")).reasons)
     assert "is not_identified. The information is singular." in text
     assert "The estimate from moments alone has status weak_signal" in text
@@ -189,7 +187,7 @@ def test_weak_status_is_said() -> None:
 
 
 def test_best_optimum_on_a_bound_is_said() -> None:
-    runs = {"tensor EM": runs_at(BEST), "random EM": runs_at(BEST)}
+    runs = {"search EM": runs_at(BEST), "random EM": runs_at(BEST)}
     collapsed = EMRun(1, fit_at(BEST + 50.0, bounds=("dispersion 1",)), 0.1, 0)
     verdict = judge(StartEvidence({**runs, "random EM": (*runs["random EM"], collapsed)}))
     assert "BETTER" in verdict.headline
@@ -199,8 +197,8 @@ def test_best_optimum_on_a_bound_is_said() -> None:
 @pytest.mark.parametrize(
     ("difference", "words"),
     [
-        ((-20.0, 4.0), "is worse than the tensor start by 20.0"),
-        ((20.0, 4.0), "is better than the tensor start by 20.0"),
+        ((-20.0, 4.0), "is worse than the search by 20.0"),
+        ((20.0, 4.0), "is better than the search by 20.0"),
         ((-5.0, 4.0), "cannot be told apart"),
         ((0.0, 0.0), "cannot be told apart"),
     ],
@@ -238,4 +236,4 @@ def test_no_verdict_claims_the_global_optimum() -> None:
         text = " ".join((verdict.headline, *verdict.reasons))
         assert "global" not in text
         assert "best" in text.lower() or "BETTER" in text
-    assert any("searches from 3 starts" in reason for reason in verdict.reasons)
+    assert any("runs 3 starts" in reason for reason in verdict.reasons)

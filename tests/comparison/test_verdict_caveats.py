@@ -40,8 +40,8 @@ def caveats_of(
     dropped: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
     sound = {
-        "tensor NUTS": MethodFigures(runs_at(-1.0, -1.0), 1.0, convergence=SOUND),
-        "tensor EM": MethodFigures(runs_at(-1.0), 1.0),
+        "search NUTS": MethodFigures(runs_at(-1.0, -1.0), 1.0, convergence=SOUND),
+        "search EM": MethodFigures(runs_at(-1.0), 1.0),
         "random EM": MethodFigures(runs_at(*[-1.0] * 10), 1.0),
     }
     figures = sound | (changed or {})
@@ -72,7 +72,7 @@ def test_chains_that_have_not_met(convergence: Convergence, words: str) -> None:
 
 def test_chains_in_different_modes() -> None:
     own = MethodFigures(runs_at(-1.0, -7.0, np.nan), 1.0, convergence=SOUND)
-    (text,) = caveats_of({"tensor NUTS": own})
+    (text,) = caveats_of({"search NUTS": own})
     assert "chains lead to different optima, with log-likelihoods from -7.00 to -1.00" in text
 
 
@@ -97,9 +97,9 @@ def test_singular_information_is_said() -> None:
     fit = replace(fit, laplace=flat, warnings=("The information is singular.",))
     runs = [EMRun(k, fit, 0.1, 0) for k in range(10)]
     texts = caveats_of(
-        {"random EM": MethodFigures(runs, 1.0), "tensor EM": MethodFigures(runs[:1], 1.0)}
+        {"random EM": MethodFigures(runs, 1.0), "search EM": MethodFigures(runs[:1], 1.0)}
     )
-    assert texts[0] == "tensor EM: The information is singular."
+    assert texts[0] == "search EM: The information is singular."
     assert "singular where 10 of 10 starts ended. Their draws use its positive part" in texts[1]
 
 
@@ -107,15 +107,15 @@ def test_leave_one_out_that_is_not_reliable() -> None:
     shapes = np.array([0.1, 0.9, 0.75])
     elpd = SimpleNamespace(elpd=-3.0, se=1.0, p=2.0, pareto_k=shapes, good_k=0.7, n_data_points=3)
     scored = MethodFigures(runs_at(-1.0), 1.0, LooScore(elpd, "", 4))
-    texts = caveats_of({"tensor EM": scored})
+    texts = caveats_of({"search EM": scored})
     assert "4 Laplace draws were left out of leave-one-out" in texts[0]
     assert "Pareto k exceeds 0.70 for 2 of 3 rows (largest 0.90)" in texts[1]
     assert "Its LOO score is not reliable" in texts[1]
     elpd.pareto_k = np.r_[0.9, np.full(199, 0.1)]
-    few = caveats_of({"tensor EM": MethodFigures(runs_at(-1.0), 1.0, LooScore(elpd))})
+    few = caveats_of({"search EM": MethodFigures(runs_at(-1.0), 1.0, LooScore(elpd))})
     assert "contributions of these rows are not reliable, but there are few of them" in few[0]
     missing = MethodFigures(runs_at(-1.0), 1.0, LooScore(None, "too few draws"))
-    (text,) = caveats_of({"tensor EM": missing})
+    (text,) = caveats_of({"search EM": missing})
     assert "leave-one-out could not be computed: too few draws." in text
 
 

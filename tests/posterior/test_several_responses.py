@@ -31,7 +31,7 @@ from tests.joint_mixtures import LABELS, simulate_joint
 
 pytestmark = pytest.mark.filterwarnings("ignore:The search did not converge")  # short on purpose
 
-DRAWS, CHAINS, N_OBS = 4, 2, 150
+DRAWS, CHAINS, N_OBS = 4, 2, 600
 SHORT: dict[str, Any] = {"draws": DRAWS, "chains": CHAINS, "random_seed": 5}
 OPTIONS: dict[str, dict[str, Any]] = {
     "gaussian": {"dispersion": 0.4},
@@ -79,7 +79,7 @@ def mixed() -> tuple[pd.DataFrame, pd.DataFrame, EMFit]:
 @cache
 def classes() -> tuple[Any, Any, EMFit]:
     """Labels whose names have another order than the numbers."""
-    data = simulate_joint("categorical", 300, 2, [0.6, 0.4], 2, np.random.default_rng(4), scale=3.0)
+    data = simulate_joint("categorical", 600, 2, [0.6, 0.4], 2, np.random.default_rng(4), scale=2.0)
     labels = np.array([2, 10, 100])[np.unique(data.y, return_inverse=True)[1]]
     options: dict[str, Any] = {"family": "categorical", "init": "random", "n_starts": 2}
     return data.X, labels, fit_em(data.X, labels, 2, random_seed=1, **options)
@@ -87,7 +87,7 @@ def classes() -> tuple[Any, Any, EMFit]:
 
 @cache
 def two_classes() -> tuple[Any, Any, EMFit]:
-    data = simulate_joint("categorical", 300, 2, [0.6, 0.4], 1, np.random.default_rng(4), scale=3.0)
+    data = simulate_joint("categorical", 600, 2, [0.6, 0.4], 1, np.random.default_rng(4), scale=2.0)
     options: dict[str, Any] = {"family": "categorical", "init": "random", "n_starts": 2}
     return data.X, data.y, fit_em(data.X, data.y, 2, random_seed=1, **options)
 
