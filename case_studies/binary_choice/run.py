@@ -3,6 +3,7 @@
 import argparse
 import platform
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -74,7 +75,8 @@ def describe_starts(study: Study) -> str:
     )
     reached, converged = study.fit.reached_best
     hits, runs = study.random.reached_best
-    origins = ", ".join(start.origin for start in study.fit.starts)
+    kinds = Counter(start.origin.rstrip(" 0123456789") for start in study.fit.starts)
+    origins = ", ".join(f"{kind} ({number})" for kind, number in kinds.items())
     return "\n".join(
         [
             *lines,

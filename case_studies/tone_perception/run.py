@@ -5,6 +5,7 @@ import hashlib
 import platform
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -159,9 +160,8 @@ def describe_starts(study: Study) -> str:
     spectrum = np.asarray(getattr(moments.diagnostics, "spectrum", []))
     reached, converged = fit.reached_best
     hits, runs = study.random.reached_best
-    starts = ", ".join(
-        f"{one.origin} ({one.log_likelihood:.3f}, {one.status})" for one in fit.starts
-    )
+    kinds = Counter(one.origin.rstrip(" 0123456789") for one in fit.starts)
+    starts = ", ".join(f"{kind} ({number})" for kind, number in kinds.items())
     return "\n".join(
         [
             f"moments: status {moments.status}; {int((spectrum > 1).sum())} direction above noise "

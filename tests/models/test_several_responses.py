@@ -21,7 +21,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("gaussian", {"dispersion": 0.4}),
     ("bernoulli", {"scale": 2.5}),
     ("poisson", {}),
-    ("categorical", {"scale": 3.0}),
+    ("categorical", {"scale": 2.0}),
 ]
 
 
@@ -47,7 +47,7 @@ def test_density_of_rows_at_the_start(
     family: str, options: dict[str, Any], directions: Any, rng: np.random.Generator
 ) -> None:
     """The model starts at the fit, and has its log density in every row."""
-    data = simulate_joint(family, 80, 2, [0.6, 0.4], 2, rng, **options)
+    data = simulate_joint(family, 600, 2, [0.6, 0.4], 2, rng, **options)
     fit = fit_em(data.X, data.y, 2, family=family, init="random", n_starts=2, random_seed=1)
     model = mixture_glm(data.X, data.y, 2, family=family, init=fit, directions=directions)
     assert model.named_vars_to_dims["coefficient"] == ("response", "feature", "component")
@@ -84,8 +84,8 @@ def test_families_offsets_and_weights(rng: np.random.Generator) -> None:
 
 def test_offsets_of_classes(rng: np.random.Generator) -> None:
     """Biases are relative to the offset: those of the prior's centre give the shares of classes."""
-    data = simulate_joint("categorical", 200, 2, [0.6, 0.4], 2, rng, scale=2.0)
-    offset = np.tile([-6.0, 4.0], (200, 1))
+    data = simulate_joint("categorical", 600, 2, [0.6, 0.4], 2, rng, scale=2.0)
+    offset = np.tile([-6.0, 4.0], (600, 1))
     block: dict[str, Any] = {"family": "categorical", "offset": offset}
     fit = fit_em(data.X, data.y, 2, init="random", n_starts=2, random_seed=1, **block)
     model = mixture_glm(data.X, data.y, 2, init=fit, **block)
