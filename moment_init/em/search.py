@@ -150,7 +150,8 @@ def _start_at_random(budget: _Budget, rng: np.random.Generator) -> None:
         if options.n_starts is not None:
             if budget.n_random >= options.n_starts:
                 return
-        elif (unseen is not None and unseen.mass < MASS_LIMIT) or budget.used() >= RANDOM_SHARE:
+        # at least one, so that a search without time to look says that it has not
+        elif unseen is not None and (unseen.mass < MASS_LIMIT or budget.used() >= RANDOM_SHARE):
             return
         _try_random(budget, rng)
 

@@ -178,7 +178,7 @@ def _row_variances(
 
     terms = zip(slopes * weight, designs, strict=True)
     scores = by_unit(np.sum([slope[:, None] * design for slope, design in terms], axis=0))
-    factor = block.unit_weight * share**2
+    factor = np.sqrt(block.unit_weight) * share
     result = np.empty(len(whitener))
     pairs = predictor_pairs(n_predictors, len(second))
     for row in range(len(whitener)):
@@ -189,7 +189,8 @@ def _row_variances(
                 information += (curved * designs[b][:, row])[:, None] * designs[a]
         total = scores * scores[:, [row]] + by_unit(information)
         with np.errstate(over="ignore"):  # an infinite noise hides any signal, as it should
-            result[row] = factor @ np.square(total).sum(axis=1)
+            # each unit by its factor before the square, which may overflow where the factor is zero
+            result[row] = np.square(factor[:, None] * total).sum()
     return result
 
 

@@ -269,14 +269,25 @@ def test_the_result_says_what_was_explored(seed: int) -> None:
 
 
 def test_a_rugged_likelihood_is_not_explored() -> None:
-    """Few rows, five components: every random start ends somewhere else."""
+    """Few rows, five components: random starts end in many optima, and nothing follows."""
     data = simulate_mixture(150, 3, 5, family="poisson", random_seed=2)
-    with pytest.warns(UserWarning, match="random starts ended in"):
-        fit = fit_em(data.X, data.y, 5, family="poisson", max_seconds=0.3, random_seed=1)
+    with pytest.warns(UserWarning, match="10 random starts ended in"):
+        fit = fit_em(
+            data.X, data.y, 5, family="poisson", n_starts=10, max_seconds=1e-6, random_seed=1
+        )
     assert fit.unseen_mass is not None
     assert fit.unseen_mass.mass > 0.1
     assert fit.status in {Status.NOT_EXPLORED, Status.NOT_IDENTIFIED}
     assert "! " in repr(fit)
+
+
+def test_a_search_without_time_says_that_it_has_not_explored() -> None:
+    data = simulate_mixture(300, 3, 3, family="poisson", random_seed=2)
+    with pytest.warns(UserWarning, match="1 random starts ended in"):
+        fit = fit_em(data.X, data.y, 3, family="poisson", max_seconds=1e-6, random_seed=1)
+    assert fit.unseen_mass is not None
+    assert fit.unseen_mass.mass == 1.0
+    assert fit.status is not Status.OK
 
 
 def test_components_coincide_within_large_errors_only(rng: np.random.Generator) -> None:
