@@ -72,7 +72,7 @@ class UnseenMass:
 
     @property
     def better(self) -> float:
-        """Probability that a further random start ends in an optimum better than the best."""
+        """Rough probability that a further random start ends in an optimum better than the best."""
         return self.mass / ((self.n_optima + 1) * max(1, self.n_best))
 
     @property
