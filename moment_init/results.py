@@ -76,6 +76,11 @@ class StartRecord:
     is_sampled: bool = False
 
 
+def counted(number: float, noun: str, plural: str | None = None) -> str:
+    """Write a number with its noun."""
+    return f"{number:.0f} {noun if number == 1 else plural or noun + 's'}"
+
+
 def count_best(starts: Sequence[StartRecord], log_likelihood: float) -> tuple[int, int]:
     """Count the converged starts that reached the best log-likelihood, and all converged starts."""
     ends = [start.log_likelihood for start in starts if start.status in _AT_MAXIMA]

@@ -23,7 +23,7 @@ from moment_init.comparison.landscape import (
 from moment_init.comparison.result import DEFAULT_NUTS, RANDOM_EM, SEARCH_EM, SEARCH_NUTS, Verdict
 from moment_init.comparison.runs import FAILED, ComparedRows, EMRun, converged_runs, typical_run
 from moment_init.comparison.scoring import LARGEST_RHAT, ScoreDifference
-from moment_init.results import SAME_OPTIMUM
+from moment_init.results import SAME_OPTIMUM, counted
 
 if TYPE_CHECKING:
     import xarray
@@ -147,7 +147,7 @@ def _headline(evidence: StartEvidence, needed: float) -> str:
         sure = "" if starts_needed(lower) <= USUAL_STARTS else "probably "
         return (
             f"Random starts are {sure}enough for these data: {_of(reached, total)} reached the "
-            f"best optimum found, so {_count(needed, 'random start')} "
+            f"best optimum found, so {counted(needed, 'random start')} "
             f"{'reaches' if needed == 1 else 'reach'} it with 99 % probability. The search "
             "reached it too."
         )
@@ -177,7 +177,7 @@ def _on_better(evidence: StartEvidence, needed: float) -> str:
             f"optimum that is better {gap}. No random start reached it either."
         )
     enough = (
-        f"{_count(needed, 'random start')} would reach it with 99 % probability, which is "
+        f"{counted(needed, 'random start')} would reach it with 99 % probability, which is "
         f"{'few enough to run' if needed <= USUAL_STARTS else 'more than most users run'}"
     )
     return (
@@ -269,7 +269,7 @@ def _on_cost(evidence: StartEvidence) -> str:
     n_inside = 1 if fit is None else len(fit.starts)
     seconds = float(np.mean([run.seconds for run in evidence.random]))
     return (
-        f"The search is one call that runs {_count(n_inside, 'start')}; it took "
+        f"The search is one call that runs {counted(n_inside, 'start')}; it took "
         f"{evidence.search.seconds:.2g} s. A random start took {seconds:.2g} s on average."
     )
 
@@ -304,11 +304,7 @@ def _on_moments(evidence: StartEvidence) -> str:
 
 
 def _of(reached: int, total: int) -> str:
-    return f"{reached} of {_count(total, 'random start')}"
-
-
-def _count(number: float, noun: str) -> str:
-    return f"{number:.0f} {noun}{'' if number == 1 else 's'}"
+    return f"{reached} of {counted(total, 'random start')}"
 
 
 FEW_STARTS = 10

@@ -316,8 +316,8 @@ def _unexplored(runs: Runs) -> list[str]:
     messages = []
     if not unseen.is_explored:
         messages.append(
-            f"{unseen.n_starts} random starts ended in {unseen.n_optima} optima: as many again "
-            f"would find a better one with probability {unseen.better_in_repetition:.2g}. {remedy}"
+            f"{unseen.outcome}: as many again would find a better one with probability "
+            f"{unseen.better_in_repetition:.2g}. {remedy}"
         )
     elif unseen.n_best < 2:
         messages.append(f"Only one start reached the best optimum by itself. {remedy}")

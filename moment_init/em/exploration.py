@@ -23,6 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from moment_init.results import counted
+
 MASS_LIMIT = 0.02
 """Random starts continue until the estimated mass of optima not yet seen is below this."""
 
@@ -54,6 +56,12 @@ class UnseenMass:
     n_best: int
     n_unconverged: int = 0
     is_sampled: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """What the random starts found, in words."""
+        starts = counted(self.n_starts, "random start")
+        return f"{starts} ended in {counted(self.n_optima, 'optimum', 'optima')}"
 
     @property
     def mass(self) -> float:

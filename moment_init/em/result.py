@@ -38,6 +38,7 @@ from moment_init.results import (
     StartRecord,
     Status,
     count_best,
+    counted,
     estimate_cells,
     tabulate_starts,
 )
@@ -60,9 +61,9 @@ def _title(fit: "EMFit") -> str:
     if number:
         outcomes = f"{number} responses, " if fit.classes is None else f"{number} classes, "
     return (
-        f"EMFit: {_number_of(fit.n_components, 'component')}, "
-        f"{_number_of(len(fit.feature_names), 'feature')}, {outcomes}{fit.family} "
-        f"({fit.link}), {_number_of(fit.n_obs, 'row')}, status {fit.status}"
+        f"EMFit: {counted(fit.n_components, 'component')}, "
+        f"{counted(len(fit.feature_names), 'feature')}, {outcomes}{fit.family} "
+        f"({fit.link}), {counted(fit.n_obs, 'row')}, status {fit.status}"
     )
 
 
@@ -71,7 +72,7 @@ def _criteria(fit: "EMFit") -> str:
         "log-likelihood" if fit.gate_means is None else "joint log-likelihood of gate and response"
     )
     return (
-        f"{kind} {fit.log_likelihood:.2f} ({_number_of(fit.n_parameters, 'parameter')}), "
+        f"{kind} {fit.log_likelihood:.2f} ({counted(fit.n_parameters, 'parameter')}), "
         f"AIC {fit.aic:.1f}, BIC {fit.bic:.1f}, ICL {fit.icl:.1f}"
     )
 
@@ -95,8 +96,8 @@ def _exploration(fit: "EMFit") -> list[str]:
     error = "" if np.isnan(unseen.error) else f" (standard error {unseen.error:.1%})"
     return [
         f"a further random start would find an optimum{where} not yet seen with probability about "
-        f"{unseen.mass:.1%}{error}, a better one about {unseen.better:.2%}: {unseen.n_starts} "
-        f"random starts ended in {unseen.n_optima} optima{left_out}"
+        f"{unseen.mass:.1%}{error}, a better one about {unseen.better:.2%}: {unseen.outcome}"
+        f"{left_out}"
     ]
 
 
@@ -178,10 +179,6 @@ def _block(names: tuple[str, ...], values: FloatArray, errors: FloatArray) -> Ro
         (name, estimate_cells(row, row_errors))
         for name, row, row_errors in zip(names, values, errors, strict=True)
     ]
-
-
-def _number_of(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 _SMALLEST_WEIGHT = 1e-300
