@@ -1,1 +1,1 @@
-"""Tone perception: two lines in one covariate, where moments cannot help."""
+"""Tone perception: two lines in one covariate, without moments."""

@@ -48,11 +48,11 @@ study = run_study(quick=QUICK, seed=SEED)
 study.table.describe().round(3)
 
 # %% [markdown]
-# ## One feature, two lines: moments cannot help
+# ## One feature, two lines, without moments
 #
-# In one dimension all slopes are parallel: there is one direction, and two lines share it. The
-# status of `estimate` says so. `fit_em` does not use moments here. It splits one line into two,
-# peels lines off one after another, and compares with a random start.
+# In one dimension all slopes are parallel: there is one direction, and two lines share it.
+# `fit_em` does not use moments here. It splits a line into two, groups the rows by quantiles, and
+# draws random starts.
 
 # %%
 print(describe_starts(study))

@@ -1,4 +1,4 @@
-"""Tone perception: two lines in one covariate, where moments cannot help."""
+"""Tone perception: two lines in one covariate, without moments."""
 
 import argparse
 import hashlib
