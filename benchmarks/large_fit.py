@@ -1,5 +1,7 @@
 """Maximum likelihood on many rows: time of the default call over that of one random start."""
 
+import warnings
+
 from benchmarks.measuring import number, seconds_of
 from benchmarks.mixtures import Mixture, describe, draw
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
@@ -17,7 +19,7 @@ def run(options: Options) -> Outcome:
     """Time both fits on one data set."""
     mixture = MIXTURE.resized(QUICK_OBS) if options.is_quick else MIXTURE
     data = draw(mixture, options.seed, 0)
-    rows = [_row(mixture, data, init, options.seed) for init in ("tensor", "random")]
+    rows = [_row(mixture, data, init, options.seed) for init in ("search", "random")]
     default, random = (number(row, "s") for row in rows)
     gap = number(rows[0], "log-likelihood") - number(rows[1], "log-likelihood")
     is_met = None if options.is_quick else default / random <= mixture.bar
@@ -48,7 +50,9 @@ def _row(mixture: Mixture, data: MixtureData, init: str, seed: int) -> Row:
             )
         )
 
-    seconds = seconds_of(fit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few rows of twenty columns are separated
+        seconds = seconds_of(fit)
     return {
         **describe(mixture),
         "init": init,

@@ -131,6 +131,7 @@ def test_status_is_a_string() -> None:
         "not_identified",
         "misfit",
         "not_converged",
+        "not_explored",
         "input_assumption",
     ]
     assert [str(status) for status in Status] == expected
