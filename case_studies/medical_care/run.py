@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import platform
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init import (
+    ConvergenceWarning,
     EMFit,
     IdentifiabilityError,
     estimate,
@@ -154,7 +156,9 @@ def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = Fals
         **settings,
     )
     numbers = QUICK_POISSON if quick else POISSON_CANDIDATES
-    poisson = {number: fit_em(X, y, number, family="poisson", **settings) for number in numbers}
+    with warnings.catch_warnings():  # many classes have many optima, close in height
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        poisson = {number: fit_em(X, y, number, family="poisson", **settings) for number in numbers}
     fit = fit_em(X, y, N_CLASSES, family=FAMILY, **settings)
     if quick:
         tree = fit.to_datatree(X, y, draws=LAPLACE_DRAWS, random_seed=seed)

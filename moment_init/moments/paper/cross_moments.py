@@ -25,7 +25,7 @@ DIFFERENCE_STEP = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowScores:
-    r"""The score functions :math:`S_m(x_i)(B, \dots, B)` of rows, without storing them.
+    r"""The score functions :math:`S_m(x_i)(B, \ldots, B)` of rows, without storing them.
 
     Moments of d features are computed from sums over blocks of rows, so that no array of shape
     (n_obs, d, d) is formed. `row_scores` makes this object.
