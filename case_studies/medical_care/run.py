@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init import (
-    ConvergenceWarning,
     EMFit,
     IdentifiabilityError,
     estimate,
@@ -156,8 +155,9 @@ def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = Fals
         **settings,
     )
     numbers = QUICK_POISSON if quick else POISSON_CANDIDATES
-    with warnings.catch_warnings():  # many classes have many optima, close in height
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings():  # many classes or features have many optima, close in height
+        warnings.simplefilter("ignore", UserWarning)
+        wider = choose_with_all_features(seed)
         poisson = {number: fit_em(X, y, number, family="poisson", **settings) for number in numbers}
     fit = fit_em(X, y, N_CLASSES, family=FAMILY, **settings)
     if quick:
@@ -172,7 +172,7 @@ def run_study(*, quick: bool = False, seed: int = SEED, progressbar: bool = Fals
         checksum=checksum,
         moments=moments_said(X, y, seed),
         choice=choice,
-        wider=choose_with_all_features(seed),
+        wider=wider,
         poisson=poisson,
         single=fit_em(X, y, 1, family=FAMILY, **settings),
         fit=fit,
