@@ -57,8 +57,8 @@ SCORE_ROWS = 20_000
 RANKING_ROWS = 2_000
 RANKING_ROWS_PER_PARAMETER = 100
 
-# Steps of the refinement on these rows, and without a climb after it, on all rows. One standard
-# error of a parameter makes half a unit of log-likelihood.
+# Steps of the refinement on these rows, and then on all rows. One standard error of a parameter
+# makes half a unit of log-likelihood.
 FEW_REFINEMENTS, ROUGH_GAIN = 4, 1.0
 MOST_REFINEMENTS, SMALLEST_GAIN = 30, 0.02
 
@@ -228,12 +228,14 @@ def _fit_candidates(
     *,
     is_polished: bool,
 ) -> list[AlongFit]:
-    """Fit mixtures along the candidates, refine their directions, and rank them."""
+    """Fit mixtures along the candidates, rank them and, without a polish, refine them."""
     family, likelihood = problem.data.family, all_rows(problem)
     n_parameters = candidates[0].size + 3 * candidates[0].shape[1]
     n_rows = max(RANKING_ROWS, RANKING_ROWS_PER_PARAMETER * n_parameters)
     rows = likelihood.sample(n_rows, rng).prepared(family)
     fits = rank_candidates(family, rows, candidates, rng)
+    if is_polished:
+        return _distinct(fits)
     evaluate: Callable[[MixtureParameters], LikelihoodSums]
     evaluate = partial(likelihood_sums, family, rows, curvature=False, constant=0.0)
     fits = [
@@ -241,8 +243,6 @@ def _fit_candidates(
         for fit in fits
     ]
     fits = _distinct(fits)
-    if is_polished:
-        return fits
     best = fits[0]
     if rows.n_obs < problem.data.n_obs:
         n_rows = problem.data.n_obs if likelihood.rows.source is None else HELD_ROWS

@@ -45,7 +45,7 @@ def solve_stacked(
     mixtures = tuple(single_mixture(each) for each in fit.candidates)
     if problem.block is not None:
         mixtures = tuple(_lift(each, problem, problem.block) for each in mixtures)
-    polished = polish(problem, mixtures[0], rng) if is_polished else None
+    polished = polish(problem, mixtures, rng) if is_polished else None
     return StackedSolution(fit, mixtures, polished)
 
 

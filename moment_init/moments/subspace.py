@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.data.blocks import read_block
 from moment_init.moments.sums import (
+    Block,
     BlockSums,
     PartSums,
     StackedRows,
@@ -34,6 +34,7 @@ from moment_init.moments.sums import (
     form_moments,
     form_slices,
     split_pieces,
+    transposed,
 )
 from moment_init.scores.base import Contraction, InputModel
 
@@ -63,10 +64,10 @@ class HermiteBasis:
 
     def evaluate(self, rows: FloatArray) -> FloatArray:
         """Evaluate every polynomial on every row."""
-        # rows: (n_obs, n_variables) -> (n_obs, q)
-        variables = np.ascontiguousarray(rows.T)
-        powers = hermite_polynomials(variables, self.max_order)  # (order + 1, k, n_obs)
-        values = np.empty((self.size, rows.shape[0]))
+        # rows: (..., n_variables) -> (..., q)
+        variables = np.ascontiguousarray(np.moveaxis(rows, -1, 0))
+        powers = hermite_polynomials(variables, self.max_order)  # (order + 1, k, ...)
+        values = np.empty((self.size, *rows.shape[:-1]))
         values[0] = 1.0
         position: dict[tuple[int, ...], int] = {(): 0}
         entries = (tuple(entry.tolist()) for index in self.indices[1:] for entry in index)
@@ -76,7 +77,7 @@ class HermiteBasis:
             count = entry.count(last)
             rest = position[entry[:-count]]
             np.multiply(values[rest], powers[count, last], out=values[column])
-        return values.T
+        return np.moveaxis(values, 0, -1)
 
     def monomials(self, directions: FloatArray, order: int) -> FloatArray:
         r"""Compute the entries of the normalised power :math:`u^{\otimes m}` of each direction."""
@@ -300,26 +301,29 @@ def _inner_sums(
     basis: HermiteBasis,
     projection: FloatArray,
     contraction: Contraction | None,
-    block: slice,
+    block: Block,
 ) -> BlockSums:
     """Sum products of polynomials, and of score functions, with polynomials and functions."""
     polynomials = basis.evaluate(rows.inputs(block) @ projection)
-    values, weights = rows.function_values(block), rows.weights[block, None]
-    weighted = (polynomials * weights).T
-    sums = np.dot(weighted, polynomials), np.dot(weighted, values)
+    values, weights = rows.function_values(block), rows.weights[block][..., None]
+    weighted = transposed(polynomials * weights)
+    sums = weighted @ polynomials, weighted @ values
     if contraction is None:
         return sums
-    scores = (_score_entries(contraction, basis, read_block(rows.X, block)) * weights).T
-    return *sums, np.dot(scores, polynomials), np.dot(scores, values)
+    scores = transposed(_score_entries(rows, contraction, basis, block) * weights)
+    return *sums, scores @ polynomials, scores @ values
 
 
-def _score_entries(contraction: Contraction, basis: HermiteBasis, inputs: FloatArray) -> FloatArray:
+def _score_entries(
+    rows: StackedRows, contraction: Contraction, basis: HermiteBasis, block: Block
+) -> FloatArray:
     """Normalised distinct entries of the score tensors of each row, (n_rows, q)."""
-    parts = [np.ones((len(inputs), 1))]
+    parts = [np.ones_like(rows.weights[block][..., None])]
     for order in range(1, basis.max_order + 1):
-        entries = contraction.score(inputs, order)[(slice(None), *basis.indices[order].T)]
+        scores = rows.scores(contraction, order, block)
+        entries = scores[(..., *basis.indices[order].T)]
         parts.append(entries * np.sqrt(basis.multiplicities[order] / factorial(order)))
-    return np.concatenate(parts, axis=1)
+    return np.concatenate(parts, axis=-1)
 
 
 def _leading_subspace(matrices: list[FloatArray], size: int) -> FloatArray:

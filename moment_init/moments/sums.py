@@ -19,7 +19,8 @@ Moments are contracted with :math:`J^{-1/2}`, the frame, in which it is the same
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations_with_replacement
+from types import EllipsisType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from scipy.linalg import solve_triangular
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import (
-    RowSource,
+    N_PARTS,
     read_block,
     source_of,
     spread_order,
@@ -38,6 +39,7 @@ from moment_init.scores.base import SMALLEST_PIECE, Contraction, InputModel
 from moment_init.scores.choosing import EstimationProblem
 
 BlockSums = tuple[FloatArray, ...]
+Block = slice | EllipsisType  # rows of a block, or the rows of all parts
 
 # Combinations of the T_k whose eigenvalue in the correlation matrix is below this share of the
 # largest are nearly constant. Whitening would multiply them by more than ten, and a single row in
@@ -47,8 +49,8 @@ SMALLEST_FUNCTION_SHARE = 1e-2
 # A variance below this share of the mean square is rounding, as it is a difference of two sums.
 CONSTANT_SHARE = 1e-12
 
-# Up to this many rows are copied in an order that spreads them evenly over the parts, so that each
-# part is one run of rows. With more rows the runs are long enough anyway.
+# Up to this many rows are copied, spread evenly over the parts and with one axis for the parts, so
+# that one call sums all parts. With more rows, the time of a call no longer matters.
 FEW_ROWS = 2**15
 
 # Inputs of up to this many doubles (16 MiB) are copied if they are strided rows of a larger array.
@@ -97,7 +99,11 @@ class PartSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackedRows:
-    """Rows with one piece of the density of their input and the functions of their response."""
+    """Rows with one piece of the density of their input and the functions of their response.
+
+    Few rows have an axis of parts, (n_parts, n_rows) where it says (n_obs,): they are spread over
+    the parts, and rows of weight zero fill them up.
+    """
 
     X: NDArray[np.generic]  # inputs as they are stored; (n_obs, n_features)
     # response without offset and trials, standardised for the identity link; (n_obs,) or
@@ -117,25 +123,18 @@ class StackedRows:
     is_hermite: bool
     # whitened vectors with which the moments are contracted; (n_features, n_features)
     frame: FloatArray
-    # values of the functions before whitening, (n_raw_functions, n_obs); None if they are too many
+    # values of the functions before whitening, (n_obs, n_raw_functions); None if they are too many
     raw_values: FloatArray | None = None
-    # whether rows are in an order in which every run is a fair sample of all rows
-    is_shuffled: bool = False
 
     @property
-    def n_obs(self) -> int:
-        """Number of rows."""
-        return int(self.X.shape[0])
-
-    @property
-    def source(self) -> RowSource | None:
-        """Source of the rows of a Dask collection; None for arrays."""
-        return source_of(self.X)
+    def has_parts(self) -> bool:
+        """Whether the rows have an axis of parts."""
+        return self.X.ndim == 3
 
     @property
     def n_features(self) -> int:
         """Number of columns, d."""
-        return int(self.X.shape[1])
+        return int(self.X.shape[-1])
 
     @property
     def n_functions(self) -> int:
@@ -147,23 +146,25 @@ class StackedRows:
         """Number of equally weighted rows whose mean has the same variance (Kish)."""
         return float(self.weights.sum() ** 2 / np.square(self.weights).sum())
 
-    def inputs(self, rows: slice) -> FloatArray:
+    def inputs(self, block: Block) -> FloatArray:
         """Return the centred inputs of some rows."""
         # -> (n_rows, n_features)
-        return read_block(self.X, rows) - self.mean
+        return read_block(self.X, block) - self.mean
 
-    def function_values(self, rows: slice) -> FloatArray:
+    def function_values(self, block: Block) -> FloatArray:
         """Evaluate the whitened functions of the response on some rows."""
         # -> (n_rows, n_functions)
-        values = self.raw_function_values(rows) - self.function_mean
+        values = self.raw_function_values(block) - self.function_mean
         return np.asarray(values @ self.function_map)
 
-    def raw_function_values(self, rows: slice) -> FloatArray:
+    def raw_function_values(self, block: Block) -> FloatArray:
         """Evaluate the functions of the response on some rows, before whitening."""
         # -> (n_rows, n_raw_functions)
-        if self.raw_values is None:
-            return self.functions(self.response[rows])
-        return self.raw_values[:, rows].T
+        if self.raw_values is not None:
+            return self.raw_values[block]
+        response, shape = self.response[block], self.weights[block].shape
+        flat = response.reshape(-1, *response.shape[len(shape) :])
+        return self.functions(flat).reshape(*shape, -1)
 
     def to_input_units(self, columns: FloatArray) -> FloatArray:
         """Map vectors v in whitened coordinates to w with <w, x - mean> = <v, z>."""
@@ -180,11 +181,18 @@ class StackedRows:
         # basis: (n_features, k)
         return self.density.contract(self.factor @ self.frame @ basis)
 
-    def by_part(self, function: Callable[[slice], BlockSums], doubles: int) -> BlockSums:
+    def scores(self, contraction: Contraction, order: int, block: Block) -> FloatArray:
+        """Evaluate contracted score tensors of some rows."""
+        # -> (n_rows, k, ..., k)
+        inputs = read_block(self.X, block)
+        tensors = contraction.score(inputs.reshape(-1, self.n_features), order)
+        return tensors.reshape(*inputs.shape[:-1], *tensors.shape[1:])
+
+    def by_part(self, function: Callable[[Block], BlockSums], doubles: int) -> BlockSums:
         """Sum a function of a block over each part of the rows."""
-        return sums_by_part(
-            function, self.n_obs, doubles, is_shuffled=self.is_shuffled, source=self.source
-        )
+        if self.has_parts:
+            return function(...)
+        return sums_by_part(function, len(self.X), doubles, source=source_of(self.X))
 
 
 def fit_stacked_rows(problem: EstimationProblem) -> StackedRows:
@@ -198,28 +206,30 @@ def fit_stacked_rows(problem: EstimationProblem) -> StackedRows:
     return replace(raw, function_mean=mean, function_map=function_map, part_weights=totals)
 
 
-def _function_sums(rows: StackedRows, block: slice) -> BlockSums:
+def _function_sums(rows: StackedRows, block: Block) -> BlockSums:
     """Sum weights, functions and their products."""
     values, weights = rows.raw_function_values(block), rows.weights[block]
-    weighted = values * weights[:, None]
-    return np.asarray(weights.sum()), weighted.sum(axis=0), np.dot(weighted.T, values)
+    weighted = values * weights[..., None]
+    return weights.sum(axis=-1), weighted.sum(axis=-2), transposed(weighted) @ values
+
+
+def transposed(rows: FloatArray) -> FloatArray:
+    """Exchange the axes of rows and columns."""
+    return rows.swapaxes(-1, -2)
 
 
 def _raw_rows(problem: EstimationProblem) -> StackedRows:
-    """Prepare rows whose functions are not whitened yet; few rows are spread evenly."""
-    data, input_model, response = problem.data, problem.input_model, problem.response
-    functions = data.family.fit_response_functions(response)
+    """Prepare rows whose functions are not whitened yet; few rows get an axis of parts."""
+    data, input_model = problem.data, problem.input_model
+    functions = data.family.fit_response_functions(problem.response)
     n_raw = len(functions.columns)
-    X, weights = data.X, data.sample_weight
-    is_shuffled = data.n_obs <= FEW_ROWS and X.size <= FEW_DOUBLES
-    if is_shuffled:
-        order = spread_order(data.n_obs)
-        X, weights, response = read_block(X, order), weights[order], response[order]
-    elif X.size <= FEW_DOUBLES and source_of(X) is None:
-        X = np.ascontiguousarray(X)
-        weights, response = np.ascontiguousarray(weights), np.ascontiguousarray(response)
-    is_kept = n_raw * data.n_obs <= FEW_DOUBLES and source_of(X) is None
-    return StackedRows(
+    columns = data.X, data.sample_weight, problem.response
+    is_small = data.X.size <= FEW_DOUBLES and source_of(data.X) is None
+    if is_small:
+        columns = _in_parts(*columns) if data.n_obs <= FEW_ROWS else _contiguous(*columns)
+    X, weights, response = columns
+    is_kept = is_small and n_raw * data.n_obs <= FEW_DOUBLES
+    rows = StackedRows(
         X=X,
         response=response,
         weights=weights,
@@ -232,9 +242,23 @@ def _raw_rows(problem: EstimationProblem) -> StackedRows:
         density=input_model,
         is_hermite=True,
         frame=np.eye(data.n_features),
-        raw_values=np.ascontiguousarray(functions(response).T) if is_kept else None,
-        is_shuffled=is_shuffled,
     )
+    return replace(rows, raw_values=rows.raw_function_values(...)) if is_kept else rows
+
+
+def _contiguous(*columns: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    return tuple(np.ascontiguousarray(column) for column in columns)
+
+
+def _in_parts(
+    X: NDArray[np.generic], weights: FloatArray, response: FloatArray
+) -> tuple[NDArray[Any], ...]:
+    """Spread rows evenly over the parts; parts with a row less get one of weight zero."""
+    bounds = len(X) * np.arange(N_PARTS + 1) // N_PARTS
+    places = bounds[:-1, None] + np.arange(np.diff(bounds).max())
+    is_real = places < bounds[1:, None]
+    index = spread_order(len(X))[np.where(is_real, places, 0)]
+    return read_block(X, index), np.where(is_real, weights[index], 0.0), response[index]
 
 
 def _whitening_map(covariance: FloatArray, mean: FloatArray) -> FloatArray:
@@ -256,13 +280,8 @@ def split_pieces(rows: StackedRows, density: InputModel) -> tuple[StackedRows, .
         return (rows,)
     shares = _piece_shares(rows, density)
     pieces = [
-        replace(
-            rows,
-            density=piece,
-            is_hermite=False,
-            weights=np.ascontiguousarray(share * rows.weights),
-        )
-        for piece, share in zip(density.pieces, shares.T, strict=True)
+        replace(rows, density=piece, is_hermite=False, weights=share * rows.weights)
+        for piece, share in zip(density.pieces, shares, strict=True)
     ]
     total = float(rows.weights.sum())
     pieces = [piece for piece in pieces if piece.weights.sum() > SMALLEST_PIECE * total]
@@ -271,25 +290,30 @@ def split_pieces(rows: StackedRows, density: InputModel) -> tuple[StackedRows, .
 
 
 def _piece_shares(rows: StackedRows, density: InputModel) -> FloatArray:
-    """Compute the posterior probabilities of the pieces by blocks; (n_obs, n_pieces)."""
+    """Compute the posterior probabilities of the pieces by blocks; (n_pieces, n_obs)."""
+    shape = rows.weights.shape
     if len(density.pieces) == 1:
-        return np.ones((rows.n_obs, 1))
-    return np.concatenate(
-        [
-            density.piece_shares(read_block(rows.X, slice(start, start + SHARED_ROWS)))
-            for start in range(0, rows.n_obs, SHARED_ROWS)
-        ]
-    )
+        return np.ones((1, *shape))
+    X = rows.X.reshape(-1, rows.n_features) if rows.has_parts else rows.X
+    shares = [
+        density.piece_shares(read_block(X, slice(start, start + SHARED_ROWS)))
+        for start in range(0, len(X), SHARED_ROWS)
+    ]
+    return np.concatenate(shares).T.reshape(-1, *shape)
 
 
 def _even_frame(pieces: list[StackedRows]) -> FloatArray:
     """Estimate J^(-1/2) from some rows, where J is the variance of the whitened first score."""
-    some = slice(None, None, max(1, pieces[0].n_obs // FRAME_ROWS))
-    variance = np.zeros_like(pieces[0].frame)
+    n_obs = pieces[0].weights.size
+    some = (..., slice(None, None, max(1, n_obs // FRAME_ROWS)))
+    variance, total = np.zeros_like(pieces[0].frame), 0.0
     for piece in pieces:
-        scores = piece.density.contract(piece.factor).score(read_block(piece.X, some), 1)
-        variance += (scores.T * piece.weights[some]) @ scores
-    values, vectors = np.linalg.eigh(variance / sum(piece.weights[some].sum() for piece in pieces))
+        weights = piece.weights[some].ravel()
+        inputs = read_block(piece.X[(*some, slice(None))], ...).reshape(len(weights), -1)
+        scores = piece.density.contract(piece.factor).score(inputs, 1)
+        variance += (scores.T * weights) @ scores
+        total += weights.sum()
+    values, vectors = np.linalg.eigh(variance / total)
     return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
 
 
@@ -304,7 +328,7 @@ class ControlVariates:
     # (1 + n_features + k (k + 1) / 2, n_functions)
     coefficients: FloatArray
 
-    def residuals(self, rows: StackedRows, block: slice) -> FloatArray:
+    def residuals(self, rows: StackedRows, block: Block) -> FloatArray:
         """Subtract the polynomials from the functions."""
         # -> (n_rows, n_functions)
         features = _polynomials(rows, self.projection, block)
@@ -323,20 +347,20 @@ def fit_control_variates(rows: StackedRows, basis: FloatArray) -> ControlVariate
     return ControlVariates(projection, scaled / units[:, None])
 
 
-def _regression_sums(rows: StackedRows, projection: FloatArray, block: slice) -> BlockSums:
+def _regression_sums(rows: StackedRows, projection: FloatArray, block: Block) -> BlockSums:
     """Sum products of polynomials with each other and with the functions."""
     features = _polynomials(rows, projection, block)
-    weighted = (features * rows.weights[block, None]).T
-    return np.dot(weighted, features), np.dot(weighted, rows.function_values(block))
+    weighted = transposed(features * rows.weights[block][..., None])
+    return weighted @ features, weighted @ rows.function_values(block)
 
 
-def _polynomials(rows: StackedRows, projection: FloatArray, block: slice) -> FloatArray:
+def _polynomials(rows: StackedRows, projection: FloatArray, block: Block) -> FloatArray:
     """Return constant, centred inputs and products of projections; (n_rows, size)."""
     x = rows.inputs(block)
     projected = x @ projection
-    pairs = combinations_with_replacement(range(projected.shape[1]), 2)
-    products = [projected[:, first] * projected[:, second] for first, second in pairs]
-    return np.column_stack([np.ones(len(x)), x, *products])
+    first, second = np.triu_indices(projection.shape[1])
+    products = projected[..., first] * projected[..., second]
+    return np.concatenate([np.ones_like(x[..., :1]), x, products], axis=-1)
 
 
 def form_moments(rows: StackedRows, order: int, variates: ControlVariates | None) -> PartSums:
@@ -353,17 +377,30 @@ def _score_sums(
     contraction: Contraction,
     order: int,
     variates: ControlVariates | None,
-    block: slice,
+    block: Block,
 ) -> BlockSums:
     """Sum functions times score tensors."""
     values = rows.function_values(block) if variates is None else variates.residuals(rows, block)
-    weighted = np.ascontiguousarray((values * rows.weights[block, None]).T)
-    inputs = read_block(rows.X, block)
+    weighted = transposed(values * rows.weights[block][..., None])
+    shape = (*weighted.shape[:-1], *[rows.n_features] * order)
     if rows.n_features**order > MOST_ENTRIES:
-        return (np.stack([contraction.sum_score(inputs, each, order) for each in weighted]),)
-    tensors = contraction.score(inputs, order)
-    shape = (len(weighted), *tensors.shape[1:])
-    return (np.dot(weighted, tensors.reshape(len(inputs), -1)).reshape(shape),)
+        sums = _sum_each(lambda x, w: contraction.sum_score(x, w, order), rows, weighted, block)
+        return (sums.reshape(shape),)
+    scores = rows.scores(contraction, order, block)
+    return ((weighted @ scores.reshape(*scores.shape[: rows.weights.ndim], -1)).reshape(shape),)
+
+
+def _sum_each(
+    sum_one: Callable[[FloatArray, FloatArray], FloatArray],
+    rows: StackedRows,
+    weighted: FloatArray,
+    block: Block,
+) -> FloatArray:
+    """Sum scores with each function's weights, without tensors of rows."""
+    # weighted: (..., n_functions, n_rows)
+    inputs = read_block(rows.X, block)
+    parts = zip(inputs, weighted, strict=True) if rows.has_parts else [(inputs, weighted)]
+    return np.stack([[sum_one(x, np.ascontiguousarray(w)) for w in part] for x, part in parts])
 
 
 def form_slices(
@@ -383,11 +420,19 @@ def _slice_sums(
     thetas: FloatArray,
     n_functions: int,
     variates: ControlVariates,
-    block: slice,
+    block: Block,
 ) -> BlockSums:
     """Sum functions times slices of the third score."""
-    values = variates.residuals(rows, block)[:, :n_functions]
-    weighted = np.ascontiguousarray((values * rows.weights[block, None]).T)
-    inputs = read_block(rows.X, block)
-    slices = [contraction.sum_slices(inputs, each, thetas) for each in weighted]
-    return (np.concatenate(slices),)
+    values = variates.residuals(rows, block)[..., :n_functions]
+    weighted = transposed(values * rows.weights[block][..., None])
+    shape = (*weighted.shape[:-2], -1, rows.n_features, rows.n_features)
+    if not rows.is_hermite or rows.n_features**2 > MOST_ENTRIES:
+        sums = _sum_each(lambda x, w: contraction.sum_slices(x, w, thetas), rows, weighted, block)
+        return (sums.reshape(shape),)
+    # S_3(I, I, theta) = <z, theta> S_2 - z theta' - theta z'
+    first, second = (rows.scores(contraction, order, block) for order in (1, 2))
+    along = weighted[..., None, :] * transposed(first @ thetas)[..., None, :, :]
+    along = along.reshape(*weighted.shape[:-2], -1, weighted.shape[-1])
+    slices = (along @ second.reshape(*first.shape[:-1], -1)).reshape(shape)
+    mixed = np.einsum("...ka,bl->...klab", weighted @ first, thetas).reshape(shape)
+    return (slices - mixed - transposed(mixed),)

@@ -40,7 +40,7 @@ KEPT_CANDIDATES = 5
 # Sweeps that all followed starts make together, until none changes any more: a sweep of all of them
 # takes a tenth of the time of one by TensorLy. Most are then at an optimum, and many at the same
 # one; TensorLy finishes one run from each.
-SHARED_SWEEPS = 30
+SHARED_SWEEPS = 12
 SHARED_TOLERANCE = 1e-4
 FINISHING_SWEEPS = 8
 

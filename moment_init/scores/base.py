@@ -321,16 +321,21 @@ class ClosedFormContraction(Contraction):
         scaled = z * factors[order - 1][:, None]
         if order == 1:
             return scaled
-        v, lower = self.projections, factors[order - 2][:, None, None] * self.inner
+        v, lower = self.projections, np.multiply.outer(self.inner, factors[order - 2])
         if len(v):
-            lower = lower + np.einsum("nq,qa,qb->nab", second, v, v, optimize=True)
+            lower = lower + np.einsum("nq,qa,qb->abn", second, v, v, optimize=True)
+        # Rows are the last axis of the arrays in memory: loops over them are long.
+        columns, scaled = np.ascontiguousarray(z.T), np.ascontiguousarray(scaled.T)
+        pairs = scaled[:, None] * columns
         if order == 2:
-            return np.asarray(scaled[:, :, None] * z[:, None, :] + lower)
-        tensors = scaled[:, :, None, None] * z[:, None, :, None] * z[:, None, None, :]
-        tensors += symmetrise_rows(z, lower)
+            pairs += lower
+            return np.moveaxis(pairs, -1, 0)
+        tensors = pairs[:, :, None] * columns
+        for axes in ((0, 1, 2), (1, 0, 2), (2, 0, 1)):
+            tensors += np.moveaxis(columns[:, None, None] * lower, (0, 1, 2), axes)
         if len(v):
-            tensors -= np.einsum("nq,qa,qb,qc->nabc", third, v, v, v, optimize=True)
-        return np.asarray(tensors)
+            tensors -= np.einsum("nq,qa,qb,qc->abcn", third, v, v, v, optimize=True)
+        return np.moveaxis(tensors, -1, 0)
 
     def sum_score(self, X: FloatArray, weights: FloatArray, order: int) -> FloatArray:
         """Weighted sum of S_m(x)(B, ..., B)."""

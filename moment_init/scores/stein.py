@@ -17,6 +17,7 @@ from scipy.special import ndtr, ndtri
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import read_block, sum_over_blocks
 from moment_init.data.checking import validate_features
+from moment_init.families.compiling import Compiled
 from moment_init.scores.base import InputModel
 
 # Number of rows at each end, as a multiple of the root of n: the error falls with n, and so does
@@ -114,6 +115,11 @@ ASSUMPTIONS = (
     ("E[x S_3] = 0", "kurtosis or clusters"),
     ("E[xx S_3] = 0", "asymmetric tails"),
 )
+
+
+# Each identity is contracted with functions of z: with none, or with those of `_directions`.
+TERMS = (slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6), slice(6, 7), slice(7, 9), slice(9, 12))
+N_TERMS = 12
 
 
 # Standard errors allow for this many missed rows as large as the largest one. With light tails this
@@ -270,25 +276,25 @@ def stein_check(
     contraction = model.contract(model.standardising_basis @ directions)
     expected = (np.sum(directions * functions, axis=0), np.sum(directions * others, axis=0))
 
-    peaks: list[list[FloatArray]] = []  # largest terms of each block, in any order
+    peaks: list[FloatArray] = []  # largest terms of each block, in any order
 
     def sums(rows: slice) -> tuple[FloatArray, ...]:
         block = read_block(features, rows)
         z = model.whiten(block)
-        same, other = z @ functions, z @ others
-        scores = [contraction.powers(block, order) for order in (1, 2, 3)]
-        terms = _terms(scores, same, other, expected)
-        squares = np.stack([np.square(score).mean(axis=1).sum() for score in scores])
-        peaks.append([np.abs(term).max(axis=0) for term in terms])
-        return squares, *map(_power_sums, terms)
+        scores = np.stack([contraction.powers(block, order) for order in (1, 2, 3)])
+        totals, largest = _sum_terms(scores, z @ functions, z @ others, np.stack(expected))
+        peaks.append(largest)
+        return np.square(scores).mean(axis=2).sum(axis=1), totals
 
-    doubles = 14 * directions.shape[1] + 3 * n_features
-    squares, *totals = sum_over_blocks(sums, len(features), doubles)
-    largest = [np.max(blocks, axis=0) for blocks in zip(*peaks, strict=True)]
+    doubles = 8 * directions.shape[1] + 3 * n_features
+    squares, totals = sum_over_blocks(sums, len(features), doubles)
+    largest = np.max(peaks, axis=0)
     errors = np.sqrt(1.0 + len(features) / model.n_fitted_)
     identities = tuple(
-        _judge(named, total, peak, len(features), errors, level)
-        for named, total, peak in zip(ASSUMPTIONS, totals, largest, strict=True)
+        _judge(
+            named, totals[:, at].reshape(3, -1), largest[at].ravel(), len(features), errors, level
+        )
+        for named, at in zip(ASSUMPTIONS, TERMS, strict=True)
     )
     edges = find_edges(model.features(features))
     sizes = squares / len(features) / np.array([1.0, 2.0, 6.0])
@@ -314,33 +320,45 @@ def _directions(
     return np.concatenate([along, drawn], axis=1), functions, others
 
 
-def _terms(
-    scores: list[FloatArray],
-    same: FloatArray,
-    other: FloatArray,
-    expected: tuple[FloatArray, FloatArray],
-) -> tuple[FloatArray, ...]:
-    """Terms of each row whose means should be zero, (n_obs, n_contractions)."""
-    first, second, third = scores
-    both = np.concatenate
-    return (
-        first,
-        both([first * same - expected[0], first * other - expected[1]], axis=1),
-        second,
-        both([second * same, second * other], axis=1),
-        third,
-        both([third * same, third * other], axis=1),
-        both([third * same**2, third * same * other, third * other**2], axis=1),
-    )
+def _sum_terms(
+    scores: FloatArray, same: FloatArray, other: FloatArray, expected: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Sum the terms of all identities, their squares and cubes, and find the largest terms."""
+    # scores: (3, n_obs, k), same, other: (n_obs, k), expected: (2, k) -> (3, 12, k), (12, k)
+    sums, peaks = np.zeros((3, N_TERMS, same.shape[1])), np.zeros((N_TERMS, same.shape[1]))
+    _COMPILED_TERMS(scores, same, other, expected, sums.reshape(3, -1), peaks.reshape(-1))
+    return sums, peaks
 
 
-def _power_sums(terms: FloatArray) -> FloatArray:
-    """Sums over the rows of terms, squares and cubes, (3, n_contractions).
+def _add_terms(scores, same, other, expected, sums, peaks):  # type: ignore[no-untyped-def]
+    """Add the terms of each row, whose means should be zero."""
+    _, n_obs, size = scores.shape
+    terms = np.empty(len(peaks))
+    for i in range(n_obs):
+        for k in range(size):
+            first, second, third = scores[0, i, k], scores[1, i, k], scores[2, i, k]
+            x, z = same[i, k], other[i, k]
+            terms[k] = first
+            terms[size + k] = first * x - expected[0, k]
+            terms[2 * size + k] = first * z - expected[1, k]
+            terms[3 * size + k] = second
+            terms[4 * size + k] = second * x
+            terms[5 * size + k] = second * z
+            terms[6 * size + k] = third
+            terms[7 * size + k] = third * x
+            terms[8 * size + k] = third * z
+            terms[9 * size + k] = third * x * x
+            terms[10 * size + k] = third * x * z
+            terms[11 * size + k] = third * z * z
+        for k in range(len(terms)):
+            term = terms[k]
+            sums[0, k] += term
+            sums[1, k] += term * term
+            sums[2, k] += term * term * term
+            peaks[k] = max(peaks[k], abs(term))
 
-    Cubes are formed as products, because a power of three takes ten times as long.
-    """
-    squares = np.square(terms)
-    return np.stack([terms.sum(axis=0), squares.sum(axis=0), (squares * terms).sum(axis=0)])
+
+_COMPILED_TERMS = Compiled(_add_terms, "stein_terms")
 
 
 def _judge(
