@@ -14,7 +14,7 @@ functions draw random rows, and order rows so that every run of them is a fair s
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -112,20 +112,33 @@ def sums_by_part(
     n_obs: int,
     doubles_per_row: int,
     *,
-    is_shuffled: bool = False,
     source: RowSource | None = None,
 ) -> BlockSums:
     """Add up the values of a function separately for each of 16 parts of the rows.
 
     The spread between parts measures the noise of a sum at no further cost.
     """
-    at_least = N_PARTS if is_shuffled else min(n_obs, N_PARTS * BLOCKS_PER_PART)
+    at_least = min(n_obs, N_PARTS * BLOCKS_PER_PART)
     blocks = _equal_blocks(n_obs, doubles_per_row, at_least=at_least)
     if source is not None:
         return source.sum_parts(function, len(blocks))
     is_threaded = n_obs * doubles_per_row >= SERIAL_DOUBLES
     parts = list(_part_sums(function, blocks, is_threaded=is_threaded))
     return tuple(np.stack(terms) for terms in zip(*parts, strict=True))
+
+
+def sums_of_parts(
+    function: Callable[[slice], BlockSums], part_rows: int, doubles_per_row: int
+) -> BlockSums:
+    """Join the sums over each of 16 parts, whose rows have an axis of parts before them.
+
+    A function sums as many parts at a time as fit into the cache.
+    """
+    doubles = max(1, part_rows * doubles_per_row)
+    step = max(1, CACHE_DOUBLES // doubles)
+    blocks = [slice(start, start + step) for start in range(0, N_PARTS, step)]
+    sums = list(_in_threads(function, blocks, is_threaded=N_PARTS * doubles >= SERIAL_DOUBLES))
+    return tuple(np.concatenate(terms) for terms in zip(*sums, strict=True))
 
 
 def _part_sums(
@@ -136,13 +149,20 @@ def _part_sums(
     def sum_part(part: int) -> BlockSums:
         return add_sums(function(rows) for rows in blocks[part::N_PARTS])
 
-    n_workers = min(N_PARTS, os.cpu_count() or 1) if is_threaded else 1
+    yield from _in_threads(sum_part, range(N_PARTS), is_threaded=is_threaded)
+
+
+def _in_threads[T](
+    function: Callable[[T], BlockSums], arguments: Sequence[T], *, is_threaded: bool
+) -> Iterator[BlockSums]:
+    """Yield the values of a function in order, with one thread per core if `is_threaded`."""
+    n_workers = min(len(arguments), os.cpu_count() or 1) if is_threaded else 1
     with single_threaded_blas():
         if n_workers == 1:
-            yield from map(sum_part, range(N_PARTS))
+            yield from map(function, arguments)
             return
         with ThreadPoolExecutor(n_workers) as executor:
-            yield from executor.map(sum_part, range(N_PARTS))
+            yield from executor.map(function, arguments)
 
 
 def _block_rows(doubles_per_row: int) -> int:

@@ -47,7 +47,7 @@ FINISH_STEPS, FINISH_EM_STEPS = 60, 3
 RACED_CANDIDATES = 3
 RACE: dict[str, Any] = {"max_steps": 10, "em_steps": 4, "max_em_steps": 6, "damping": 0.1}
 RACE_ROWS = 2_000
-RACE_ROWS_PER_PARAMETER = 100
+RACE_ROWS_PER_PARAMETER = 50
 
 # Initial damping of a climb that begins near the optimum: steps are almost Newton steps.
 FINISH_DAMPING = 0.1
@@ -111,9 +111,9 @@ def _promising(
     rng: np.random.Generator,
 ) -> MixtureParameters:
     """Climb a few steps from the best candidates, on some rows; return the highest end."""
-    if len(candidates) == 1:
-        return candidates[0]
     size = max(RACE_ROWS, RACE_ROWS_PER_PARAMETER * parameter_count(candidates[0]))
+    if len(candidates) == 1 and rows.n_obs < 2 * size:
+        return candidates[0]
     some = rows.take(sample_rows(rows.n_obs, size, rng)).prepared(family)
     best = maximise(family, some, candidates[0], **RACE)
     for each in candidates[1:RACED_CANDIDATES]:

@@ -230,7 +230,7 @@ def _fit_candidates(
 ) -> list[AlongFit]:
     """Fit mixtures along the candidates, rank them and, without a polish, refine them."""
     family, likelihood = problem.data.family, all_rows(problem)
-    n_parameters = candidates[0].size + 3 * candidates[0].shape[1]
+    n_parameters = (0 if is_polished else candidates[0].size) + 3 * candidates[0].shape[1]
     n_rows = max(RANKING_ROWS, RANKING_ROWS_PER_PARAMETER * n_parameters)
     rows = likelihood.sample(n_rows, rng).prepared(family)
     fits = rank_candidates(family, rows, candidates, rng)

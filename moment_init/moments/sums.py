@@ -33,13 +33,14 @@ from moment_init.data.blocks import (
     source_of,
     spread_order,
     sums_by_part,
+    sums_of_parts,
 )
 from moment_init.families.response_functions import AnyFunctions
 from moment_init.scores.base import SMALLEST_PIECE, Contraction, InputModel
 from moment_init.scores.choosing import EstimationProblem
 
 BlockSums = tuple[FloatArray, ...]
-Block = slice | EllipsisType  # rows of a block, or the rows of all parts
+Block = slice | EllipsisType  # a block of rows, or of parts with all their rows
 
 # Combinations of the T_k whose eigenvalue in the correlation matrix is below this share of the
 # largest are nearly constant. Whitening would multiply them by more than ten, and a single row in
@@ -191,7 +192,7 @@ class StackedRows:
     def by_part(self, function: Callable[[Block], BlockSums], doubles: int) -> BlockSums:
         """Sum a function of a block over each part of the rows."""
         if self.has_parts:
-            return function(...)
+            return sums_of_parts(function, self.weights.shape[1], doubles)
         return sums_by_part(function, len(self.X), doubles, source=source_of(self.X))
 
 

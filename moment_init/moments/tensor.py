@@ -25,7 +25,6 @@ from scipy.optimize import least_squares
 from tensorly.decomposition import parafac
 
 from moment_init.checks import FloatArray, IdentifiabilityError
-from moment_init.likelihood.parameters import match_components
 from moment_init.moments.subspace import HermiteBasis
 
 # Jennrich's starts, each from a pair of random combinations, and random starts. Rating a start is a
@@ -42,7 +41,7 @@ KEPT_CANDIDATES = 5
 # one; TensorLy finishes one run from each.
 SHARED_SWEEPS = 12
 SHARED_TOLERANCE = 1e-4
-FINISHING_SWEEPS = 8
+FINISHING_SWEEPS = 4
 
 # Relative ridge that keeps the normal equations of a sweep regular if two components meet.
 SWEEP_RIDGE = 1e-12
@@ -262,9 +261,10 @@ def _distinct_best(candidates: list[Candidate], count: int, same_cosine: float) 
 
 
 def _is_same(first: Candidate, second: Candidate, same_cosine: float) -> bool:
-    order = match_components(first.directions, second.directions)
-    cosines = np.abs(np.sum(first.directions[:, order] * second.directions, axis=0))
-    return bool(cosines.min() > same_cosine)
+    """Check whether each direction has a partner of its own."""
+    cosines = np.abs(first.directions.T @ second.directions)
+    partners = cosines.argmax(axis=0)
+    return bool(cosines.max(axis=0).min() > same_cosine) and len(set(partners)) == len(partners)
 
 
 # Random starts: an exact tensor of d = 6, r = 8 is found from one of the first two or three.

@@ -9,7 +9,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info
 
-from moment_init.data.blocks import read_block, row_blocks, sum_over_blocks, sums_by_part
+from moment_init.data.blocks import (
+    read_block,
+    row_blocks,
+    sum_over_blocks,
+    sums_by_part,
+    sums_of_parts,
+)
 from tests.population import FloatArray
 
 # Wide rows make blocks of 512 rows, four times the cache: 20,000 rows are then 40 blocks, enough
@@ -164,16 +170,20 @@ def test_sums_by_part_cover_the_rows_and_spread_them(n_obs: int) -> None:
         assert np.ptp(means) < 0.15 * n_obs
 
 
-def test_parts_of_shuffled_rows_are_single_blocks() -> None:
+@pytest.mark.parametrize("n_features", [3, 2_000])
+def test_sums_of_parts_by_hand(n_features: int) -> None:
+    """Few doubles are summed in one call, and many some parts at a time."""
+    table = np.random.default_rng(0).standard_normal((16, 50, n_features))
     calls: list[slice] = []
 
-    def record(rows: slice) -> tuple[FloatArray, ...]:
-        calls.append(rows)
-        return (np.asarray(float(rows.stop - rows.start)),)
+    def column_sums(parts: slice) -> tuple[FloatArray, ...]:
+        calls.append(parts)
+        return table[parts].sum(axis=1), table[parts].sum(axis=(1, 2))
 
-    (counts,) = sums_by_part(record, 800, 4, is_shuffled=True)
-    assert calls == [slice(50 * part, 50 * (part + 1)) for part in range(16)]
-    assert_array_equal(counts, np.full(16, 50.0))
+    sums, totals = sums_of_parts(column_sums, 50, n_features)
+    assert (len(calls) == 1) == (n_features == 3)
+    assert_allclose(sums, table.sum(axis=1))
+    assert_allclose(totals, table.sum(axis=(1, 2)))
 
 
 def test_few_doubles_are_summed_by_the_calling_thread() -> None:

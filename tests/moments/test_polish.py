@@ -79,7 +79,7 @@ def standardised_rows(problem: EstimationProblem) -> LikelihoodRows:
 
 
 def polish_from(problem: EstimationProblem, start: MixtureParameters, seed: int = 0) -> PolishedFit:
-    return polish(problem, start, np.random.default_rng(seed))
+    return polish(problem, [start], np.random.default_rng(seed))
 
 
 def distance(first: PolishedFit, second: PolishedFit) -> float:

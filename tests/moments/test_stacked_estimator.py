@@ -171,11 +171,10 @@ def test_candidates_turn_with_the_factors_of_tensorly(
         assert min(angles_in_degrees(directions, each).max() for each in expected) < 1e-3
 
 
-@pytest.mark.parametrize("is_polished", [False, True])
 def test_refined_directions_are_a_factor_of_tensorly(
-    is_polished: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those returned, and those handed to the polish, are what one of its calls returned."""
+    """The directions that are returned are what one of its calls returned."""
     problem = three_planes(seed)
     returned: list[FloatArray] = []
 
@@ -186,7 +185,7 @@ def test_refined_directions_are_a_factor_of_tensorly(
         return result
 
     monkeypatch.setattr("moment_init.moments.tensor.parafac", recorded)
-    fit = fit_stacked(problem, 3, np.random.default_rng(1), is_polished=is_polished)
+    fit = fit_stacked(problem, 3, np.random.default_rng(1), is_polished=False)
     best = fit.candidates[0].directions
     units = [each / np.linalg.norm(each, axis=0) for each in returned]
     assert any(np.array_equal(best, unit) for unit in units)

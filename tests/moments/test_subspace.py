@@ -16,7 +16,7 @@ from moment_init.moments.subspace import (
 )
 from moment_init.moments.sums import fit_stacked_rows
 from moment_init.scores import Gaussian, GaussianMixture
-from tests.moments.problems import pose, sample_problem
+from tests.moments.problems import joined, pose, sample_problem
 from tests.population import FloatArray
 
 
@@ -91,7 +91,7 @@ def test_inner_moments_of_a_gaussian_are_a_weighted_regression(rng: np.random.Ge
     problem = sample_problem(rng, 3_000)
     rows = fit_stacked_rows(problem)
     moments = complete_moments(form_low_orders(rows, problem.input_model), 2, 3)
-    piece, (inner,) = moments.pieces[0], moments.inner
+    piece, (inner,) = joined(moments.pieces[0]), moments.inner
     p = piece.inputs(slice(None)) @ piece.to_input_units(moments.subspace)
     basis = hermite_basis(2, 3)
     design, weights = basis.evaluate(p), piece.weights / piece.weights.sum()

@@ -23,12 +23,13 @@ from moment_init.moments.sums import (
 )
 from moment_init.scores import Gaussian, GaussianMixture
 from moment_init.scores.choosing import pose_problem
-from tests.moments.problems import pose, sample_problem
+from tests.moments.problems import joined, pose, sample_problem
 from tests.population import FloatArray
 
 
 def whitened(rows: StackedRows) -> tuple[FloatArray, FloatArray, FloatArray]:
     """All rows at once: z, the whitened functions, and weights that sum to one."""
+    rows = joined(rows)
     z = np.linalg.solve(rows.factor, (np.asarray(rows.X, dtype=float) - rows.mean).T).T
     return z, rows.function_values(slice(None)), rows.weights / rows.weights.sum()
 
@@ -82,7 +83,7 @@ def test_slices_equal_the_naive_sums(rng: np.random.Generator) -> None:
     basis = np.linalg.qr(rng.standard_normal((4, 2)))[0]
     quadratic = fit_control_variates(rows, basis)
     z, _, weights = whitened(rows)
-    residuals = quadratic.residuals(rows, slice(None))
+    residuals = quadratic.residuals(joined(rows), slice(None))
     scores = np.einsum("na,nb,nc->nabc", z, z, z)
     for term in ("na,bc->nabc", "nb,ac->nabc", "nc,ab->nabc"):
         scores -= np.einsum(term, z, np.eye(4))
@@ -95,10 +96,10 @@ def test_control_variates_leave_nothing_that_is_quadratic(rng: np.random.Generat
     z, values, weights = whitened(rows)
     pairs = [z[:, a] * z[:, b] for a in range(4) for b in range(a, 4)]
     polynomials = np.column_stack([np.ones(len(z)), z, *pairs]) * weights[:, None]
-    residuals = fit_control_variates(rows, np.eye(4)).residuals(rows, slice(None))
+    residuals = fit_control_variates(rows, np.eye(4)).residuals(joined(rows), slice(None))
     assert_allclose(polynomials.T @ residuals, 0.0, atol=1e-10)
     assert_allclose(
-        polynomials[:, :5].T @ linear(rows).residuals(rows, slice(None)), 0.0, atol=1e-10
+        polynomials[:, :5].T @ linear(rows).residuals(joined(rows), slice(None)), 0.0, atol=1e-10
     )
     # what was subtracted was not nothing
     assert residuals.var() < 0.95 * values.var()
@@ -113,8 +114,8 @@ def test_many_rows_give_the_same_moments(
     monkeypatch.setattr(sums, "FEW_ROWS", 10)
     monkeypatch.setattr(sums, "FEW_DOUBLES", 10)
     many = fit_stacked_rows(problem)
-    assert few.is_shuffled
-    assert not many.is_shuffled
+    assert few.has_parts
+    assert not many.has_parts
     assert many.raw_values is None
     pair = [form_moments(rows, 2, linear(rows)).mean for rows in (few, many)]
     close(pair[0], pair[1])
@@ -132,7 +133,8 @@ def test_weights_count_as_repeated_rows(rng: np.random.Generator) -> None:
     firsts = []
     for problem in (weighted, repeated):
         rows = replace(fit_stacked_rows(problem), functions=functions, raw_values=None)
-        values, share = rows.raw_function_values(slice(None)), rows.weights / rows.weights.sum()
+        values = rows.raw_function_values(...).reshape(-1, len(rows.function_mean))
+        share = rows.weights.ravel() / rows.weights.sum()
         mean = share @ values
         covariance = (values * share[:, None]).T @ values - np.outer(mean, mean)
         rows = replace(rows, function_mean=mean, function_map=_whitening_map(covariance, mean))
@@ -185,8 +187,8 @@ def test_moments_of_pieces_are_derivatives_in_each(rng: np.random.Generator) -> 
     density, X = clusters(rng)
     v = np.array([0.5, -0.4])
     rows = noise_rows(X, rng)
-    values = np.sin(rows.inputs(slice(None)) @ v + rows.mean @ v)
-    rows = replace(rows, raw_values=values[None], function_mean=np.zeros(1), function_map=np.eye(1))
+    values = np.sin(rows.inputs(...) @ v + rows.mean @ v)[..., None]
+    rows = replace(rows, raw_values=values, function_mean=np.zeros(1), function_map=np.eye(1))
     pieces = split_pieces(rows, density)
     assert len(pieces) == 2
     for k, piece in enumerate(pieces):
@@ -204,6 +206,7 @@ def test_frame_makes_the_noise_even(rng: np.random.Generator) -> None:
     pieces = split_pieces(noise_rows(X, rng), density)
     variance = np.zeros((2, 2))
     for piece in pieces:
+        piece = joined(piece)
         scores = piece.contract(np.eye(2)).score(np.asarray(piece.X), 1)
         variance += (scores.T * piece.weights) @ scores / len(X)
     # Found on a quarter of the rows: a mean square of normal variables is off by sqrt(2 / 5,000).
