@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from math import gcd
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -179,7 +180,7 @@ def _equal_blocks(n_obs: int, doubles_per_row: int, *, at_least: int) -> list[sl
     return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 
-def read_block(X: NDArray[np.generic], rows: slice | NDArray[np.intp]) -> FloatArray:
+def read_block(X: NDArray[np.generic], rows: slice | EllipsisType | NDArray[np.intp]) -> FloatArray:
     """Read a block of rows of any type as doubles."""
     return np.asarray(X[rows], dtype=np.float64)
 

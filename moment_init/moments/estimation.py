@@ -79,8 +79,9 @@ def estimate(
 
     ``method="stacked"`` uses many functions T and all orders up to three at once: the decomposition
     of one stacked tensor gives candidate directions, and the likelihood along them scales, biases,
-    weights and dispersion. Moments of the scores of this mixture, functions of the response that
-    suit it best, then refine the directions. The polish climbs to the maximum of the likelihood.
+    weights and dispersion. The polish climbs from there to the maximum of the likelihood. Without
+    it, moments of the scores of the mixture, functions of the response that suit it best, refine
+    the directions.
     ``method="power"`` is Algorithm 1 of [1]_, lines 1 and 2: it uses only the third moment of y
     (Lemmas 3 and 6; Lemma 2 for one component) and estimates only the directions.
 

@@ -42,8 +42,8 @@ HEAVY_STEP = 5e8
 # Steps of the climb. It begins with EM steps, which cost a third of a Newton step.
 FINISH_STEPS, FINISH_EM_STEPS = 60, 3
 
-# Short climbs that decide between candidates, on this many rows or so many per parameter. EM steps
-# come first: far from an optimum they gain as much as Newton steps.
+# Short climbs that decide between candidates, on this many rows or so many per parameter; of many
+# rows on the sample. EM steps come first: far from an optimum they gain as much as Newton steps.
 RACED_CANDIDATES = 3
 RACE: dict[str, Any] = {"max_steps": 10, "em_steps": 4, "max_em_steps": 6, "damping": 0.1}
 RACE_ROWS = 2_000
@@ -88,7 +88,8 @@ def polish(
     if not is_whole:
         likelihood.hold_samples((size, curvature_rows(n_obs, n_parameters)), rng)
     rows = likelihood.sample(n_obs if is_whole else size, rng).prepared(family)
-    start = _promising(family, rows, candidates, rng)
+    raced = _race_rows(rows, n_parameters, rng).prepared(family) if is_whole else rows
+    start = _promising(family, raced, candidates)
     if is_whole:
         end = _conclude(family, rows, start, likelihood.constant)
     else:
@@ -104,20 +105,21 @@ def polish(
     )
 
 
+def _race_rows(rows: LikelihoodRows, n_parameters: int, rng: np.random.Generator) -> LikelihoodRows:
+    """Take the rows that decide between candidates."""
+    size = max(RACE_ROWS, RACE_ROWS_PER_PARAMETER * n_parameters)
+    return rows.take(sample_rows(rows.n_obs, size, rng)) if rows.n_obs > 2 * size else rows
+
+
 def _promising(
-    family: AnyFamily,
-    rows: LikelihoodRows,
-    candidates: Sequence[MixtureParameters],
-    rng: np.random.Generator,
+    family: AnyFamily, rows: LikelihoodRows, candidates: Sequence[MixtureParameters]
 ) -> MixtureParameters:
-    """Climb a few steps from the best candidates, on some rows; return the highest end."""
-    size = max(RACE_ROWS, RACE_ROWS_PER_PARAMETER * parameter_count(candidates[0]))
-    if len(candidates) == 1 and rows.n_obs < 2 * size:
+    """Climb a few steps from the best candidates, unless it is heavy; return the highest end."""
+    if rows.n_obs * parameter_count(candidates[0]) ** 2 > HEAVY_STEP:
         return candidates[0]
-    some = rows.take(sample_rows(rows.n_obs, size, rng)).prepared(family)
-    best = maximise(family, some, candidates[0], **RACE)
+    best = maximise(family, rows, candidates[0], **RACE)
     for each in candidates[1:RACED_CANDIDATES]:
-        end = maximise(family, some, each, **RACE, target=best.log_likelihood)
+        end = maximise(family, rows, each, **RACE, target=best.log_likelihood)
         best = max(best, end, key=lambda end: end.log_likelihood)
     return best.parameters
 

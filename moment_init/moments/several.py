@@ -10,6 +10,7 @@ of one stacked tensor, and the estimate is that of one response with more functi
 climbs the likelihood of the mixture with tied directions (`moment_init.likelihood.tied`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from moment_init.likelihood.parameters import MixtureParameters, active_bounds
 from moment_init.likelihood.sums import LikelihoodSums
 from moment_init.likelihood.tied import TiedLikelihood, TiedParameters, places_of
 from moment_init.moments.judgement import GROUPS_WARNING, angle_error, signal_findings
-from moment_init.moments.polish import all_rows
+from moment_init.moments.polish import RACE, RACED_CANDIDATES, all_rows
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked import fit_stacked
 from moment_init.moments.stacked_result import diagnose
@@ -108,7 +109,8 @@ def estimate_several(
     """Estimate a mixture whose responses share component and direction."""
     problem, coordinates = pose_several(data, posed, n_components)
     fit = fit_stacked(problem, n_components, rng, is_polished=is_polished)
-    end = _climb(problem, fit.candidates[0], rng, max_steps=FINISH_STEPS if is_polished else 0)
+    start = _promising(problem, fit.candidates, rng) if is_polished else fit.candidates[0]
+    end = _climb(problem, start, rng, max_steps=FINISH_STEPS if is_polished else 0)
     tied = end.parameters.reorder(np.argsort(-end.parameters.weights, kind="stable"))
     end = replace(end, parameters=tied, sums=end.likelihood.sums(tied, missing=True))
     errors = _direction_errors(end, coordinates[0])
@@ -171,6 +173,17 @@ def _climb(
         target=None,
     )
     return TiedEnd(likelihood, end.parameters, end.sums)
+
+
+def _promising(
+    problem: EstimationProblem, candidates: Sequence[TiedParameters], rng: np.random.Generator
+) -> TiedParameters:
+    """Climb a few steps from the best candidates; return the highest end."""
+    if len(candidates) == 1:
+        return candidates[0]
+    raced = candidates[:RACED_CANDIDATES]
+    ends = [_climb(problem, each, rng, max_steps=RACE["max_steps"]) for each in raced]
+    return max(ends, key=lambda end: end.sums.log_likelihood).parameters
 
 
 def _to_user(

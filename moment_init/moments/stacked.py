@@ -2,9 +2,9 @@
 
 The steps are the same for every density of the input and every number of responses: moments of the
 first two orders, the span and the third order inside it (`subspace`), candidates from the
-decomposition of the stacked tensor (`tensor`), mixtures along them, and directions refined by
-moments of the scores of these mixtures (`along`). The likelihood assumes nothing about the input:
-it decides between candidates, also between those of several densities.
+decomposition of the stacked tensor (`tensor`), mixtures along them and, if no polish follows,
+directions refined by moments of the scores of these mixtures (`along`). The likelihood assumes
+nothing about the input: it decides between candidates, also between those of several densities.
 """
 
 from collections.abc import Callable

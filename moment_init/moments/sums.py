@@ -224,7 +224,7 @@ def _raw_rows(problem: EstimationProblem) -> StackedRows:
     data, input_model = problem.data, problem.input_model
     functions = data.family.fit_response_functions(problem.response)
     n_raw = len(functions.columns)
-    columns = data.X, data.sample_weight, problem.response
+    columns: tuple[NDArray[Any], ...] = data.X, data.sample_weight, problem.response
     is_small = data.X.size <= FEW_DOUBLES and source_of(data.X) is None
     if is_small:
         columns = _in_parts(*columns) if data.n_obs <= FEW_ROWS else _contiguous(*columns)
