@@ -20,7 +20,7 @@ from tensorly.decomposition import parafac, symmetric_parafac_power_iteration
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import angles_in_degrees
 from moment_init.families.base import Family
-from moment_init.families.quadrature import moment_coefficient
+from moment_init.families.links import moment_coefficient
 from moment_init.families.registry import FAMILIES, get_family
 from moment_init.moments.paper.decomposition import decompose_tensor
 

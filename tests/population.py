@@ -8,7 +8,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
 from moment_init.families.base import Family
-from moment_init.families.quadrature import moment_coefficient
+from moment_init.families.links import moment_coefficient
 from moment_init.families.registry import FAMILIES, get_family
 
 __all__ = [

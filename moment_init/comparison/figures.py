@@ -23,8 +23,8 @@ from moment_init.comparison.parameter_panels import (
     weights_height,
 )
 from moment_init.comparison.predictive_panel import draw_predictive, predictive_height
+from moment_init.comparison.result import with_minus
 from moment_init.comparison.scoring import LARGEST_RHAT, find_rhat
-from moment_init.comparison.table import with_minus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,8 +26,9 @@ from moment_init.comparison.result import (
     RANDOM_EM,
     SEARCH_EM,
     SEARCH_NUTS,
+    table_to_html,
+    with_minus,
 )
-from moment_init.comparison.table import table_to_html, with_minus
 
 if TYPE_CHECKING:
     from moment_init.comparison.result import Comparison

@@ -15,8 +15,8 @@ from scipy.stats import chi2
 
 from moment_init.checks import FloatArray
 from moment_init.em.result import EMFit
-from moment_init.moments.judgement import COVERAGE
 from moment_init.moments.result import MomentEstimate
+from moment_init.moments.stacked_result import COVERAGE
 
 IndexArray = NDArray[np.intp]
 

@@ -15,12 +15,12 @@ from moment_init.data.checking import require_finite_predictors, require_one_res
 from moment_init.em.result import EMFit
 from moment_init.estimators.fitting import (
     EstimatorRows,
+    FittedMixture,
     MixtureOptions,
     distinct_rows,
     fit_mixture,
     sample_mixture,
 )
-from moment_init.estimators.mixtures import FittedMixture
 from moment_init.families.links import LINKS
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 

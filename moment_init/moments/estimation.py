@@ -22,7 +22,6 @@ from moment_init.data.checking import RegressionData, validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.families.base import Family
 from moment_init.families.several import AnyFamily
-from moment_init.moments.judgement import with_input_findings
 from moment_init.moments.paper.third_moment import estimate_by_third_moment
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.several import estimate_several
@@ -31,6 +30,7 @@ from moment_init.moments.stacked_result import (
     assemble_stacked,
     choose_n_components,
     solve_stacked,
+    with_input_findings,
 )
 from moment_init.row_sources.posing import (
     require_features_in_memory,

@@ -25,11 +25,15 @@ from moment_init.likelihood.climbing import climb
 from moment_init.likelihood.parameters import MixtureParameters, active_bounds
 from moment_init.likelihood.sums import LikelihoodSums
 from moment_init.likelihood.tied import TiedLikelihood, TiedParameters, places_of
-from moment_init.moments.judgement import GROUPS_WARNING, angle_error, signal_findings
 from moment_init.moments.polish import RACE, RACED_CANDIDATES, all_rows
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked import fit_stacked
-from moment_init.moments.stacked_result import diagnose
+from moment_init.moments.stacked_result import (
+    GROUPS_WARNING,
+    angle_error,
+    diagnose,
+    signal_findings,
+)
 from moment_init.results import Status
 from moment_init.scores.choosing import EstimationProblem
 

@@ -1,32 +1,240 @@
 """The stacked estimate as a result: moments, polish, the user's units, standard errors, status.
 
-With a free number of components, the spectrum of the moments counts directions, and the BIC of
-polished fits decides.
+Standard errors of directions, in degrees, come from the information matrix at the estimate. The
+status follows from these errors, the spectrum of the moments, the polished fit and the assumptions
+about the input; warnings say what to do. With a free number of components, the spectrum counts
+directions, and the BIC of polished fits decides.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
 from moment_init.checks import FloatArray, IdentifiabilityError
 from moment_init.data.blocks import single_threaded_blas
-from moment_init.families.quadrature import moment_coefficient
-from moment_init.likelihood.parameters import MixtureParameters, parameter_count
-from moment_init.moments.judgement import (
-    StackedSolution,
-    errors_from_information,
-    judge_stacked,
-)
+from moment_init.data.discrete_columns import describe_discrete_columns, name_discrete
+from moment_init.data.standardising import Coordinates
+from moment_init.families.links import moment_coefficient
+from moment_init.likelihood.parameters import MixtureParameters, component_size, parameter_count
 from moment_init.moments.paper.recovery import components_along, weigh_components
-from moment_init.moments.paper.third_moment import weight_sum_warning
+from moment_init.moments.paper.third_moment import dependence_warning, weight_sum_warning
 from moment_init.moments.polish import PolishedFit, estimate_information, polish
 from moment_init.moments.result import ComponentSelection, MomentEstimate, StackedDiagnostics
 from moment_init.moments.stacked import StackedFit, fit_stacked, low_order_moments, single_mixture
-from moment_init.moments.subspace import LowOrders
+from moment_init.moments.subspace import COUNTED_EIGENVALUE, LowOrders
 from moment_init.moments.tensor import required_order
 from moment_init.results import Status
 from moment_init.scores.choosing import BlockProblem, EstimationProblem
+from moment_init.scores.stein import SteinStatus
+
+# Share of angles that twice the error covers, as for twice a normal standard error.
+COVERAGE = 0.95
+
+
+def angle_error(covariance: FloatArray, coefficients: FloatArray) -> float:
+    """Compute the standard error of a direction in degrees.
+
+    The angle to the truth is a length in n_features - 1 dimensions, not a signed number: twice its
+    root mean square would cover far more than 95 %. The error is therefore half the 95 % quantile
+    of the angle, by Satterthwaite's chi-square with the mean and variance of its square.
+    """
+    # covariance: (n_features, n_features), coefficients: (n_features,)
+    scale = float(np.linalg.norm(coefficients))
+    direction = coefficients / scale
+    if len(direction) == 1:
+        return 0.0
+    projector = np.eye(len(direction)) - np.outer(direction, direction)
+    tangent = projector @ covariance @ projector / scale**2
+    trace = float(np.trace(tangent))
+    if trace <= 0.0:
+        return 0.0
+    # Relative to the squared trace, which itself could overflow in extreme units.
+    squares = float(np.square(tangent / trace).sum())
+    quantile = squares * trace * float(chi2.ppf(COVERAGE, 1.0 / squares))
+    return float(np.degrees(np.arctan(np.sqrt(quantile))) / 2.0)
+
+
+def errors_from_information(
+    information: FloatArray, parameters: MixtureParameters, coordinates: Coordinates
+) -> tuple[FloatArray, FloatArray]:
+    """Compute errors of directions, and the covariance, from the information of a fit."""
+    # information: (n_parameters, n_parameters) -> (n_components,), (n_parameters, n_parameters)
+    covariance = np.linalg.pinv(information, hermitian=True)
+    p, size = parameters.n_features, component_size(parameters)
+    zero = np.zeros(p)
+    basis, _ = coordinates.coefficients_to_user(np.eye(p), zero)
+    slopes = basis @ parameters.coefficients
+    errors = [
+        angle_error(basis @ covariance[first : first + p, first : first + p] @ basis.T, column)
+        for first, column in zip(range(0, size * len(slopes.T), size), slopes.T, strict=True)
+    ]
+    return np.array(errors), covariance
+
+
+# Information-matrix statistic, in units of the edge of its noise: correct fits stay below some 1.3.
+LARGEST_MISFIT = 1.5
+
+# A direction with a larger standard error, in degrees, is only a guess.
+LARGEST_ERROR = 20.0
+
+# Two components count as one that was split in two if their difference lies below this quantile of
+# the differences due to noise.
+SAME_COMPONENT = 0.99
+
+GROUPS_WARNING = (
+    "`groups` is not used by the polish: the estimate is consistent, but its standard errors and "
+    "its log-likelihood are those of independent rows."
+)
+
+# What reaching a bound may mean and what to do, by the kind of bound.
+REMEDIES = {
+    "weight": "A component is empty. Use fewer components",
+    "dispersion": "The response may have no noise, or no overdispersion. Use another family",
+    "dispersion ratio": "A component may fit a few rows exactly. Use fewer components",
+    "length": "The classes are separated. Use more rows, or a prior that bounds the coefficients",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackedSolution:
+    """Moment fit and polished fit of one problem, in standardised coordinates."""
+
+    fit: StackedFit  # the estimate from moments alone
+    # complete mixtures of that estimate, best first; of all columns if some are discrete
+    candidates: tuple[MixtureParameters, ...]
+    polished: PolishedFit | None  # None without polish
+
+    @property
+    def parameters(self) -> MixtureParameters:
+        """The final parameters."""
+        return self.candidates[0] if self.polished is None else self.polished.parameters
+
+
+def judge_stacked(
+    problem: EstimationProblem, solution: StackedSolution, errors: FloatArray
+) -> tuple[Status, tuple[str, ...]]:
+    """Derive the status and the warnings of a stacked estimate."""
+    # errors: (n_components,)
+    findings = signal_findings(solution.fit.spectrum, errors)
+    if solution.polished is None:
+        dependence = dependence_warning(problem.data, problem.input_model)
+        findings += [(Status.WEAK_SIGNAL, message) for message in dependence]
+    else:
+        findings += _likelihood_findings(solution.polished)
+    status = findings[0][0] if findings else Status.OK
+    messages = [message for _, message in findings]
+    if solution.polished is not None and problem.data.groups is not None:
+        messages.append(GROUPS_WARNING)
+    return status, tuple(messages)
+
+
+def signal_findings(spectrum: FloatArray, errors: FloatArray) -> list[tuple[Status, str]]:
+    """Check that the directions stand out from noise and are known well enough."""
+    # spectrum: (n_features,), errors: (n_components,)
+    findings = []
+    n_components = len(errors)
+    n_visible = int(np.sum(spectrum > COUNTED_EIGENVALUE))
+    if n_visible < min(n_components, len(spectrum)):
+        message = (
+            f"Only {n_visible} of {n_components} directions stand out from noise in the spectrum "
+            "of the moments. Components may be parallel, too small or too many. Use more rows or "
+            "fewer components, and compare starts."
+        )
+        findings.append((Status.WEAK_SIGNAL, message))
+    if not errors.max() <= LARGEST_ERROR:  # also if an error is NaN
+        message = (
+            f"A direction has a standard error of {errors.max():.0f} degrees. Treat it as a guess, "
+            "or use more rows or fewer components."
+        )
+        findings.append((Status.WEAK_SIGNAL, message))
+    return findings
+
+
+def _likelihood_findings(polished: PolishedFit) -> list[tuple[Status, str]]:
+    """Check that the polished fit is an interior maximum, fits, and has distinct components."""
+    findings = []
+    n_components = polished.parameters.n_components
+    pair = _same_components(polished)
+    if pair is not None:
+        message = (
+            f"Components {pair[0]} and {pair[1]} (by decreasing weight) are the same to within "
+            "their standard errors. One component may be split in two. Use fewer components."
+        )
+        findings.append((Status.NOT_IDENTIFIED, message))
+    if polished.misfit > LARGEST_MISFIT:
+        noun = "component" if n_components == 1 else "components"
+        message = (
+            f"The information-matrix test rejects the fit (statistic {polished.misfit:.1f}, above "
+            f"{LARGEST_MISFIT}). The data may have more than {n_components} {noun} or need "
+            "another family, or this may be a local optimum. Try more components or another family."
+        )
+        findings.append((Status.MISFIT, message))
+    for bound in polished.bounds:
+        message = (
+            f"The likelihood rises towards the boundary of the parameter space ({bound}). "
+            f"{REMEDIES[bound.split(' of ')[0]]}."
+        )
+        findings.append((Status.WEAK_SIGNAL, message))
+    if not polished.has_converged:
+        message = "The polish stopped before it converged. Use the estimate as a start only."
+        findings.append((Status.NOT_CONVERGED, message))
+    return findings
+
+
+def _same_components(polished: PolishedFit) -> tuple[int, int] | None:
+    """Find two components that differ by no more than noise, numbered by decreasing weight."""
+    parameters = polished.parameters
+    covariance = np.linalg.pinv(polished.information, hermitian=True)
+    size, p = component_size(parameters), parameters.n_features
+    columns = np.vstack([parameters.coefficients, parameters.biases])
+    order = np.argsort(-parameters.weights, kind="stable")
+    limit = float(chi2.ppf(SAME_COMPONENT, p + 1))
+    for first, second in combinations(range(len(order)), 2):
+        a, b = int(order[first]), int(order[second])
+        rows_a, rows_b = (np.arange(k * size, k * size + p + 1) for k in (a, b))
+        spread = covariance[np.ix_(rows_a, rows_a)] + covariance[np.ix_(rows_b, rows_b)]
+        cross = covariance[np.ix_(rows_a, rows_b)]
+        difference = columns[:, a] - columns[:, b]
+        inverse = np.linalg.pinv(spread - cross - cross.T, hermitian=True)
+        if difference @ inverse @ difference < limit:
+            return first, second
+    return None
+
+
+def with_input_findings(problem: EstimationProblem, result: MomentEstimate) -> MomentEstimate:
+    """Add warnings about the input to an estimate, and update its status."""
+    warnings = list(result.warnings)
+    status = result.status
+    if problem.block is not None:
+        discrete = name_discrete(problem.data.feature_names, problem.block.kinds)
+        kept = problem.block.problem.data.feature_names
+        warnings.append(
+            f"Discrete columns have no score function: {discrete}. The moments use the continuous "
+            f"columns ({', '.join(kept)}), conditional on the discrete ones; the likelihood then "
+            "uses all columns."
+        )
+    choice = problem.choice
+    if choice is not None and result.method != "stacked":
+        kinds = describe_discrete_columns(problem.data.X)
+        discrete = name_discrete(problem.data.feature_names, kinds)
+        if discrete:
+            warnings.append(
+                "Discrete columns have no score function, but the third moment treats them as "
+                f"continuous: {discrete}. Use method='stacked', which handles them separately."
+            )
+            status = Status.INPUT_ASSUMPTION if status is Status.OK else status
+    if choice is not None:
+        check = choice.chosen.check
+        # A boundary does no harm if all identities hold: clusters can look like one.
+        has_failed = not all(identity.passed for identity in check.identities)
+        is_alone = result.log_likelihood is None
+        if has_failed and (is_alone or check.status is SteinStatus.BOUNDARY):
+            warnings.append(f"The input violates an assumption of the moments: {check.message}")
+            status = Status.INPUT_ASSUMPTION if status is Status.OK else status
+    return replace(result, warnings=tuple(warnings), status=status, input_choice=choice)
 
 
 @single_threaded_blas()

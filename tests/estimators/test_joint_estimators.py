@@ -21,7 +21,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from moment_init import MixtureGLMClassifier, MixtureGLMRegressor, fit_em, predict_membership
 from moment_init.checks import WeakSignalWarning
 from tests.estimators.estimator_data import QUICK, binary_rows, classifier, gaussian_rows
-from tests.estimators.test_mixtures_draws import DRAWS, with_fake_sampler
+from tests.estimators.test_fitting_draws import DRAWS, with_fake_sampler
 from tests.joint_mixtures import JointData, matched, simulate_joint, simulate_labelled
 
 FloatArray = NDArray[np.float64]

@@ -19,8 +19,8 @@ from moment_init.likelihood.many_rows import Optimum
 from moment_init.likelihood.parameters import MixtureParameters, move, pack, parameter_count
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import likelihood_sums
-from moment_init.moments.judgement import LARGEST_MISFIT
 from moment_init.moments.polish import PolishedFit, polish
+from moment_init.moments.stacked_result import LARGEST_MISFIT
 from moment_init.scores import Gaussian
 from moment_init.scores.choosing import EstimationProblem, pose_problem
 from tests.likelihood_problems import FAMILY_LINKS, Problem, make_problem

@@ -20,7 +20,7 @@ from moment_init import (
     simulate_mixture,
 )
 from moment_init.data.simulation import MixtureData
-from moment_init.families.quadrature import moment_coefficient
+from moment_init.families.links import moment_coefficient
 from moment_init.families.registry import FAMILIES
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.moments.stacked import low_order_moments

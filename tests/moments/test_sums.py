@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from moment_init.data.blocks import N_PARTS
 from moment_init.data.checking import validate_data
-from moment_init.families.quadrature import expected_derivative
+from moment_init.families.links import expected_derivative
 from moment_init.families.registry import get_family
 from moment_init.moments import sums
 from moment_init.moments.sums import (

@@ -15,7 +15,7 @@ from moment_init.checks import FloatArray, RandomSeed, make_generator
 from moment_init.data.checking import RegressionData
 from moment_init.data.standardising import Coordinates
 from moment_init.families.base import Family
-from moment_init.families.quadrature import moment_coefficient
+from moment_init.families.links import moment_coefficient
 from moment_init.families.registry import get_family
 from moment_init.moments.paper.cross_moments import (
     RowScores,

@@ -11,7 +11,7 @@ from moment_init.likelihood.parameters import (
     active_bounds,
     bounds_of,
 )
-from moment_init.moments.judgement import REMEDIES
+from moment_init.moments.stacked_result import REMEDIES
 
 
 def test_a_collapsed_component_is_not_called_a_response_without_noise() -> None:

@@ -7,7 +7,7 @@ from scipy.stats import chi2
 
 from moment_init.data.standardising import Coordinates
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.moments.judgement import (
+from moment_init.moments.stacked_result import (
     angle_error,
     errors_from_information,
 )

@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from moment_init.checks import FloatArray
-from moment_init.families.links import LINKS
-from moment_init.families.quadrature import expected_derivative, moment_coefficient
+from moment_init.families.links import LINKS, expected_derivative, moment_coefficient
 from moment_init.families.registry import FAMILIES, get_family
 
 SCALES = np.array([0.0, 1e-4, 0.3, 0.999, 1.0, 1.001, 2.5, 8.0, 30.0])

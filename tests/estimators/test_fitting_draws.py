@@ -15,7 +15,7 @@ from scipy.stats import norm, poisson
 
 from moment_init import EMFit, MixtureGLMClassifier, MixtureGLMRegressor, predict_membership
 from moment_init.data.checking import validate_data
-from moment_init.estimators.mixtures import mean_density, mean_response
+from moment_init.estimators.fitting import mean_density, mean_response
 from moment_init.posterior.draws import PosteriorDraws
 from tests.bayesian_models import FakeSampler
 from tests.estimators.estimator_data import (
@@ -118,7 +118,7 @@ def test_rows_whose_predictors_overflow_are_refused() -> None:
 def test_densities_are_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     data, fitted = gaussian_rows(), drawn_regressor()
     expected = fitted.log_density(data.X, data.y)
-    monkeypatch.setattr("moment_init.estimators.mixtures._DENSITIES", 12 * 7)
+    monkeypatch.setattr("moment_init.estimators.fitting._DENSITIES", 12 * 7)
     np.testing.assert_array_equal(fitted.log_density(data.X, data.y), expected)
 
 

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from moment_init.comparison.landscape import COLUMNS
-from moment_init.comparison.result import Comparison
-from moment_init.comparison.table import (
+from moment_init.comparison.result import (
     LINE_WIDTH,
     MEASURES,
+    Comparison,
     MeasureRow,
     comparison_to_html,
     comparison_to_text,
