@@ -83,13 +83,14 @@ def polish(
     n_obs, n_parameters = problem.data.n_obs, parameter_count(candidates[0])
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_PARAMETER * n_parameters)
     is_whole = n_obs <= 2 * size
-    if (n_obs if is_whole else size) * n_parameters**2 > HEAVY_STEP:
+    is_heavy = (n_obs if is_whole else size) * n_parameters**2 > HEAVY_STEP
+    if is_heavy:
         is_whole, size = False, SAMPLE_ROWS
     if not is_whole:
         likelihood.hold_samples((size, curvature_rows(n_obs, n_parameters)), rng)
     rows = likelihood.sample(n_obs if is_whole else size, rng).prepared(family)
-    raced = _race_rows(rows, n_parameters, rng).prepared(family) if is_whole else rows
-    start = _promising(family, raced, candidates)
+    raced = _race_rows(rows, n_parameters, rng) if is_whole or is_heavy else rows
+    start = _promising(family, raced.prepared(family), candidates)
     if is_whole:
         end = _conclude(family, rows, start, likelihood.constant)
     else:

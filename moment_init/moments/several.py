@@ -30,10 +30,13 @@ from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked import fit_stacked
 from moment_init.moments.stacked_result import (
     GROUPS_WARNING,
+    agreement_findings,
     angle_error,
     diagnose,
-    signal_findings,
+    error_findings,
+    spectrum_findings,
 )
+from moment_init.moments.subspace import Moments
 from moment_init.results import Status
 from moment_init.scores.choosing import EstimationProblem
 
@@ -123,7 +126,7 @@ def estimate_several(
     largest = np.argmax(np.abs(tied.scales), axis=0)
     signs = np.where(tied.scales[largest, np.arange(n_components)] < 0.0, -1.0, 1.0)
     directions, _ = coordinates[0].directions_to_user(tied.directions)
-    status, warnings = _judge(data, fit.spectrum, end, errors)
+    status, warnings = _judge(data, fit.moments, end, errors, is_polished=is_polished)
     weight = float(data.sample_weight.sum())
     jacobian = weight * sum(np.log(where.response_scale) for where in coordinates)
     return MomentEstimate(
@@ -249,7 +252,12 @@ def _covariance(information: FloatArray, normals: list[FloatArray]) -> FloatArra
 
 
 def _judge(
-    data: RegressionData, spectrum: FloatArray, end: TiedEnd, errors: FloatArray
+    data: RegressionData,
+    moments: Moments,
+    end: TiedEnd,
+    errors: FloatArray,
+    *,
+    is_polished: bool,
 ) -> tuple[Status, tuple[str, ...]]:
     """Derive the status and the warnings of an estimate."""
     findings = []
@@ -257,7 +265,11 @@ def _judge(
         message = "The information is singular: components cannot all be told apart. Use fewer."
         findings.append((Status.NOT_IDENTIFIED, message))
     else:
-        findings += signal_findings(spectrum, errors)
+        findings += error_findings(errors)
+        if is_polished:
+            findings += agreement_findings(moments, end.parameters.directions, errors)
+    if not is_polished:
+        findings += spectrum_findings(moments.spectrum, len(errors))
     bounds = active_bounds(end.parameters.free, end.likelihood.bounds)
     if bounds:
         labels = "; ".join(bound.label for bound in bounds)

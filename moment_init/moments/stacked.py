@@ -75,12 +75,14 @@ class StackedFit:
     """The stacked estimate in standardised coordinates."""
 
     candidates: tuple[TiedParameters, ...]  # complete mixtures, best first
-    # eigenvalues of the Gram matrix of all moments over the edge of their noise, largest first;
-    # (n_features,)
-    spectrum: FloatArray
-    n_functions: int  # number of independent functions of the response
+    moments: Moments  # under the preferred density
     residual: float  # norm of what the best decomposition leaves of the stacked tensor, relative
     misfit: float  # the square of that norm over its expectation if all of it is noise
+
+    @property
+    def spectrum(self) -> FloatArray:
+        """Eigenvalues of all moments over the edge of their noise; (n_features,)."""
+        return self.moments.spectrum
 
     @property
     def gap(self) -> float:
@@ -146,8 +148,7 @@ def fit_stacked(
     moments, (best, *_) = found[0]
     return StackedFit(
         candidates=tuple(fit.parameters for fit in fits),
-        spectrum=moments.spectrum,
-        n_functions=len(moments.pieces[0].function_mean),
+        moments=moments,
         residual=best.residual,
         misfit=_misfit(moments.stack, best),
     )

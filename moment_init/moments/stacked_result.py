@@ -24,7 +24,7 @@ from moment_init.moments.paper.third_moment import dependence_warning, weight_su
 from moment_init.moments.polish import PolishedFit, estimate_information, polish
 from moment_init.moments.result import ComponentSelection, MomentEstimate, StackedDiagnostics
 from moment_init.moments.stacked import StackedFit, fit_stacked, low_order_moments, single_mixture
-from moment_init.moments.subspace import COUNTED_EIGENVALUE, LowOrders
+from moment_init.moments.subspace import COUNTED_EIGENVALUE, LowOrders, Moments
 from moment_init.moments.tensor import required_order
 from moment_init.results import Status
 from moment_init.scores.choosing import BlockProblem, EstimationProblem
@@ -77,11 +77,15 @@ def errors_from_information(
 # Information-matrix statistic, in units of the edge of its noise: correct fits stay below some 1.3.
 LARGEST_MISFIT = 1.5
 
+# Eigenvalue of the moments outside the fitted span, over the edge of its noise: noise alone exceeds
+# 1.2 hardly ever, also with heavy tails.
+LARGEST_OUTSIDE = 1.5
+
 # A direction with a larger standard error, in degrees, is only a guess.
 LARGEST_ERROR = 20.0
 
 # Two components count as one that was split in two if their difference lies below this quantile of
-# the differences due to noise.
+# the differences due to noise, and coefficients count as zero if they do.
 SAME_COMPONENT = 0.99
 
 GROUPS_WARNING = (
@@ -118,12 +122,16 @@ def judge_stacked(
 ) -> tuple[Status, tuple[str, ...]]:
     """Derive the status and the warnings of a stacked estimate."""
     # errors: (n_components,)
-    findings = signal_findings(solution.fit.spectrum, errors)
+    findings = error_findings(errors)
     if solution.polished is None:
         dependence = dependence_warning(problem.data, problem.input_model)
+        findings = spectrum_findings(solution.fit.spectrum, len(errors)) + findings
         findings += [(Status.WEAK_SIGNAL, message) for message in dependence]
     else:
         findings += _likelihood_findings(solution.polished)
+        if problem.block is None:
+            directions = solution.parameters.directions
+            findings += agreement_findings(solution.fit.moments, directions, errors)
     status = findings[0][0] if findings else Status.OK
     messages = [message for _, message in findings]
     if solution.polished is not None and problem.data.groups is not None:
@@ -131,39 +139,69 @@ def judge_stacked(
     return status, tuple(messages)
 
 
-def signal_findings(spectrum: FloatArray, errors: FloatArray) -> list[tuple[Status, str]]:
-    """Check that the directions stand out from noise and are known well enough."""
-    # spectrum: (n_features,), errors: (n_components,)
-    findings = []
-    n_components = len(errors)
+def spectrum_findings(spectrum: FloatArray, n_components: int) -> list[tuple[Status, str]]:
+    """Check that as many directions stand out from noise as there are components."""
+    # spectrum: (n_features,)
     n_visible = int(np.sum(spectrum > COUNTED_EIGENVALUE))
-    if n_visible < min(n_components, len(spectrum)):
-        message = (
-            f"Only {n_visible} of {n_components} directions stand out from noise in the spectrum "
-            "of the moments. Components may be parallel, too small or too many. Use more rows or "
-            "fewer components, and compare starts."
-        )
-        findings.append((Status.WEAK_SIGNAL, message))
-    if not errors.max() <= LARGEST_ERROR:  # also if an error is NaN
-        message = (
-            f"A direction has a standard error of {errors.max():.0f} degrees. Treat it as a guess, "
-            "or use more rows or fewer components."
-        )
-        findings.append((Status.WEAK_SIGNAL, message))
-    return findings
+    if n_visible >= min(n_components, len(spectrum)):
+        return []
+    message = (
+        f"Only {n_visible} of {n_components} directions stand out from noise in the spectrum "
+        "of the moments. Components may be parallel, too small or too many. Use more rows or "
+        "fewer components, and compare starts."
+    )
+    return [(Status.WEAK_SIGNAL, message)]
+
+
+def error_findings(errors: FloatArray) -> list[tuple[Status, str]]:
+    """Check that the directions are known well enough."""
+    # errors: (n_components,)
+    if errors.max() <= LARGEST_ERROR:
+        return []
+    message = (  # also if an error is NaN
+        f"A direction has a standard error of {errors.max():.0f} degrees. Treat it as a guess, "
+        "or use more rows or fewer components."
+    )
+    return [(Status.WEAK_SIGNAL, message)]
+
+
+def agreement_findings(
+    moments: Moments, directions: FloatArray, errors: FloatArray
+) -> list[tuple[Status, str]]:
+    """Check that the moments show no direction outside the span of those that were fitted."""
+    # directions: whitened, (n_features, n_components), errors: (n_components,)
+    outside = moments.outside(directions)
+    # Directions that are slightly off leave a share of the largest eigenvalue outside.
+    angle = np.radians(min(2.0 * float(errors.max()), 90.0))
+    if not outside > LARGEST_OUTSIDE + np.sin(angle) ** 2 * moments.spectrum[0]:
+        return []
+    message = (
+        f"The moments show a direction that the fit lacks (eigenvalue {outside:.1f} outside the "
+        f"span of its directions, above {LARGEST_OUTSIDE}). There may be more components, the "
+        "density of the input may not fit, or this may be a local optimum. Compare starts."
+    )
+    return [(Status.MISFIT, message)]
 
 
 def _likelihood_findings(polished: PolishedFit) -> list[tuple[Status, str]]:
     """Check that the polished fit is an interior maximum, fits, and has distinct components."""
     findings = []
     n_components = polished.parameters.n_components
-    pair = _same_components(polished)
+    covariance = np.linalg.pinv(polished.information, hermitian=True)
+    order = np.argsort(-polished.parameters.weights, kind="stable")
+    pair = _same_components(polished.parameters, covariance, order)
     if pair is not None:
         message = (
             f"Components {pair[0]} and {pair[1]} (by decreasing weight) are the same to within "
             "their standard errors. One component may be split in two. Use fewer components."
         )
         findings.append((Status.NOT_IDENTIFIED, message))
+    for place in _components_without_slopes(polished.parameters, covariance, order):
+        message = (
+            f"The coefficients of component {place} (by decreasing weight) are zero to within "
+            "their standard errors: it has no direction. Use more rows or fewer components."
+        )
+        findings.append((Status.WEAK_SIGNAL, message))
     if polished.misfit > LARGEST_MISFIT:
         noun = "component" if n_components == 1 else "components"
         message = (
@@ -184,13 +222,25 @@ def _likelihood_findings(polished: PolishedFit) -> list[tuple[Status, str]]:
     return findings
 
 
-def _same_components(polished: PolishedFit) -> tuple[int, int] | None:
+def _components_without_slopes(
+    parameters: MixtureParameters, covariance: FloatArray, order: NDArray[np.intp]
+) -> list[int]:
+    """Find components whose coefficients are noise, numbered by decreasing weight."""
+    size, p = component_size(parameters), parameters.n_features
+    limit, found = float(chi2.ppf(SAME_COMPONENT, p)), []
+    for place, k in enumerate(order):
+        slopes, at = parameters.coefficients[:, k], slice(k * size, k * size + p)
+        if slopes @ np.linalg.pinv(covariance[at, at], hermitian=True) @ slopes < limit:
+            found.append(place)
+    return found
+
+
+def _same_components(
+    parameters: MixtureParameters, covariance: FloatArray, order: NDArray[np.intp]
+) -> tuple[int, int] | None:
     """Find two components that differ by no more than noise, numbered by decreasing weight."""
-    parameters = polished.parameters
-    covariance = np.linalg.pinv(polished.information, hermitian=True)
     size, p = component_size(parameters), parameters.n_features
     columns = np.vstack([parameters.coefficients, parameters.biases])
-    order = np.argsort(-parameters.weights, kind="stable")
     limit = float(chi2.ppf(SAME_COMPONENT, p + 1))
     for first, second in combinations(range(len(order)), 2):
         a, b = int(order[first]), int(order[second])
@@ -381,7 +431,7 @@ def diagnose(
         gap=fit.gap,
         residual=fit.residual,
         moment_misfit=fit.misfit,
-        n_functions=fit.n_functions,
+        n_functions=len(fit.moments.pieces[0].function_mean),
         candidate_spread=fit.spread,
         misfit=None if polished is None else polished.misfit,
         shrinkage=problem.input_model.shrinkage_,

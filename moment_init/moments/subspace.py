@@ -222,13 +222,29 @@ class Moments:
 
     pieces: tuple[StackedRows, ...]
     subspace: FloatArray  # orthonormal basis of the span, in the frame; (n_features, k)
-    spectrum: FloatArray  # eigenvalues of G over the edge of their noise, largest first; (d,)
+    # moments in the frame with unit noise, of which G is the Gram matrix
+    matrices: tuple[FloatArray, ...]
     inner: tuple[InnerMoments, ...]  # of each piece
+
+    @property
+    def spectrum(self) -> FloatArray:
+        """Eigenvalues of G over the edge of their noise, largest first; (n_features,)."""
+        return _spectrum(self.matrices)
 
     @property
     def stack(self) -> FloatArray:
         """Stacked tensor inside the subspace, (k, k, n_slices)."""
         return np.concatenate([each.stack() for each in self.inner], axis=2)
+
+    def outside(self, directions: FloatArray) -> float:
+        """Compute the largest eigenvalue of G outside a span, over the edge of its noise there."""
+        # directions: whitened, (n_features, n)
+        inside = self.pieces[0].frame.T @ directions
+        rest = np.linalg.qr(inside, mode="complete")[0][:, inside.shape[1] :]
+        if rest.shape[1] == 0:
+            return 0.0
+        left = [rest.T @ (each if _is_vectors(each) else each @ rest) for each in self.matrices]
+        return float(_spectrum(left)[0])
 
     def lift(self, directions: FloatArray) -> FloatArray:
         """Map directions inside the subspace to unit directions in whitened coordinates."""
@@ -254,7 +270,7 @@ def complete_moments(low: LowOrders, n_components: int, max_order: int) -> Momen
             evened.append(_evened(slices, rough))
         span = _leading_subspace(matrices, size)
     inner = tuple(_inner_moments(piece, span, max_order) for piece in low.pieces)
-    return Moments(low.pieces, span, _spectrum(evened), inner)
+    return Moments(low.pieces, span, tuple(evened), inner)
 
 
 def _evened(slices: PartSums, thetas: FloatArray) -> FloatArray:

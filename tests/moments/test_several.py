@@ -78,6 +78,7 @@ def test_three_responses_are_better_than_one(rng: np.random.Generator) -> None:
     assert np.mean(angles[3]) < 0.8 * np.mean(angles[1])
 
 
+@pytest.mark.filterwarnings("ignore:The moments show a direction")  # the counts have their own
 def test_units_of_responses_and_inputs_do_not_matter(rng: np.random.Generator) -> None:
     """Responses in other units, inputs moved and scaled; one response is a count with an offset."""
     data = simulate_joint("gaussian", 3_000, 3, [0.6, 0.4], 2, rng, dispersion=0.4, is_tied=True)

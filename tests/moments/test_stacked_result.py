@@ -1,5 +1,6 @@
 """The default estimate end to end: every parameter in standard errors, units, status, warnings."""
 
+import re
 import warnings
 from dataclasses import replace
 from itertools import permutations
@@ -362,13 +363,14 @@ def test_a_known_scale_and_bias_of_a_single_component(seed: int) -> None:
 
 # --- status and warnings -------------------------------------------------------------------------
 
-WEAK = "stand out from noise|standard error of|same to within|boundary of the parameter space"
+WEAK = "zero to within|standard error of|same to within|boundary of the parameter space"
 
 
 @pytest.mark.parametrize("n_components", [1, 2, 3])
 @pytest.mark.parametrize("family", ["bernoulli", "gaussian", "poisson"])
 def test_pure_noise_is_never_called_a_signal(family: str, n_components: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    """Coefficients of noise pass for a direction once in a hundred data sets."""
+    rng = np.random.default_rng([seed, 1])
     X = rng.standard_normal((4000, 5))
     responses = {
         "bernoulli": rng.integers(0, 2, 4000),
@@ -377,7 +379,7 @@ def test_pure_noise_is_never_called_a_signal(family: str, n_components: int, see
     }
     with pytest.warns(WeakSignalWarning, match=WEAK) as caught:
         fit = estimate(X, responses[family], n_components, family=family, random_seed=1)
-    assert fit.status is Status.WEAK_SIGNAL
+    assert fit.status in {Status.WEAK_SIGNAL, Status.NOT_IDENTIFIED}
     assert [str(each.message) for each in caught] == list(fit.warnings)
     assert np.all(np.isfinite(fit.directions))
 
@@ -412,13 +414,13 @@ def parallel_distance(fit: MomentEstimate, data: MixtureData) -> tuple[float, fl
 
 
 @pytest.mark.parametrize("n_components", [2, 3])
-def test_parallel_components_are_not_ok(n_components: int, seed: int) -> None:
-    """Two of the components share one direction, so that the moments show one fewer."""
+def test_moments_show_one_direction_of_parallel_components(n_components: int, seed: int) -> None:
     data = parallel("bernoulli", [3.0, 1.0, 2.0], n_components, seed)
-    with pytest.warns(WeakSignalWarning, match=WEAK):
-        fit = fit_sampled(data)
-    assert fit.status is Status.WEAK_SIGNAL
     expected = f"Only {n_components - 1} of {n_components} directions stand out from noise"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakSignalWarning)
+        fit = fit_sampled(data, polish=False)
+    assert fit.status is Status.WEAK_SIGNAL
     assert fit.warnings[0].startswith(expected)
 
 
@@ -440,10 +442,13 @@ def test_too_few_components_are_a_misfit(n_components: int, seed: int) -> None:
         8000, 5, 3, family="gaussian", directions=np.eye(5)[:, :3], scales=[1.0, 1.3, 0.8],
         weights=[0.4, 0.35, 0.25], dispersion=0.3, random_seed=seed,
     )  # fmt: skip
-    match = f"more than {n_components} components? or need another family.* Try more components"
-    with pytest.warns(WeakSignalWarning, match=match):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakSignalWarning)
         fit = estimate(data.X, data.y, n_components, family="gaussian", random_seed=1)
     assert fit.status is Status.MISFIT
+    messages = " ".join(fit.warnings)
+    assert re.search(f"more than {n_components} components? or need another family", messages)
+    assert "show a direction that the fit lacks" in messages
     misfit = stacked_diagnostics(fit).misfit
     assert misfit is not None
     assert misfit > 1.5
