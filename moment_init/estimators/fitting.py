@@ -1,4 +1,4 @@
-r"""Rows of an estimator, and one mixture fitted to them by maximum likelihood or posterior draws.
+r"""Rows of an estimator, and one mixture fitted to them by EM or posterior draws.
 
 Rows are checked once, and equal rows are merged, with their weights added.
 
@@ -323,7 +323,7 @@ def fit_mixture(
     *,
     reduces: bool = True,
 ) -> EMFit:
-    """Fit a mixture by maximum likelihood."""
+    """Fit a mixture by EM."""
     n_components = validate_n_components(options.n_components, rows.n_obs)
     axes, used = None, merged
     if reduces and options.is_plain:

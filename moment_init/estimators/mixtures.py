@@ -1,6 +1,6 @@
 """A fitted mixture with the methods that an estimator needs: means, memberships and densities.
 
-They use the parameters of a maximum-likelihood fit, or average over the draws of a posterior.
+They use the parameters of a fit by EM, or average over the draws of a posterior.
 """
 
 from dataclasses import dataclass, replace
@@ -89,7 +89,7 @@ def mean_density(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedMixture:
-    """A maximum-likelihood fit, or the draws of a posterior whose chains started there."""
+    """A fit by EM, or the draws of a posterior whose chains started there."""
 
     fit: EMFit
     tree: "xarray.DataTree | None" = None  # as returned by `moment_init.sample`
