@@ -234,7 +234,8 @@ class MixtureGLMBase(
         sampling = {name: getattr(self, name) for name in _SAMPLING}
         fitting = {name: getattr(self, name) for name in _FITTING}
         # a mapping for `sample` holds distributions, which `fit_em` does not take
-        fitting["priors"] = self.priors if self.inference == "em" else "default"
+        is_given = self.inference == "em" or self.priors is None
+        fitting["priors"] = self.priors if is_given else "default"
         sampling["priors"] = None if self.priors == "default" else self.priors
         return MixtureOptions(
             n_components=self.n_components,

@@ -124,7 +124,8 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     priors : "default", mapping or None, default "default"
         With inference="em", priors of a maximum a posteriori fit, as for `moment_init.fit_em`; None
         is maximum likelihood. For draws, distributions that replace the defaults, see
-        `moment_init.models.mixture_glm`.
+        `moment_init.models.mixture_glm`; None and "default" are the defaults, and with None the
+        chains start at the maximum of the likelihood.
     draws, tune, chains : int
         Draws per chain, tuning draws per chain, and number of chains; not for inference="em".
     sampler_options : mapping of str to object, optional

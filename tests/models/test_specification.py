@@ -65,9 +65,9 @@ def test_fit_is_taken_as_it_is(data: Any) -> None:
 
 def test_estimate_is_fitted_from(data: Any) -> None:
     origin = specified(data, init=estimate(data.X, data.y, 2, family="poisson")).origin
-    fit = fit_em(data.X, data.y, 2, family="poisson", random_seed=1)
+    fit = fit_em(data.X, data.y, 2, family="poisson", priors="default", random_seed=1)
     assert isinstance(origin, EMFit)
-    assert origin.log_likelihood == pytest.approx(fit.log_likelihood, rel=1e-8)
+    assert origin.log_posterior == pytest.approx(fit.log_posterior, rel=1e-8)
 
 
 def test_fixed_directions_are_those_of_an_estimate(data: Any) -> None:
