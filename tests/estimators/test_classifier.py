@@ -112,7 +112,7 @@ def test_offset_is_for_two_classes() -> None:
     model = MixtureGLMClassifier(1, priors=None)
     fitted = clone(model).fit(data.X, data.y, offset=np.full(N_OBS, 0.5))
     plain = model.fit(data.X, data.y)
-    # an offset that is the same for all rows moves the intercept; a prior is about the mean response
+    # an offset that is the same for all rows moves the intercept, but not that of the prior
     assert fitted.biases_[0] == pytest.approx(plain.biases_[0] - 0.5, abs=1e-4)
     moved = fitted.predict_proba(data.X, offset=np.full(N_OBS, 0.5))
     np.testing.assert_allclose(moved, plain.predict_proba(data.X), atol=1e-4)
