@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -257,6 +258,21 @@ def test_refinement_on_all_rows_climbs_the_posterior(rng: np.random.Generator) -
     assert fit.starts_table["is_sampled"].any()
     assert again.log_posterior == pytest.approx(fit.log_posterior, abs=1e-3)
     assert_allclose(again.biases, fit.biases, atol=1e-4)
+
+
+def test_dask_rows_have_the_same_maximum(rng: np.random.Generator) -> None:
+    """Also the level to which biases are relative, with an offset."""
+    X = rng.normal(size=(45_000, 1))
+    offset = rng.uniform(0.0, 1.0, size=45_000)
+    rate = np.exp(np.where(rng.random(45_000) < 0.4, 1 + X[:, 0], -X[:, 0]) + offset)
+    y = rng.poisson(rate).astype(float)
+    start = (np.array([[0.8, -0.8]]), [1.0, 0.0], [0.5, 0.5])
+    given: dict[str, Any] = {"family": "poisson", "priors": {"bias": 0.01}, "init": start}
+    expected = fit_em(X, y, 2, offset=offset, **given)
+    lazy = (da.from_array(each, chunks=9_000) for each in (X, y, offset))
+    fit = fit_em(next(lazy), next(lazy), 2, offset=next(lazy), **given)
+    assert fit.log_posterior == pytest.approx(expected.log_posterior, abs=1e-4)
+    assert_allclose(fit.biases, expected.biases, atol=1e-4)
 
 
 # --- what is shown, and what may be passed --------------------------------------------------------
