@@ -78,7 +78,7 @@ class Priors:
     weight: float = 1.0
     gate: float = GATE_DEVIATION
 
-    def describe(self, family: AnyFamily, *, has_logit_gate: bool) -> str:
+    def describe(self, family: AnyFamily, mixing: str | None) -> str:
         """Name the distributions; the numbers of several predictors are separated by slashes."""
         parts = [
             f"coefficient Normal(0, {_numbers(self.coefficient)})",
@@ -89,8 +89,8 @@ class Priors:
             parts.append(
                 "dispersion LogNormal({}, {})".format(*(_numbers(x[has]) for x in self.dispersion))
             )
-        gate = f"gate ZeroSumNormal({self.gate:.3g})"
-        return ", ".join([*parts, gate if has_logit_gate else f"weight Dirichlet({self.weight:g})"])
+        texts = {"gate": f"ZeroSumNormal({self.gate:.3g})", "weight": f"Dirichlet({self.weight:g})"}
+        return ", ".join(parts if mixing is None else [*parts, f"{mixing} {texts[mixing]}"])
 
 
 def _numbers(values: FloatArray) -> str:
@@ -128,6 +128,8 @@ def validate_priors(
             "{'coefficient': 2.5}."
         )
     absent = {"weight": "gating, whose prior is 'gate'"} if has_logit_gate else {"gate": "no gate"}
+    if restrictions.weights is not None:
+        absent["weight"] = "`fixed_weights`"
     if not data.family.has_dispersion:
         absent["dispersion"] = f"family {data.family.name!r}, which has no dispersion"
     zeros = np.zeros(data.family.n_predictors)
@@ -175,7 +177,7 @@ def log_prior_of(problem: EMProblem, data: RegressionData, priors: Priors) -> Lo
     r, held = problem.n_components, problem.restrictions
     has_logit_gate = problem.gate_coordinates is not None
     n_columns = problem.rows.n_features if held.directions is None else 1
-    copies = np.ones(n_columns if held.directions is None else r)
+    copies = np.ones(problem.rows.n_features)  # over how many components a prior is divided
     copies[list(held.shared_features)] = r
     precision, centres = [], []
     for index, where in enumerate(problem.coordinates):
@@ -189,11 +191,13 @@ def log_prior_of(problem: EMProblem, data: RegressionData, priors: Priors) -> Lo
     constant = _log_normaliser(priors.coefficient) * r * float(np.sum(1 / copies[:n_columns]))
     constant += _log_normaliser(priors.bias[1]) * r / bias_copies
     constant += _log_normaliser(priors.dispersion[1][has]) * r / dispersion_copies
-    concentration = priors.weight
+    concentration, mixing = priors.weight, None
     if has_logit_gate:
+        mixing = "gate"
         gates = np.full(r - 1, priors.gate)
         constant += (1 + problem.rows.n_gate) * (_log_normaliser(gates) - 0.5 * np.log(r))
     elif held.weights is None:
+        mixing = "weight"
         constant += float(gammaln(r * concentration) - r * gammaln(concentration))
     else:
         concentration = 0.0  # fixed weights have no prior
@@ -206,7 +210,7 @@ def log_prior_of(problem: EMProblem, data: RegressionData, priors: Priors) -> Lo
         priors.dispersion[1] * np.sqrt(dispersion_copies),
         priors.gate,
         constant,
-        priors.describe(data.family, has_logit_gate=has_logit_gate),
+        priors.describe(data.family, mixing),
     )
 
 

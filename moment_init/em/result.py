@@ -164,7 +164,8 @@ def _response_rows(fit: "EMFit", errors: StandardErrors, index: int, name: str) 
 def _share_rows(fit: "EMFit") -> Rows:
     """Return average probabilities and numbers of rows, which do not depend on where the gate is.
 
-    At the maximum the prior and the posterior probabilities of a component have the same average.
+    At the maximum of the likelihood the prior and the posterior probabilities of a component have
+    the same average.
     """
     counts = np.asarray(fit.responsibilities.sum(axis=0))
     averages = [f"{share:.3g}" for share in counts / counts.sum()]

@@ -206,7 +206,7 @@ def test_shared_parameters_have_their_prior_once(rng: np.random.Generator) -> No
     """With all but the weights shared, the density is that of one component."""
     X = _columns(rng)
     y = _responses(X, rng)["poisson"]
-    given: dict[str, Any] = {"family": "poisson", "priors": {"coefficient": 0.05, "weight": 1.0}}
+    given: dict[str, Any] = {"family": "poisson", "priors": {"coefficient": 0.05}}
     single = fit_em(X, y, 1, random_seed=1, **given)
     shared = fit_em(
         X,
@@ -219,6 +219,7 @@ def test_shared_parameters_have_their_prior_once(rng: np.random.Generator) -> No
         **given,
     )
     assert shared.log_posterior == pytest.approx(single.log_posterior, abs=1e-5)
+    assert shared.priors == "coefficient Normal(0, 0.05), bias Normal(0, 1.5)"
     assert_allclose(shared.coefficients[:, 0], single.coefficients[:, 0], rtol=1e-3)
 
 
@@ -330,7 +331,10 @@ def test_wrong_priors_are_refused(case: str, rng: np.random.Generator) -> None:
         fit_em(X, (X[:, 0] > 0).astype(float), 2, priors=priors)
 
 
-def test_weight_is_refused_with_a_gate(rng: np.random.Generator) -> None:
+def test_weight_is_refused_where_it_is_no_parameter(rng: np.random.Generator) -> None:
     X = rng.normal(size=(50, 2))
+    given: dict[str, Any] = {"family": "gaussian", "priors": {"weight": 2.0}}
     with pytest.raises(ValueError, match="must not have 'weight' with gating"):
-        fit_em(X, X[:, 0], 2, family="gaussian", gating=X, priors={"weight": 2.0})
+        fit_em(X, X[:, 0], 2, gating=X, **given)
+    with pytest.raises(ValueError, match="must not have 'weight' with `fixed_weights`"):
+        fit_em(X, X[:, 0], 2, fixed_weights=[0.5, 0.5], **given)
