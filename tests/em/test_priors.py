@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
-from scipy.optimize import minimize
+from scipy.optimize import approx_fprime, minimize
 from scipy.special import gammaln, log_softmax, logsumexp
 
 from moment_init import EMFit, fit_em, select_components
@@ -144,9 +144,9 @@ def test_fit_is_the_maximum_of_a_posterior_written_by_hand(
     if gating is not None and fit.gate is not None:
         at = np.append(at, fit.gate[0, 0] * gating.std())
     assert fit.log_posterior == pytest.approx(value(at), abs=1e-6)
+    assert np.abs(approx_fprime(at, value, 1e-6)).max() < 0.02
     end = minimize(lambda vector: -value(vector), at, method="BFGS", options={"gtol": 1e-5})
     assert -end.fun <= value(at) + 1e-4
-    assert np.linalg.norm(end.jac) < 1.0
     assert_allclose(end.x, at, atol=0.01)
     assert fit.history[-1] == fit.log_posterior
     assert np.all(np.diff(fit.history) >= -1e-8)
