@@ -229,9 +229,10 @@ def typical_level(where: Coordinates, data: RegressionData, index: int) -> float
     response = column(data.y, index)
     offset = None if data.offset is None else column(data.offset, index)
     if family.link_name == "log":
-        exposure = weight if offset is None else weight * np.exp(offset)
+        largest = 0.0 if offset is None else float(offset.max())  # its exponential may overflow
+        exposure = weight if offset is None else weight * np.exp(offset - largest)
         # Responses that do not vary were refused earlier, so the sum is positive.
-        return float(np.log((weight * response).sum() / exposure.sum()))
+        return float(np.log((weight * response).sum() / exposure.sum())) - largest
     if offset is None or family.response_power:
         return where.response_shift
     if isinstance(family, Categorical):

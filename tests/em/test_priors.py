@@ -276,6 +276,28 @@ def test_dask_rows_have_the_same_maximum(rng: np.random.Generator) -> None:
     assert_allclose(fit.biases, expected.biases, atol=1e-4)
 
 
+def test_a_constant_offset_moves_the_bias_and_its_prior(rng: np.random.Generator) -> None:
+    """The bias moves by the offset, and so does the centre of its prior."""
+    X = _columns(rng)
+    y = _responses(X, rng)["poisson"]
+    given: dict[str, Any] = {"family": "poisson", "priors": {"bias": 0.1}, "random_seed": 1}
+    plain = fit_em(X, y, 1, **given)
+    moved = fit_em(X, y, 1, offset=np.full(N, 50.0), **given)
+    assert moved.biases[0] == pytest.approx(plain.biases[0] - 50.0, abs=1e-4)
+    assert moved.log_posterior == pytest.approx(plain.log_posterior, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_huge_offsets_do_not_overflow(rng: np.random.Generator) -> None:
+    """No warning of NumPy, which would be an error, and a centre that is finite."""
+    X = _columns(rng)
+    y = _responses(X, rng)["poisson"]
+    offset = np.linspace(-1e4, 1e4, N)
+    fit = fit_em(X, y, 1, family="poisson", offset=offset, priors="default", random_seed=1)
+    assert fit.log_posterior is not None
+    assert np.isfinite(fit.log_posterior)
+
+
 # --- what is shown, and what may be passed --------------------------------------------------------
 
 
