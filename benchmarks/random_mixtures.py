@@ -37,6 +37,7 @@ class RandomMixture:
     # draws features from (rng, n_obs, n_features); standard normal if None
     inputs: InputSampler | None = None
     is_raced: bool = False  # whether the portfolio must be faster than three random starts
+    priors: str | None = None  # of all fits
 
     def resized(self, n_obs: int) -> "RandomMixture":
         """Return the mixture with another number of rows."""

@@ -329,8 +329,8 @@ def mixture_glm(
         Covariates on which the weights depend, by a multinomial logit.
     init : str, MomentEstimate, EMFit or tuple of arrays, default "search"
         Starting values of the model, which also set the anchors. "search", "tensor", "random" and a
-        `MomentEstimate` are first improved by `fit_em`; an `EMFit` and the arrays (coefficients,
-        biases, weights[, dispersion]) are used as they are.
+        `MomentEstimate` are first improved by `fit_em` with its default priors; an `EMFit` and the
+        arrays (coefficients, biases, weights[, dispersion]) are used as they are.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Whether the directions tilt about their anchors, are fixed, or are free.
     anchor_angle : float, default 45

@@ -22,8 +22,6 @@ deviation one. The same defaults therefore suit all data, in any units:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,6 +30,13 @@ from numpy.typing import NDArray
 from pymc.distributions.shape_utils import change_dist_size
 
 from moment_init.checks import FloatArray
+from moment_init.em.priors import (
+    GATE_DEVIATION,
+    LINK_PRIORS,
+    MEDIAN_DEVIATION,
+    MEDIAN_SHAPE,
+    SHAPE_DEVIATION,
+)
 from moment_init.models.ops import CompiledSimplex
 
 PRIOR_NAMES = (
@@ -45,41 +50,6 @@ PRIOR_NAMES = (
     "gate_bias",
 )
 """Names that `priors` may contain."""
-
-GATE_DEVIATION = 2.0
-"""Standard deviation of a gate's logits: odds of one to seven per standard deviation of a covariate
-are common, odds of one to fifty are rare."""
-
-_MEDIAN_DEVIATION = 0.5
-"""Prior median of a standard deviation, relative to the response's: 0.07 to 3.5 holds 95 %."""
-
-_MEDIAN_SHAPE, _SHAPE_DEVIATION = 3.0, 1.0
-"""Prior median of alpha and shape, and standard deviation of their logarithms: 0.4 to 21 holds
-95 %."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkPriors:
-    """Standard deviations of the default priors for one link, or for that of each predictor."""
-
-    scale: float | FloatArray  # parameter of the scales' HalfNormal; scalar or (n_predictors, 1)
-    bias: float | FloatArray  # standard deviation of the biases; scalar or (n_predictors, 1)
-
-
-_BY_LINK: Mapping[str, LinkPriors] = MappingProxyType(
-    {
-        # Predictors of 10 occur: probabilities then run from 0 to 1 within the data. The scale of
-        # the probit is that of the logit divided by 1.7.
-        "logit": LinkPriors(5.0, 2.5),
-        "softmax": LinkPriors(5.0, 2.5),
-        "probit": LinkPriors(3.0, 1.5),
-        # With a scale of 2 the mean already runs from e^-4 to e^4 times its median in the data.
-        "log": LinkPriors(1.0, 1.5),
-        # The response of all components together has standard deviation one. A component can
-        # exceed it if its slopes are cancelled by those of others.
-        "identity": LinkPriors(1.5, 1.5),
-    }
-)
 
 Prior = Any
 """An unregistered distribution, a callable of (name, dims), or an object with `create_variable`."""
@@ -96,21 +66,26 @@ class ModelPriors:
         n_features: int,
     ) -> None:
         self._given = _validated(priors)
-        self._link = _BY_LINK[link] if isinstance(link, str) else _stacked(link)
+        # scalars, or (n_predictors, 1): the dims are then (response, component)
+        self._scale: float | FloatArray
+        self._bias: float | FloatArray
+        if isinstance(link, str):
+            self._scale, self._bias = LINK_PRIORS[link].scale, LINK_PRIORS[link].bias
+        else:
+            self._scale = np.array([[LINK_PRIORS[name].scale] for name in link])
+            self._bias = np.array([[LINK_PRIORS[name].bias] for name in link])
         self._n_features = n_features
         self._used: set[str] = set()
 
     def scale(self, name: str, dims: tuple[str, ...]) -> Any:
         """Create the scales."""
         return self._create(
-            "scale", name, dims, lambda: pm.HalfNormal(name, self._link.scale, dims=dims)
+            "scale", name, dims, lambda: pm.HalfNormal(name, self._scale, dims=dims)
         )
 
     def bias(self, name: str, dims: tuple[str, ...]) -> Any:
         """Create the biases."""
-        return self._create(
-            "bias", name, dims, lambda: pm.Normal(name, 0.0, self._link.bias, dims=dims)
-        )
+        return self._create("bias", name, dims, lambda: pm.Normal(name, 0.0, self._bias, dims=dims))
 
     def weight(self, name: str, dims: tuple[str, ...], n_components: int) -> Any:
         """Create the weights."""
@@ -129,8 +104,8 @@ class ModelPriors:
         # is_deviation: scalar or (n_dispersed, 1)
 
         def default() -> Any:
-            median = np.where(is_deviation, _MEDIAN_DEVIATION, _MEDIAN_SHAPE)
-            return pm.LogNormal(name, np.log(median), _SHAPE_DEVIATION, dims=dims)
+            median = np.where(is_deviation, MEDIAN_DEVIATION, MEDIAN_SHAPE)
+            return pm.LogNormal(name, np.log(median), SHAPE_DEVIATION, dims=dims)
 
         return self._create("dispersion", name, dims, default)
 
@@ -140,7 +115,7 @@ class ModelPriors:
 
     def coefficient(self, name: str, dims: tuple[str, ...]) -> Any:
         """Create free coefficients, with E |beta|^2 = E s^2 of the default scales."""
-        deviation = self._link.scale / np.sqrt(self._n_features)
+        deviation = self._scale / np.sqrt(self._n_features)
         if np.ndim(deviation):
             deviation = np.expand_dims(deviation, -1)  # the dims are (response, feature, component)
         return self._create(
@@ -187,13 +162,6 @@ class ModelPriors:
                 f"{sizes}; got one of shape {shape}. Pass `dims` on to the distribution."
             )
         return variable
-
-
-def _stacked(links: Sequence[str]) -> LinkPriors:
-    """Stack the priors of several predictors; their dims are (response, component)."""
-    scales = np.array([[_BY_LINK[link].scale] for link in links])
-    biases = np.array([[_BY_LINK[link].bias] for link in links])
-    return LinkPriors(scales, biases)
 
 
 def _validated(priors: Mapping[str, Prior] | None) -> dict[str, Prior]:

@@ -30,11 +30,10 @@ from moment_init.checks import (
 from moment_init.data.checking import RegressionData, validate_data, validate_gating
 from moment_init.data.standardising import Coordinates
 from moment_init.em.fitting import fit_em
+from moment_init.em.priors import typical_level
 from moment_init.em.problem import GateCoordinates, pose_em
 from moment_init.em.result import EMFit
 from moment_init.em.start_values import StartValues, start_values_of
-from moment_init.families.several import Categorical
-from moment_init.likelihood.rows import column
 from moment_init.moments.result import MomentEstimate
 
 _SMALLEST_COSINE = 0.05
@@ -350,7 +349,7 @@ def specify(
     problem = pose_em(data, number, gating=covariates)
     require_fitting_gate(init, problem.gate_coordinates)
     coordinates = tuple(
-        replace(where, response_shift=_centre(where, data, index))
+        replace(where, response_shift=typical_level(where, data, index))
         for index, where in enumerate(problem.coordinates)
     )
     return Specification(
@@ -366,29 +365,6 @@ def specify(
         anchors=_anchors(coordinates, start),
         given=init if isinstance(init, MomentEstimate) else None,
     )
-
-
-def _centre(where: Coordinates, data: RegressionData, index: int) -> float:
-    """Return the predictor to which biases are relative: that of the mean response.
-
-    For the log link this is the log mean response per unit of exposure. For other links than the
-    identity it only matters if an offset moves the predictors; otherwise the shift stays zero.
-    """
-    weight, family = data.sample_weight, data.family.predictor_families[index]
-    response = column(data.y, index)
-    offset = None if data.offset is None else column(data.offset, index)
-    if family.link_name == "log":
-        exposure = np.ones(data.n_obs) if offset is None else np.exp(offset)
-        # Responses that do not vary were refused earlier, so the sum is positive.
-        return float(np.log((weight @ response) / (weight @ exposure)))
-    if offset is None or family.response_power:
-        return where.response_shift
-    if isinstance(family, Categorical):
-        level = np.log((weight @ (response == index + 1)) / (weight @ (response == 0)))
-    else:
-        trials = np.ones(data.n_obs) if data.n_trials is None else column(data.n_trials, index)
-        level = family.link.link(np.asarray((weight @ response) / (weight @ trials)))
-    return float(level) - float(weight @ offset / weight.sum())
 
 
 def require_angle(anchor_angle: Any) -> None:
@@ -418,10 +394,10 @@ def _find_start(
         return start_values_of(init), init
     if isinstance(init, tuple | list):
         return values_from_arrays(init, data, n_components), None
-    options: dict[str, Any] = {"init": init}
+    options: dict[str, Any] = {"init": init, "priors": "default"}
     if isinstance(init, MomentEstimate):
         has_coefficients = init.coefficients is not None and init.weights is not None
-        options = {"init": init if has_coefficients else "search"}
+        options["init"] = init if has_coefficients else "search"
         is_held = directions == "fixed" or not has_coefficients
         if is_held and data.family.n_predictors == 1:
             options["fixed_directions"] = init.directions

@@ -65,6 +65,8 @@ class StartRecord:
     is_sampled : bool
         Whether it used a sample of the rows. Its log-likelihood is then that of the sample, and can
         be compared only with those of other starts.
+    log_posterior : float or None
+        Log-likelihood plus log prior, by which starts are ranked; None without priors.
     """
 
     origin: str
@@ -74,6 +76,12 @@ class StartRecord:
     bounds: tuple[str, ...] = ()
     message: str = ""
     is_sampled: bool = False
+    log_posterior: float | None = None
+
+    @property
+    def objective(self) -> float:
+        """What the fit maximises: the log-posterior, or without priors the log-likelihood."""
+        return self.log_likelihood if self.log_posterior is None else self.log_posterior
 
 
 def counted(number: float, noun: str, plural: str | None = None) -> str:
@@ -81,13 +89,13 @@ def counted(number: float, noun: str, plural: str | None = None) -> str:
     return f"{number:.0f} {noun if number == 1 else plural or noun + 's'}"
 
 
-def count_best(starts: Sequence[StartRecord], log_likelihood: float) -> tuple[int, int]:
-    """Count the converged starts that reached the best log-likelihood, and all converged starts."""
-    ends = [start.log_likelihood for start in starts if start.status in _AT_MAXIMA]
+def count_best(starts: Sequence[StartRecord], objective: float) -> tuple[int, int]:
+    """Count the converged starts that reached the best objective, and all converged starts."""
+    ends = [start.objective for start in starts if start.status in _AT_MAXIMA]
     if any(start.is_sampled for start in starts):
-        best = max(ends, default=log_likelihood)
+        best = max(ends, default=objective)
     else:
-        best = max([log_likelihood, *ends])
+        best = max([objective, *ends])
     return sum(value > best - SAME_OPTIMUM for value in ends), len(ends)
 
 
@@ -96,6 +104,8 @@ def tabulate_starts(starts: Sequence[StartRecord]) -> "pandas.DataFrame":
     import pandas
 
     names = [field.name for field in fields(StartRecord)]
+    if all(start.log_posterior is None for start in starts):
+        names.remove("log_posterior")
     records = [[getattr(start, name) for name in names] for start in starts]
     table = pandas.DataFrame(records, columns=names)
     table["status"] = [str(start.status) for start in starts]

@@ -135,7 +135,7 @@ def _assembled(
 ) -> EMFit:
     at, laplace, _, shares, bounds, log_jacobian, _ = findings
     user = _user_parameters(problem, at)
-    gate = problem.gate_coordinates
+    gate, prior = problem.gate_coordinates, problem.prior
     status, messages = _judge(problem, data, end, findings, runs, user)
     names, classes = data.response_names, data.classes
     starts = tuple(
@@ -171,6 +171,8 @@ def _assembled(
         classes=classes,
         origin=runs.origin,
         unseen_mass=runs.unseen_mass,
+        log_posterior=None if prior is None else end.log_posterior - log_jacobian,
+        priors=None if prior is None else prior.description,
     )
 
 
@@ -256,6 +258,8 @@ def _judge(
     bounds, flat = findings.bounds, findings.flat
     at_limit = [bound for bound in bounds if _is_limiting_family(problem, findings.at, bound)]
     messages = [_at_bound(bound, data, is_limit=bound in at_limit) for bound in bounds]
+    if problem.prior is None and len(at_limit) < len(bounds):
+        messages.append("Priors keep parameters off their bounds: try priors='default'.")
     doubts = [*flat]
     if len(at_limit) == len(bounds):
         counts = end.sums.row_counts[_component_order(problem, end.parameters)]

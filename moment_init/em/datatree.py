@@ -9,11 +9,12 @@ r"""Convert an `EMFit` to a DataTree that ArviZ can read.
 | | gate_mean | chain, draw, component, gate_feature | means of a Gaussian gate |
 | | gate_covariance | chain, draw, component, gate_feature, gate_feature_2 | its covariances |
 | sample_stats | log_q | chain, draw | log density of the draw on the unconstrained scale |
-| | lp | chain, draw | log-likelihood of the data (flat prior on that scale) |
+| | lp | chain, draw | log-likelihood of the data (flat prior on that scale); not with priors |
 | log_likelihood | y | chain, draw, obs or group | log density of each row or group |
 | observed_data | y | obs | the response |
 | moment_init | start_origin, start_status, start_n_iter, start_log_likelihood | start | starts |
-| | history | iteration | log-likelihood along the best run |
+| | history | iteration | log-likelihood, or log-posterior, along the best run |
+| | log_posterior, start_log_posterior | | with priors only; attribute `priors` |
 | | log_likelihood, aic, bic, icl, ... | | criteria and counts |
 | | unseen_mass, unseen_mass_error, unseen_better | | what a further random start would find |
 
@@ -84,7 +85,8 @@ def fit_to_datatree(
     if X is not None:
         rows, order = rows_for(fit, X, y, **data)
         values = _draw_log_likelihoods(fit, rows, parameters, gates)
-        stats["lp"] = (("chain", "draw"), (values @ rows.unit_weights)[None])
+        if fit.log_posterior is None:
+            stats["lp"] = (("chain", "draw"), (values @ rows.unit_weights)[None])
         unit, labels = unit_coordinate(rows, order, data.get("groups"))
         groups["log_likelihood"] = xarray.Dataset(
             {"y": (("chain", "draw", unit), values[None])}, {**_sampling(draws), unit: labels}
@@ -248,6 +250,10 @@ def _own_group(fit: "EMFit") -> "xarray.Dataset":
         variables["unseen_mass"] = fit.unseen_mass.mass
         variables["unseen_mass_error"] = fit.unseen_mass.error
         variables["unseen_better"] = fit.unseen_mass.better
+    if fit.log_posterior is not None:
+        variables["log_posterior"] = fit.log_posterior
+        heights = [start.objective for start in starts]
+        variables["start_log_posterior"] = ("start", np.array(heights))
     coords = {"start": np.arange(len(starts)), "iteration": np.arange(len(fit.history))}
     attrs = {
         "status": str(fit.status),
@@ -257,6 +263,8 @@ def _own_group(fit: "EMFit") -> "xarray.Dataset":
         "family": fit.family,
         "link": fit.link,
     }
+    if fit.priors is not None:
+        attrs["priors"] = fit.priors
     if fit.classes is not None:
         attrs["reference_class"] = fit.outcome_names[0]
         attrs["classes"] = "\n".join(fit.outcome_names)

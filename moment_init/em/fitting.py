@@ -21,6 +21,7 @@ from moment_init.data.formulas import takes_formula
 from moment_init.em.assembly import assemble_gated_fit, with_zero_weight_rows
 from moment_init.em.gaussian_gate import GatedProblem, GatedRun
 from moment_init.em.given import given_starts
+from moment_init.em.priors import PriorsArgument, log_prior_of, validate_priors
 from moment_init.em.problem import (
     EMProblem,
     GateKind,
@@ -80,6 +81,7 @@ def fit_em(
     gating: Any = None,
     gate: GateKind = "softmax",
     init: Init = "search",
+    priors: PriorsArgument = None,
     n_starts: int | None = None,
     max_seconds: float | None = None,
     random_start: RandomStart = "both",
@@ -93,12 +95,13 @@ def fit_em(
     progressbar: bool = True,
     random_seed: RandomSeed = None,
 ) -> EMFit:
-    r"""Fit a mixture of generalised linear models by maximum likelihood.
+    r"""Fit a mixture of generalised linear models by maximum likelihood or a posteriori.
 
     .. math:: p(y \mid x) = \sum_j \pi_j\, f(y \mid \langle\beta_j, x\rangle + b_j),
 
     EM (Appendix C of [1]_) is used while it is fast, and damped Newton steps on the observed
-    likelihood once it becomes slow. The log-likelihood never decreases. Several responses of a row
+    likelihood once it becomes slow. The log-likelihood never decreases. With `priors` the same
+    steps climb the log-posterior, the log-likelihood plus the log prior. Several responses of a row
     are independent given its component, each with its own coefficients and bias.
 
     Parameters
@@ -137,6 +140,12 @@ def fit_em(
         biases, weights[, dispersion]) is used as the start, and responsibilities of shape
         (n_obs, n_components) by one M-step. The columns of an EMFit are matched by name, and its
         components to `fixed_weights` by size.
+    priors : {"default"} or dict, optional
+        None for maximum likelihood. "default", or numbers that replace some of the defaults, for
+        the maximum of the posterior density of coefficients, biases, log dispersions and logits of
+        weights. The keys are "coefficient" (a standard deviation), "bias" (a standard deviation, or
+        a mean and one), "dispersion" (mean and standard deviation of its logarithm), "weight" (the
+        concentration of a Dirichlet distribution) and "gate" (a standard deviation). See Notes.
     n_starts : int, optional
         Number of random starts: 10 by default with init="random". A search by default runs as many
         as it needs.
@@ -181,7 +190,7 @@ def fit_em(
         For data or starts of the wrong type.
     ValueError
         For wrong shapes, missing or infinite values, responses outside the family's range, constant
-        or collinear columns, too few rows, or if every start breaks down.
+        or collinear columns, too few rows, wrong priors, or if every start breaks down.
 
     Warns
     -----
@@ -198,6 +207,17 @@ def fit_em(
     boundary and reported in `warnings` and `bounds`: a weight at
     a tenth of a row (an empty component), a standard deviation at the smallest ratio (a collapsing
     variance), coefficients at the largest linear predictor (separation).
+
+    The default priors are those of `sample` with free directions, for columns that are centred and
+    scaled one by one. With the identity link the response is, too. So they do not depend on units.
+    Coefficients are Normal(0, s / sqrt(n_features)) with s = 5 (logit), 3 (probit), 1 (log) or 1.5
+    (identity). Biases, at the mean of the columns, are Normal(0, b) with b = 2.5 (logit) or 1.5,
+    relative to the mean response (identity) or its logarithm (log). A standard deviation is
+    LogNormal(log 0.5, 1), alpha and shape are LogNormal(log 3, 1), weights Dirichlet(1). Logits of
+    a softmax gate, at the mean of its covariates, and slopes per standard deviation of a covariate
+    are Normal(0, 2) with sum zero over the components. The densities of a Gaussian gate have no
+    prior. A parameter that components share has its prior once. With `fixed_directions` the columns
+    are the projections of the rows, one per component.
 
     A Gaussian gate has :math:`\pi_j(g) \propto \alpha_j N(g; m_j, S_j)`. Its `log_likelihood` is
     the joint one of g and y, and is comparable with that of other Gaussian gates only.
@@ -251,6 +271,8 @@ def fit_em(
         fixed_directions=fixed_directions,
         has_gate=covariates is not None,
     )
+    has_logit_gate = covariates is not None and gate == "softmax"
+    numbers = validate_priors(priors, data, restrictions, has_logit_gate=has_logit_gate)
     ratio = validate_dispersion_ratio(min_dispersion_ratio)
     rng = make_generator(random_seed)
     has_weight = rows_with_weight(all_rows)
@@ -264,6 +286,8 @@ def fit_em(
         ).prepared()
         if gate == "gaussian":
             problem = GatedProblem.of(problem)
+        if numbers is not None:
+            problem = replace(problem, prior=log_prior_of(problem, data, numbers))
         require_rows(problem)
         runs, end = _run_starts(problem, data, init, options, rng, has_weight)
         if isinstance(problem, GatedProblem) and isinstance(end, GatedRun):
@@ -349,7 +373,7 @@ def _by_search(
     if runs.problem.rows.n_units != problem.rows.n_units:
         ends = [refine(problem, runs.problem, end, **limits) for end in plausible_ends(runs)]
         runs.records = [replace(record, is_sampled=True) for record in runs.records]
-        return runs, max(ends, key=lambda end: (is_interior(problem, end), end.log_likelihood))
+        return runs, max(ends, key=lambda end: (is_interior(problem, end), end.log_posterior))
     end = problem.climb(best.parameters, damping=0.0, **limits)
     # the climb starts by evaluating the last point of the search again
     history = (*best.history[:-1], *end.history)

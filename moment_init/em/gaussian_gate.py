@@ -70,6 +70,7 @@ class GatedProblem(EMProblem):
             prepared.restrictions,
             prepared.min_dispersion_ratio,
             prepared.constant,
+            prepared.prior,
             pooled_root=np.linalg.cholesky(np.atleast_2d(pooled)),
             gating=logit.gate_coordinates,
         )
@@ -97,6 +98,7 @@ class GatedProblem(EMProblem):
             self.restrictions,
             self.min_dispersion_ratio,
             self.constant,
+            self.prior,
         )
 
     def admit(self, parameters: MixtureParameters) -> MixtureParameters:
@@ -138,6 +140,7 @@ class GatedProblem(EMProblem):
             self.constant,
             self.pooled_root,
             self.min_dispersion_ratio**2,
+            self.prior,
         )
 
     def start_from(self, parameters: MixtureParameters) -> GatedMixture:

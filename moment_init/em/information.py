@@ -30,7 +30,7 @@ from moment_init.likelihood.parameters import (
     component_vectors,
     parameter_count,
 )
-from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
+from moment_init.likelihood.sums import LikelihoodSums
 
 BoolArray = NDArray[np.bool_]
 IndexArray = NDArray[np.intp]
@@ -251,7 +251,7 @@ def curved_sums(problem: EMProblem, end: MaximiseResult) -> LikelihoodSums:
     """Return the sums at the end of a run, with the curvature, which EM steps do not compute."""
     if end.sums.missing_information is not None:
         return end.sums
-    return likelihood_sums(problem.family, problem.rows, end.parameters)
+    return problem.sums(end.parameters)
 
 
 def free_basis(

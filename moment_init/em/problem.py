@@ -28,8 +28,13 @@ from moment_init.likelihood.parameters import (
     MixtureParameters,
     parameter_count,
 )
+from moment_init.likelihood.prior import LogPrior
 from moment_init.likelihood.rows import LikelihoodRows, column
-from moment_init.likelihood.sums import parameter_free_log_likelihood
+from moment_init.likelihood.sums import (
+    LikelihoodSums,
+    likelihood_sums,
+    parameter_free_log_likelihood,
+)
 from moment_init.row_sources.checking import project_dask, whiten_dask
 from moment_init.row_sources.posing import standardised_response
 
@@ -91,6 +96,7 @@ class EMProblem:
     min_dispersion_ratio: float = MIN_DISPERSION_RATIO  # Hathaway's constraint
     # part of the log-likelihood that does not depend on parameters, once `prepared`
     constant: float | None = None
+    prior: LogPrior | None = None  # None for maximum likelihood
 
     @property
     def log_jacobian(self) -> float:
@@ -123,8 +129,16 @@ class EMProblem:
             min_dispersion_ratio=self.min_dispersion_ratio,
             constraint=self.constraint(admissible),
             constant=self.constant,
+            prior=self.prior,
             **options,
         )
+
+    def sums(self, parameters: MixtureParameters, *, curvature: bool = True) -> LikelihoodSums:
+        """Sum log-likelihood and derivatives over the rows, and add those of the log prior."""
+        sums = likelihood_sums(
+            self.family, self.rows, parameters, curvature=curvature, constant=self.constant
+        )
+        return sums if self.prior is None else self.prior.add_to(sums, parameters)
 
     def _shortened(self, parameters: MixtureParameters) -> MixtureParameters:
         """Shorten too long predictors of all components alike, so that restrictions hold."""

@@ -53,6 +53,8 @@ Rows = list[tuple[str, list[str]]]
 def fit_table(fit: "EMFit") -> ComponentTable:
     """Build the printed table of a fit."""
     notes = [_criteria(fit), _agreement(fit), *_exploration(fit), *_higher_on_bound(fit)]
+    if fit.log_posterior is not None:
+        notes.insert(1, f"log-posterior {fit.log_posterior:.2f}; priors: {fit.priors}")
     return ComponentTable(_title(fit), _rows(fit), notes, fit.warnings)
 
 
@@ -77,11 +79,15 @@ def _criteria(fit: "EMFit") -> str:
     )
 
 
+def _objective(fit: "EMFit") -> str:
+    return "log-likelihood" if fit.log_posterior is None else "log-posterior"
+
+
 def _agreement(fit: "EMFit") -> str:
     """Say how many starts reached the best optimum: many make a global optimum likely."""
     reached, converged = fit.reached_best
     return (
-        f"best log-likelihood reached by {reached} of {converged} converged starts "
+        f"best {_objective(fit)} reached by {reached} of {converged} converged starts "
         f"({len(fit.starts)} in all), first from: {fit.origin}"
     )
 
@@ -108,13 +114,13 @@ def _higher_on_bound(fit: "EMFit") -> list[str]:
         for start in fit.starts
         if start.bounds
         and not start.is_sampled
-        and start.log_likelihood > fit.log_likelihood + DISTINCT_OPTIMA
+        and start.objective > fit.objective + DISTINCT_OPTIMA
     ]
     if fit.bounds or not higher:
         return []
-    start = max(higher, key=lambda each: each.log_likelihood)
+    start = max(higher, key=lambda each: each.objective)
     return [
-        f"a boundary solution has the higher log-likelihood {start.log_likelihood:.2f} "
+        f"a boundary solution has the higher {_objective(fit)} {start.objective:.2f} "
         f"({', '.join(start.bounds)}); see starts_table"
     ]
 
@@ -158,7 +164,8 @@ def _response_rows(fit: "EMFit", errors: StandardErrors, index: int, name: str) 
 def _share_rows(fit: "EMFit") -> Rows:
     """Return average probabilities and numbers of rows, which do not depend on where the gate is.
 
-    At the maximum the prior and the posterior probabilities of a component have the same average.
+    At the maximum of the likelihood the prior and the posterior probabilities of a component have
+    the same average.
     """
     counts = np.asarray(fit.responsibilities.sum(axis=0))
     averages = [f"{share:.3g}" for share in counts / counts.sum()]
@@ -188,7 +195,7 @@ their logarithms exist."""
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EMFit:
-    """Maximum-likelihood fit of a mixture of generalised linear models, in the user's units.
+    """Fit of a mixture of generalised linear models by `fit_em`, in the user's units.
 
     Components are sorted by decreasing weight. With fixed weights or directions they keep the
     order of these. With several responses, or with more than two classes, coefficients, biases and
@@ -214,8 +221,8 @@ class EMFit:
         Log-likelihood of all responses in the user's units, with all constants; with a Gaussian
         gate, the joint one of gating covariates and responses.
     history : tuple of float
-        Log-likelihood at the start of the best run and after every accepted step. It decreases
-        by rounding errors at most.
+        Log-likelihood, or with priors log-posterior, at the start of the best run and after every
+        accepted step. It decreases by rounding errors at most.
     n_iter : int
         Number of steps of the best run, including rejected ones.
     converged : bool
@@ -261,6 +268,11 @@ class EMFit:
     unseen_mass : UnseenMass or None
         Estimated probability that a further random start ends in an optimum not yet seen, or in a
         better one; None without random starts.
+    log_posterior : float or None
+        Log-likelihood plus the log prior density of the standardised parameters; None without
+        priors. AIC, BIC and ICL use the log-likelihood.
+    priors : str or None
+        The priors of the standardised parameters, in words; None for maximum likelihood.
     """
 
     coefficients: FloatArray
@@ -295,6 +307,13 @@ class EMFit:
     classes: NDArray[Any] | None = None
     origin: str = ""
     unseen_mass: UnseenMass | None = None
+    log_posterior: float | None = None
+    priors: str | None = None
+
+    @property
+    def objective(self) -> float:
+        """What the fit maximised: the log-posterior, or without priors the log-likelihood."""
+        return self.log_likelihood if self.log_posterior is None else self.log_posterior
 
     @property
     def n_components(self) -> int:
@@ -380,7 +399,10 @@ class EMFit:
 
     @property
     def standard_errors(self) -> StandardErrors:
-        """Standard errors from the observed information, by the delta method where needed."""
+        """Standard errors from the observed information, by the delta method where needed.
+
+        With priors the information is the curvature of the log-posterior.
+        """
         gate = self.gaussian_gate
         if gate is not None:
             return gated_standard_errors(self.centred_parameters, gate, self.laplace)
@@ -388,7 +410,7 @@ class EMFit:
 
     @property
     def share_of_best(self) -> float | None:
-        """Share of the converged starts that reached the best log-likelihood within .01.
+        """Share of the converged starts that reached the best objective within .01.
 
         A high share suggests that the optimum is global. None if fewer than two starts converged.
         """
@@ -397,14 +419,15 @@ class EMFit:
 
     @property
     def reached_best(self) -> tuple[int, int]:
-        """Number of starts that converged to the best log-likelihood within .01, and to any."""
-        return count_best(self.starts, self.log_likelihood)
+        """Number of starts that converged to the best objective within .01, and to any."""
+        return count_best(self.starts, self.objective)
 
     @property
     def starts_table(self) -> "pandas.DataFrame":
         """One row per start: origin, log_likelihood, n_iter, status, bounds, message.
 
-        If some starts ran on a sample of the rows, the column `is_sampled` says which.
+        If some starts ran on a sample of the rows, the column `is_sampled` says which. With priors
+        the column log_posterior is that by which starts are ranked.
         """
         return tabulate_starts(self.starts)
 

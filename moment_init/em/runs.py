@@ -77,8 +77,8 @@ class Optimum:
 
     @property
     def height(self) -> tuple[bool, float]:
-        """Interior optima come before those on a bound, then the log-likelihood decides."""
-        return self.is_interior, self.run.log_likelihood
+        """Interior optima come before those on a bound, then the objective decides."""
+        return self.is_interior, self.run.log_posterior
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class Runs:
         if self.optima:
             return max(self.optima, key=lambda optimum: optimum.height).origin
         ended = [record for record in self.records if not np.isnan(record.log_likelihood)]
-        return max(ended, key=lambda record: record.log_likelihood).origin if ended else ""
+        return max(ended, key=lambda record: record.objective).origin if ended else ""
 
     @property
     def unseen_mass(self) -> UnseenMass | None:
@@ -190,10 +190,20 @@ class Runs:
 
     def record(self, origin: str, run: MaximiseResult, status: StartStatus) -> None:
         """Add the record of a run."""
-        ahead = run.recognised
-        value = run.log_likelihood if ahead is None else ahead.height
-        value -= self.problem.log_jacobian
-        self.records.append(StartRecord(origin, value, run.n_iter, status, run.bounds))
+        ahead, jacobian = run.recognised, self.problem.log_jacobian
+        value = run.log_likelihood if ahead is None else ahead.log_likelihood
+        height = run.log_posterior if ahead is None else ahead.height
+        log_posterior = None if self.problem.prior is None else height - jacobian
+        self.records.append(
+            StartRecord(
+                origin,
+                value - jacobian,
+                run.n_iter,
+                status,
+                run.bounds,
+                log_posterior=log_posterior,
+            )
+        )
 
     def _optimum_of(self, origin: str, run: MaximiseResult) -> Optimum:
         """Find the optimum at which a run ended, or add a new one."""
@@ -202,7 +212,7 @@ class Runs:
                 if optimum.known is run.recognised:
                     return optimum
             elif is_same_optimum(optimum.run, run):
-                if run.log_likelihood > optimum.run.log_likelihood:
+                if run.log_posterior > optimum.run.log_posterior:
                     optimum.run = run
                 return optimum
         is_inside = is_interior(self.problem, run)
@@ -219,8 +229,8 @@ SAME_POINT = 0.1
 
 
 def is_same_optimum(first: MaximiseResult, second: MaximiseResult) -> bool:
-    """Whether two converged runs ended at one optimum, by log-likelihood and parameters."""
-    if abs(first.log_likelihood - second.log_likelihood) > DISTINCT_OPTIMA:
+    """Whether two converged runs ended at one optimum, by objective and parameters."""
+    if abs(first.log_posterior - second.log_posterior) > DISTINCT_OPTIMA:
         return False
     if first.bounds or second.bounds:  # where they lie on a bound is determined by little else
         return first.bounds == second.bounds or len(first.bounds) == len(second.bounds)
@@ -233,9 +243,10 @@ def is_same_optimum(first: MaximiseResult, second: MaximiseResult) -> bool:
 
 
 def is_interior(problem: EMProblem, run: MaximiseResult) -> bool:
-    """Whether no bound is active and every component has more rows than parameters."""
+    """Whether no bound is active and, without priors, components have more rows than parameters."""
     size = parameters_per_response(problem.family, run.parameters.n_features)
-    return not run.bounds and bool(np.min(run.sums.row_counts) > size)
+    has_rows = problem.prior is not None or np.min(run.sums.row_counts) > size
+    return not run.bounds and bool(has_rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from moment_init.likelihood.many_rows import QuasiNewton
 from moment_init.likelihood.parameters import MixtureParameters, bounds_of, enforce, move
 from moment_init.likelihood.posterior import unit_log_likelihood
 from moment_init.likelihood.splits import improve
-from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
+from moment_init.likelihood.sums import LikelihoodSums
 from moment_init.results import BREAKDOWNS, SAME_OPTIMUM
 
 MOMENT_UNITS_PER_PARAMETER = 100
@@ -373,7 +373,7 @@ def _approach(problem: EMProblem, searched: EMProblem, sample_end: MaximiseResul
     constraint = problem.constraint(start)
     sample_sums = sample_end.sums
     if sample_sums.missing_information is None:
-        sample_sums = likelihood_sums(searched.family, searched.rows, sample_end.parameters)
+        sample_sums = searched.sums(sample_end.parameters)
     basis = None if constraint is None else constraint.basis
     information = sample_sums.information(free_step(sample_sums, basis, 0.0)[1])
     if basis is not None:
@@ -386,9 +386,7 @@ def _approach(problem: EMProblem, searched: EMProblem, sample_end: MaximiseResul
     )
 
     def evaluate(parameters: MixtureParameters) -> LikelihoodSums:
-        return likelihood_sums(
-            problem.family, problem.rows, parameters, curvature=False, constant=problem.constant
-        )
+        return problem.sums(parameters, curvature=False)
 
     def moved(parameters: MixtureParameters, step: FloatArray) -> MixtureParameters:
         inside = enforce(move(parameters, step), bounds)

@@ -151,7 +151,8 @@ def select_components(
     Notes
     -----
     "cv" needs `n_folds` additional fits per candidate. Differences in its score that are smaller
-    than its standard error mean little; the table has both.
+    than its standard error mean little; the table has both. With `priors`, an argument of `fit_em`,
+    the fits are maxima of the posterior density, and the criteria use their likelihood.
     """
     if criterion not in CRITERIA:
         raise ValueError(

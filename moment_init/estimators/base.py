@@ -43,7 +43,7 @@ _FITTING = (
 )
 """Parameters that are passed to `fit_em`."""
 
-_SAMPLING = ("directions", "anchor_angle", "priors", "draws", "tune", "chains", "progressbar")
+_SAMPLING = ("directions", "anchor_angle", "draws", "tune", "chains", "progressbar")
 """Parameters that are passed to `sample`."""
 
 
@@ -61,15 +61,17 @@ class MixtureGLMBase(
     link : str, optional
         Link of the family; its default link if left out.
     inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
-        Maximum likelihood, draws from the posterior, or an approximation to the posterior.
+        A fit by EM, draws from the posterior, or an approximation to the posterior.
     gate, init, n_starts, max_seconds, random_start : object
         As for `moment_init.fit_em`.
     shared, fixed_weights, fixed_directions : object
         As for `moment_init.fit_em`.
     min_dispersion_ratio, max_iter, tolerance : object
         As for `moment_init.fit_em`.
-    directions, anchor_angle, priors, draws, tune, chains : object
+    directions, anchor_angle, draws, tune, chains : object
         As for `moment_init.sample`.
+    priors : "default", mapping or None, default "default"
+        As for `moment_init.fit_em` or, for draws, for `moment_init.sample`.
     sampler_options : mapping of str to object, optional
         Further arguments of `moment_init.sample`.
     transform_link : str, optional
@@ -99,7 +101,7 @@ class MixtureGLMBase(
         tolerance: float = 1e-6,
         directions: str = "anchored",
         anchor_angle: float = 45.0,
-        priors: Mapping[str, Any] | None = None,
+        priors: str | Mapping[str, Any] | None = "default",
         draws: int = 1000,
         tune: int | None = None,
         chains: int = 4,
@@ -230,9 +232,14 @@ class MixtureGLMBase(
         """Collect the arguments of `fit_em` and `sample`."""
         self._validate_inference()
         sampling = {name: getattr(self, name) for name in _SAMPLING}
+        fitting = {name: getattr(self, name) for name in _FITTING}
+        # a mapping for `sample` holds distributions, which `fit_em` does not take
+        is_given = self.inference == "em" or self.priors is None
+        fitting["priors"] = self.priors if is_given else "default"
+        sampling["priors"] = None if self.priors == "default" else self.priors
         return MixtureOptions(
             n_components=self.n_components,
-            fitting={name: getattr(self, name) for name in _FITTING},
+            fitting=fitting,
             sampling={**sampling, "method": self.inference, **(self.sampler_options or {})},
         )
 

@@ -112,7 +112,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     link : {"logit", "probit"}, optional
         Link of the probabilities; "logit" by default.
     inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
-        "em" fits by maximum likelihood, see `moment_init.fit_em`. The others start at that fit and
+        "em" fits by EM, see `priors` and `moment_init.fit_em`. The others start at that fit and
         draw from the posterior or an approximation to it, see `moment_init.sample`; predictions
         are then averages over the draws.
     gate : {"softmax", "gaussian"}, default "softmax"
@@ -134,8 +134,11 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         Prior of the directions; not for inference="em".
     anchor_angle : float, default 45
         Prior angle between a direction and its anchor, in degrees; not for inference="em".
-    priors : mapping of str to prior, optional
-        Other priors, see `moment_init.models.mixture_glm`; not for inference="em".
+    priors : "default", mapping or None, default "default"
+        With inference="em", priors of a maximum a posteriori fit, as for `moment_init.fit_em`; None
+        is maximum likelihood. For draws, distributions that replace the defaults, see
+        `moment_init.models.mixture_glm`; None and "default" are the defaults, and with None the
+        chains start at the maximum of the likelihood.
     draws, tune, chains : int
         Draws per chain, tuning draws per chain, and number of chains; not for inference="em".
     sampler_options : mapping of str to object, optional
@@ -155,7 +158,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
     classes_ : numpy.ndarray, shape (n_classes,)
         Sorted labels of the rows with positive weight.
     fit_ : EMFit
-        The maximum-likelihood fit, if there is one mixture.
+        The fit, if there is one mixture.
     fits_ : tuple of EMFit
         The fits of the classes in sorted order, if each class has its own mixture.
     posterior_ : xarray.DataTree
@@ -213,7 +216,7 @@ class MixtureGLMClassifier(ClassifierMixin, MixtureGLMBase):  # type: ignore[mis
         tolerance: float = 1e-6,
         directions: str = "anchored",
         anchor_angle: float = 45.0,
-        priors: Mapping[str, Any] | None = None,
+        priors: str | Mapping[str, Any] | None = "default",
         draws: int = 1000,
         tune: int | None = None,
         chains: int = 4,

@@ -1,6 +1,6 @@
 r"""Rows of an estimator, the mixture fitted to them, and its predictions.
 
-The mixture is fitted by maximum likelihood, or is an average over the draws of a posterior.
+The mixture is fitted by EM, or is an average over the draws of a posterior.
 
 Rows are checked once, and equal rows are merged, with their weights added.
 
@@ -338,7 +338,7 @@ def fit_mixture(
     *,
     reduces: bool = True,
 ) -> EMFit:
-    """Fit a mixture by maximum likelihood."""
+    """Fit a mixture by EM."""
     n_components = validate_n_components(options.n_components, rows.n_obs)
     axes, used = None, merged
     if reduces and options.is_plain:
@@ -480,7 +480,7 @@ def mean_density(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedMixture:
-    """A maximum-likelihood fit, or the draws of a posterior whose chains started there."""
+    """A fit by EM, or the draws of a posterior whose chains started there."""
 
     fit: EMFit
     tree: "xarray.DataTree | None" = None  # as returned by `moment_init.sample`

@@ -99,7 +99,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     link : str, optional
         Link of the family; its default link if left out.
     inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
-        "em" fits by maximum likelihood, see `moment_init.fit_em`. The others start at that fit and
+        "em" fits by EM, see `priors` and `moment_init.fit_em`. The others start at that fit and
         draw from the posterior or an approximation to it, see `moment_init.sample`; predictions
         are then averages over the draws.
     gate : {"softmax", "gaussian"}, default "softmax"
@@ -121,8 +121,11 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         Prior of the directions; not for inference="em".
     anchor_angle : float, default 45
         Prior angle between a direction and its anchor, in degrees; not for inference="em".
-    priors : mapping of str to prior, optional
-        Other priors, see `moment_init.models.mixture_glm`; not for inference="em".
+    priors : "default", mapping or None, default "default"
+        With inference="em", priors of a maximum a posteriori fit, as for `moment_init.fit_em`; None
+        is maximum likelihood. For draws, distributions that replace the defaults, see
+        `moment_init.models.mixture_glm`; None and "default" are the defaults, and with None the
+        chains start at the maximum of the likelihood.
     draws, tune, chains : int
         Draws per chain, tuning draws per chain, and number of chains; not for inference="em".
     sampler_options : mapping of str to object, optional
@@ -140,7 +143,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
     Attributes
     ----------
     fit_ : EMFit
-        The maximum-likelihood fit, with every start, standard errors, status and warnings.
+        The fit, with every start, standard errors, status and warnings.
     posterior_ : xarray.DataTree
         The draws; not for inference="em".
     coefficients_, directions_ : numpy.ndarray, shape (n_features, n_components)
@@ -203,7 +206,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         tolerance: float = 1e-6,
         directions: str = "anchored",
         anchor_angle: float = 45.0,
-        priors: Mapping[str, Any] | None = None,
+        priors: str | Mapping[str, Any] | None = "default",
         draws: int = 1000,
         tune: int | None = None,
         chains: int = 4,

@@ -371,6 +371,7 @@ class KnownMaximum:
 
     parameters: MixtureParameters
     height: float  # log-likelihood, plus the log prior if there is one
+    log_likelihood: float
     # lower Cholesky factor of the observed information; (n_parameters, n_parameters)
     factor: FloatArray
 
@@ -383,7 +384,7 @@ class KnownMaximum:
             factor = np.linalg.cholesky(sums.information())
         except np.linalg.LinAlgError:
             return None
-        return cls(parameters, sums.objective, factor)
+        return cls(parameters, sums.objective, sums.log_likelihood, factor)
 
     def lies_ahead(self, parameters: MixtureParameters, sums: LikelihoodSums) -> bool:
         """Whether a climb from the given parameters leads to this maximum."""

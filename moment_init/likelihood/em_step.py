@@ -99,7 +99,7 @@ def em_step(
         layout.dispersions,
         layout.dispersed,
         # a prior leaves no closed form
-        closed_deviations(family) & (sums.prior_count == 0.0),
+        closed_deviations(family) & (sums.log_prior is None),
         sums.row_counts,
         _LIMITS,
         step[: r * layout.size].reshape(r, layout.size),

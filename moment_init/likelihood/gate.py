@@ -44,6 +44,7 @@ from moment_init.likelihood.parameters import (
     move,
     parameter_count,
 )
+from moment_init.likelihood.prior import LogPrior
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
 
@@ -302,9 +303,9 @@ class GatedLikelihood:
     constraint: LinearConstraint | None  # the same constraint on the whole vector of parameters
     constant: float | None  # part of the log-likelihood that does not depend on parameters
     pooled_root: FloatArray  # root of the covariance of the gating covariates; (n_gate, n_gate)
-    floor: (
-        float  # smallest ratio of a component's variance to the pooled variance, in any direction
-    )
+    # smallest ratio of a component's variance to the pooled variance, in any direction
+    floor: float
+    prior: LogPrior | None = None  # of experts and weights
 
     def sums(self, parameters: GatedMixture, *, missing: bool) -> LikelihoodSums:
         """Log-likelihood, score and information of all parameters."""
@@ -327,7 +328,7 @@ class GatedLikelihood:
         if missing_information is not None:
             lift = _missing_map(mixture, derivatives)
             missing_information = lift @ missing_information @ lift.T
-        return replace(
+        joint = replace(
             conditional,
             log_likelihood=conditional.log_likelihood + log_density,
             score=np.concatenate(
@@ -336,6 +337,7 @@ class GatedLikelihood:
             gate_information=np.asarray(block_diag(logit_information[:-1, :-1], *gate_blocks)),
             missing_information=missing_information,
         )
+        return joint if self.prior is None else self.prior.add_to(joint, mixture)
 
     def moved(self, parameters: GatedMixture, step: FloatArray) -> GatedMixture:
         """Take a step that ends inside the bounds and on the constraint."""

@@ -63,14 +63,14 @@ class QuasiNewton:
     share: float = 1.0  # of the whole step that is tried next
     n_iter: int = 0  # number of steps tried
     sums: LikelihoodSums = field(init=False)  # at `parameters`
-    history: list[float] = field(init=False)  # log-likelihood at the start and after every step
+    history: list[float] = field(init=False)  # objective at the start and after every step
     # change of the parameters and decrease of the score along the last step that was tried
     last: tuple[FloatArray, FloatArray] | None = None
 
     def __post_init__(self) -> None:
         """Evaluate the start."""
         self.sums = self.evaluate(self.parameters)
-        self.history = [self.sums.log_likelihood]
+        self.history = [self.sums.objective]
 
     def propose(self) -> Step | None:
         """Solve for a step; None if the information is not positive definite."""
@@ -84,18 +84,18 @@ class QuasiNewton:
         return self.moved(self.parameters, self.share * change)
 
     def attempt(self, step: Step) -> bool:
-        """Take a share of a step unless the log-likelihood falls; return whether it was taken."""
+        """Take a share of a step unless the objective falls; return whether it was taken."""
         candidate = self.end_of(step)
         sums = self.evaluate(candidate)
         self.n_iter += 1
         change = self._free(pack(candidate) - pack(self.parameters))
         self.last = change, self._free(self.sums.score - sums.score)
         self.correct()
-        if sums.log_likelihood < self.sums.log_likelihood:
+        if sums.objective < self.sums.objective:
             self.share /= 3
             return False
         self.parameters, self.sums = candidate, sums
-        self.history.append(sums.log_likelihood)
+        self.history.append(sums.objective)
         self.share = min(1.0, 2 * self.share)
         return True
 

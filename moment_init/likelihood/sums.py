@@ -65,14 +65,14 @@ class LikelihoodSums:
     # accuracy, and for large counts it is far coarser than that of the difference
     magnitude: float = 0.0
     # log prior, whose derivatives are in the score and the complete-data information, and the count
-    # that it adds to every component
-    log_prior: float = 0.0
+    # that it adds to every component; None without a prior
+    log_prior: float | None = None
     prior_count: float = 0.0
 
     @property
     def objective(self) -> float:
         """What a climb raises: the log-likelihood, plus the log prior if there is one."""
-        return self.log_likelihood + self.log_prior
+        return self.log_likelihood + (self.log_prior or 0.0)
 
     @property
     def complete_information(self) -> FloatArray:

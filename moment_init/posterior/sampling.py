@@ -79,8 +79,8 @@ def sample(
         Covariates on which the weights depend: a mixture of experts.
     init : str, MomentEstimate, EMFit or tuple of arrays, default "search"
         Starting values. "search", "tensor", "random" and a `MomentEstimate` are first improved by
-        `fit_em`; an `EMFit` and the arrays (coefficients, biases, weights[, dispersion]) are used
-        as they are.
+        `fit_em` with its default priors; an `EMFit` and the arrays (coefficients, biases,
+        weights[, dispersion]) are used as they are.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Whether the directions tilt about those of the starting values, are fixed there, or are
         free. Draws of free directions are relabelled to match the starting values.

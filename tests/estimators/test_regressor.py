@@ -34,7 +34,7 @@ def test_parameters_are_those_of_the_functions() -> None:
     sampling = inspect.signature(sample).parameters
     assert set(sampling) - elsewhere - in_options <= own
     defaults = inspect.signature(MixtureGLMRegressor).parameters
-    changed = {"family", "progressbar", "n_components", *elsewhere, *in_options}
+    changed = {"family", "priors", "progressbar", "n_components", *elsewhere, *in_options}
     for name, parameter in {**fitting, **sampling}.items():
         if name not in changed:
             assert defaults[name].default == parameter.default, name
@@ -42,8 +42,8 @@ def test_parameters_are_those_of_the_functions() -> None:
 
 def test_fit_is_that_of_fit_em() -> None:
     data, fitted = gaussian_rows(), regressor()
-    other = fit_em(data.X, data.y, 2, family="gaussian", random_seed=1)
-    assert fitted.fit_.log_likelihood == pytest.approx(other.log_likelihood, abs=1e-4)
+    other = fit_em(data.X, data.y, 2, family="gaussian", priors="default", random_seed=1)
+    assert fitted.fit_.log_posterior == pytest.approx(other.log_posterior, abs=1e-4)
     errors = other.standard_errors
     assert np.all(np.abs(fitted.coefficients_ - other.coefficients) < 0.01 * errors.coefficients)
     np.testing.assert_array_equal(fitted.directions_, fitted.fit_.directions)
@@ -81,8 +81,9 @@ def test_rows_with_all_that_belongs_to_them() -> None:
         "sample_weight": rng.integers(0, 3, n_obs),
     }
     fitted = MixtureGLMRegressor(family="poisson", **QUICK).fit(data.X, data.y, **block)
-    plain = fit_em(data.X, data.y, 2, family="poisson", init=fitted.fit_, **block)
-    assert fitted.fit_.log_likelihood == pytest.approx(plain.log_likelihood, abs=1e-4)
+    given = {**block, "priors": "default"}
+    plain = fit_em(data.X, data.y, 2, family="poisson", init=fitted.fit_, **given)
+    assert fitted.fit_.log_posterior == pytest.approx(plain.log_posterior, abs=1e-4)
     assert fitted.fit_.responsibilities.shape == (n_obs, 2)
     shares = fitted.predict_membership(data.X, data.y, **block)
     np.testing.assert_allclose(shares, fitted.fit_.responsibilities, atol=1e-12)

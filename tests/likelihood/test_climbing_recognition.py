@@ -74,6 +74,6 @@ def test_maximum_needs_a_curvature(rng: np.random.Generator) -> None:
     sums = likelihood_sums(problem.family, problem.rows, at)
     saddle = replace(sums, component_information=-np.asarray(sums.component_information))
     assert KnownMaximum.of(at, saddle) is None
-    known = KnownMaximum(at, sums.log_likelihood, np.eye(len(sums.score)))
+    known = KnownMaximum(at, sums.objective, sums.log_likelihood, np.eye(len(sums.score)))
     single = at.reorder(np.array([0]))
     assert not known.lies_ahead(single, replace(sums, score=sums.score[:3]))

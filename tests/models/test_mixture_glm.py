@@ -345,7 +345,7 @@ def test_experts_are_gated_by_their_inputs_unless_told() -> None:
 def test_search_for_a_start_is_the_fit_of_the_seed() -> None:
     data = simulate_mixture(400, 2, 2, family="gaussian", random_seed=3)
     model = mixture_glm(data.X, data.y, 2, family="gaussian", random_seed=9)
-    fit = fit_em(data.X, data.y, 2, family="gaussian", random_seed=9)
+    fit = fit_em(data.X, data.y, 2, family="gaussian", priors="default", random_seed=9)
     coefficient, bias = evaluate(model, [model["coefficient"], model["bias"]])
     assert_allclose(coefficient, fit.coefficients, rtol=1e-10)
     assert_allclose(bias, fit.biases, rtol=1e-10)

@@ -63,11 +63,27 @@ def test_fit_is_taken_as_it_is(data: Any) -> None:
     assert_array_equal(specification.start.coefficients, fit.coefficients)
 
 
+@pytest.mark.parametrize("directions", ["anchored", "fixed", "free"])
+def test_search_starts_at_the_maximum_a_posteriori(data: Any, directions: str) -> None:
+    """Directions, scales and biases of the start, and the anchors, are those of that fit."""
+    specification = specified(data, init="search", directions=directions)
+    fit = fit_em(data.X, data.y, 2, family="poisson", priors="default", random_seed=1)
+    start = specification.start
+    assert start.scales is not None
+    assert start.biases is not None
+    assert_allclose(start.directions, fit.directions, rtol=1e-12)
+    assert_allclose(start.scales, fit.scales, rtol=1e-12)
+    assert_allclose(start.biases, fit.biases, rtol=1e-12)
+    anchors = specification.to_user_columns(specification.anchors)
+    lengths = np.linalg.norm(anchors, axis=0)
+    assert_allclose(anchors / lengths, fit.directions, rtol=1e-9)
+
+
 def test_estimate_is_fitted_from(data: Any) -> None:
     origin = specified(data, init=estimate(data.X, data.y, 2, family="poisson")).origin
-    fit = fit_em(data.X, data.y, 2, family="poisson", random_seed=1)
+    fit = fit_em(data.X, data.y, 2, family="poisson", priors="default", random_seed=1)
     assert isinstance(origin, EMFit)
-    assert origin.log_likelihood == pytest.approx(fit.log_likelihood, rel=1e-8)
+    assert origin.log_posterior == pytest.approx(fit.log_posterior, rel=1e-8)
 
 
 def test_fixed_directions_are_those_of_an_estimate(data: Any) -> None:
