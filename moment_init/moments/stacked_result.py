@@ -168,8 +168,10 @@ def error_findings(errors: FloatArray) -> list[tuple[Status, str]]:
 def agreement_findings(
     moments: Moments, directions: FloatArray, errors: FloatArray
 ) -> list[tuple[Status, str]]:
-    """Check that the moments show no direction outside the span of those that were fitted."""
+    """Check that the moments show directions, and none outside the span of those fitted."""
     # directions: whitened, (n_features, n_components), errors: (n_components,)
+    if moments.spectrum[0] <= COUNTED_EIGENVALUE:  # components may fit noise closely
+        return spectrum_findings(moments.spectrum, len(errors))
     outside = moments.outside(directions)
     # Directions that are slightly off leave a share of the largest eigenvalue outside.
     angle = np.radians(min(2.0 * float(errors.max()), 90.0))
