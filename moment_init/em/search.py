@@ -1,11 +1,12 @@
 """Search for the highest maximum: starts of several kinds, random starts, and ways out of optima.
 
-1. Starts that are computed: moments, if there are rows enough for them; growth by splits; bins of
-   the response and of residuals.
-2. Random starts of both kinds, until the estimated mass of optima not yet seen is small or their
-   share of the budget is used up (see `moment_init.em.exploration`). Then moments, if they did not
-   come first.
-3. Moves and perturbations from the best few distinct optima, until they find nothing better.
+1. Starts that are computed: moments, first if there are rows enough for them, otherwise last;
+   growth by splits; bins of the response and of residuals.
+2. Random starts of both kinds, until the estimated mass of optima not yet seen is small, the best
+   optimum stands out, or their share of the budget is used up (see `moment_init.em.exploration`).
+3. Moves and perturbations from the best few distinct optima, until they find nothing better. If the
+   best optimum stands out, only moves from it; if it is the only one, only those moves that lead
+   where other starts do not.
 
 The budget is counted in estimated time (`moment_init.em.runs.step_seconds`), so that the result
 depends on the seed only; `max_seconds` is real time.

@@ -132,7 +132,7 @@ def test_unseen_mass_by_hand() -> None:
     assert UnseenMass(10, 2, 1, 12).mass == pytest.approx(6 / 90)
     assert UnseenMass(3, 2, 1, 3).mass == 1.0  # too few starts
     assert UnseenMass(0, 0, 0, 0).mass == 1.0
-    assert UnseenMass(30, 2, 5, 40).better == pytest.approx(6 / 870 / 41 / 5)
+    assert UnseenMass(30, 2, 5, 40).better == pytest.approx(6 / 870 / 41 / 25)
     # the limit can be reached within thirty starts that end in one, two or three optima
     assert [UnseenMass(n, w, 1, n).mass < MASS_LIMIT for n, w in ((11, 1), (18, 2), (26, 3))] == [
         True,
