@@ -176,8 +176,9 @@ class Runs:
         above, below = (
             unit_log_likelihood(family, rows, optimum.run.parameters) for optimum in (upper, lower)
         )
-        weight, gaps = rows.unit_weights, above - below
-        return bool(weight @ gaps > LARGEST_DEFICIT * np.sqrt(weight @ np.square(gaps)))
+        error = np.sqrt(rows.unit_weights @ np.square(above - below))
+        deficit = upper.run.log_likelihood - lower.run.log_likelihood
+        return bool(deficit > LARGEST_DEFICIT * error)
 
     def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
         """Climb from a start, and stop early if it leads to a known maximum."""
