@@ -51,8 +51,8 @@ class UnseenMass:
     n_unconverged : int
         Number of random starts that did not converge, which do not count.
     stands_out : bool
-        Whether several starts reached the best optimum, and all others are lower by more than
-        three standard errors of the difference.
+        Whether several starts reached the best optimum, all others are lower by more than three
+        standard errors of the difference, and its components show no sign of a misfit.
     is_sampled : bool
         Whether the random starts used a sample of the rows; the estimates are then for that sample.
     """

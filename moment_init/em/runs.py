@@ -22,6 +22,7 @@ from moment_init.likelihood.parameters import (
     pack,
 )
 from moment_init.likelihood.posterior import unit_log_likelihood
+from moment_init.likelihood.splits import misfit
 from moment_init.results import BREAKDOWNS, DISTINCT_OPTIMA, StartRecord, StartStatus
 
 if TYPE_CHECKING:
@@ -92,6 +93,11 @@ LARGEST_DEFICIT = 3.0
 many of its standard errors (Vuong). Otherwise it may be the higher one on other rows."""
 
 
+MODEL_HOLDS = 1.0
+"""Largest split statistic of a mixture that fits, relative to its noise. On real data even the best
+optimum often has more, and another one may be better although all others so far are far lower."""
+
+
 @dataclass(slots=True)
 class Runs:
     """The runs so far, and the optima that they reached."""
@@ -152,7 +158,7 @@ class Runs:
 
     @property
     def stands_out(self) -> bool:
-        """Whether several starts reached the best optimum, and all others are clearly lower."""
+        """Whether several starts reached the best optimum, others are clearly lower, and it fits."""
         if len(self.optima) < 2 or self.n_random < LEAST_RANDOM:
             return False
         best, *others = self.ranked
@@ -160,6 +166,7 @@ class Runs:
             best.n_reached >= LEAST_REACHED
             and best.n_random > 0
             and all(self.is_clearly_lower(other, best) for other in others)
+            and misfit(self.problem.family, self.problem.rows, best.run.parameters) < MODEL_HOLDS
         )
 
     @property
