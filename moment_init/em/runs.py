@@ -158,7 +158,7 @@ class Runs:
 
     @property
     def stands_out(self) -> bool:
-        """Whether several starts reached the best optimum, others are clearly lower, and it fits."""
+        """Whether several starts reached the best optimum, which is clearly the highest and fits."""
         if len(self.optima) < 2 or self.n_random < LEAST_RANDOM:
             return False
         best, *others = self.ranked
