@@ -27,11 +27,12 @@ from moment_init.em.information import (
 from moment_init.em.prediction import in_users_order, membership
 from moment_init.em.problem import EMProblem, parameters_per_response
 from moment_init.em.result import EMFit
-from moment_init.em.runs import Runs
+from moment_init.em.runs import Runs, is_limiting_family
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.gate import pack_gate
 from moment_init.likelihood.parameters import (
     MixtureParameters,
+    bound_parts,
     component_size,
     component_vectors,
     parameter_count,
@@ -40,9 +41,6 @@ from moment_init.likelihood.posterior import responsibilities
 from moment_init.results import Status
 
 IndexArray = NDArray[np.intp]
-
-_CLOSE = 1e-6
-"""Relative distance below which a dispersion counts as being at the end of its range."""
 
 _MEANINGS = {
     "weight": "is empty: its weight is at the lower bound, a tenth of a row or less. Its other "
@@ -256,7 +254,7 @@ def _judge(
 ) -> tuple[Status, tuple[str, ...]]:
     """Return the status of the fit and the warnings that explain it."""
     bounds, flat = findings.bounds, findings.flat
-    at_limit = [bound for bound in bounds if _is_limiting_family(problem, findings.at, bound)]
+    at_limit = [bound for bound in bounds if is_limiting_family(problem, findings.at, bound)]
     messages = [_at_bound(bound, data, is_limit=bound in at_limit) for bound in bounds]
     if problem.prior is None and len(at_limit) < len(bounds):
         messages.append("Priors keep parameters off their bounds: try priors='default'.")
@@ -328,23 +326,9 @@ def _unexplored(runs: Runs) -> list[str]:
     return messages
 
 
-def _is_limiting_family(problem: EMProblem, at: MixtureParameters, bound: str) -> bool:
-    """Whether a dispersion is at the upper end of its range, where the family becomes simpler.
-
-    If the likelihood is bounded, this is harmless: negative binomial counts become Poisson counts,
-    and all other parameters stay identified.
-    """
-    kind, component, predictor = _parts(bound)
-    family = problem.family.predictor_families[predictor or 0]
-    if kind != "dispersion" or at.spreads is None or family.deviation_power is not None:
-        return False
-    largest = family.dispersion_bounds[1]
-    return bool(at.spreads[predictor or 0, component] > largest * (1 - _CLOSE))
-
-
 def _at_bound(bound: str, data: RegressionData, *, is_limit: bool) -> str:
     """Return the warning for a maximum on a bound."""
-    kind, component, predictor = _parts(bound)
+    kind, component, predictor = bound_parts(bound)
     response = ""
     if predictor is not None:
         noun = "response" if data.classes is None else "class"
@@ -362,18 +346,10 @@ def _named_bounds(bounds: tuple[str, ...], names: tuple[str, ...]) -> tuple[str,
     """Replace the numbers of responses or classes in the labels of bounds by their names."""
     result = []
     for bound in bounds:
-        kind, component, predictor = _parts(bound)
+        kind, component, predictor = bound_parts(bound)
         end = "" if predictor is None else f", {names[predictor]}"
         result.append(f"{kind} of component {component}{end}")
     return tuple(result)
-
-
-def _parts(bound: str) -> tuple[str, int, int | None]:
-    """Split the label of a bound into its kind, its component and its response or class."""
-    kind, _, rest = bound.partition(" of component ")
-    component, *of_predictor = rest.split(" of ")
-    predictor = int(of_predictor[0].split()[-1]) if of_predictor else None
-    return kind, int(component), predictor
 
 
 def with_zero_weight_rows(

@@ -9,9 +9,10 @@ for uniform priors on the number of optima and on the masses of their basins. Un
 
 .. math:: E[U^2] = \frac{W (W + 1) \{(W + 1) (W + 2) + 2 (N - W - 1)\}}{(N - 1) N^2 (N + 1)}.
 
-A new optimum is seldom a better one. If the best of W + 1 optima is equally likely to be any of
-them, a new one is better with probability 1 / (W + 1); an optimum that many runs have reached is
-more likely to be the best.
+A new optimum is seldom a better one. Of n + 1 runs in random order, the last one is the only one at
+the top with probability 1 / (n + 1) at most, and the more runs b have reached the best optimum, the
+less likely is one above it. The chance of a better optimum is estimated by E[U] / ((n + 1) b^2);
+the power of b was chosen on real and simulated data.
 
 References
 ----------
@@ -28,7 +29,7 @@ from moment_init.results import counted
 MASS_LIMIT = 0.02
 """Random starts continue until the estimated mass of optima not yet seen is below this."""
 
-SMALL_CHANCE = 0.1
+SMALL_CHANCE = 0.02
 """Chance that a repetition of all random starts finds a better optimum that counts as small."""
 
 
@@ -45,8 +46,13 @@ class UnseenMass:
     n_best : int
         Number of runs that reached the best optimum independently: random starts, kinds of other
         starts, and runs that began at another optimum.
+    n_runs : int
+        Number n of all runs, of whatever kind.
     n_unconverged : int
         Number of random starts that did not converge, which do not count.
+    stands_out : bool
+        Whether several starts reached the best optimum, all others are lower by more than three
+        standard errors of the difference, and its components show no sign of a misfit.
     is_sampled : bool
         Whether the random starts used a sample of the rows; the estimates are then for that sample.
     """
@@ -54,14 +60,20 @@ class UnseenMass:
     n_starts: int
     n_optima: int
     n_best: int
+    n_runs: int
     n_unconverged: int = 0
+    stands_out: bool = False
     is_sampled: bool = False
 
     @property
     def outcome(self) -> str:
         """What the random starts found, in words."""
-        starts = counted(self.n_starts, "random start")
-        return f"{starts} ended in {counted(self.n_optima, 'optimum', 'optima')}"
+        starts, optima = (
+            counted(self.n_starts, "random start"),
+            counted(self.n_optima, "optimum", "optima"),
+        )
+        clear = ", and the best one stands out" if self.stands_out else ""
+        return f"{starts} ended in {optima}{clear}"
 
     @property
     def mass(self) -> float:
@@ -81,7 +93,7 @@ class UnseenMass:
     @property
     def better(self) -> float:
         """Rough probability that a further random start ends in an optimum better than the best."""
-        return self.mass / ((self.n_optima + 1) * max(1, self.n_best))
+        return self.mass / ((self.n_runs + 1) * max(1, self.n_best) ** 2)
 
     @property
     def better_in_repetition(self) -> float:
@@ -91,4 +103,5 @@ class UnseenMass:
     @property
     def is_explored(self) -> bool:
         """Whether hardly anything is unseen, or at least hardly anything better."""
-        return self.mass < MASS_LIMIT or self.better_in_repetition < SMALL_CHANCE
+        is_unlikely = self.mass < 1.0 and self.better_in_repetition < SMALL_CHANCE
+        return self.mass < MASS_LIMIT or self.stands_out or is_unlikely

@@ -200,8 +200,9 @@ def fit_em(
     Notes
     -----
     A search runs random starts until the estimated probability that a further one ends in an
-    optimum not yet seen is below .02, or its time is up. `EMFit.unseen_mass` has this estimate, and
-    `status` is "not_explored" if a better optimum is likely.
+    optimum not yet seen is below .02, the best optimum stands out, or its time is up.
+    `EMFit.unseen_mass` has this estimate, and `status` is "not_explored" if a better optimum is
+    likely.
 
     Boundary solutions are returned only if no interior maximum was found. They are kept on the
     boundary and reported in `warnings` and `bounds`: a weight at

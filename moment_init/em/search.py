@@ -1,11 +1,12 @@
 """Search for the highest maximum: starts of several kinds, random starts, and ways out of optima.
 
-1. Starts that are computed: moments, if there are rows enough for them; growth by splits; bins of
-   the response and of residuals.
-2. Random starts of both kinds, until the estimated mass of optima not yet seen is small or their
-   share of the budget is used up (see `moment_init.em.exploration`). Then moments, if they did not
-   come first.
-3. Moves and perturbations from the best few distinct optima, until they find nothing better.
+1. Starts that are computed: moments, first if there are rows enough for them, otherwise last;
+   growth by splits; bins of the response and of residuals.
+2. Random starts of both kinds, until the estimated mass of optima not yet seen is small, the best
+   optimum stands out, or their share of the budget is used up (see `moment_init.em.exploration`).
+3. Moves and perturbations from the best few distinct optima, until they find nothing better. If the
+   best optimum stands out, only moves from it; if it is the only one, only those moves that lead
+   where other starts do not.
 
 The budget is counted in estimated time (`moment_init.em.runs.step_seconds`), so that the result
 depends on the seed only; `max_seconds` is real time.
@@ -24,7 +25,7 @@ import numpy as np
 from moment_init.checks import FloatArray
 from moment_init.em.exploration import MASS_LIMIT
 from moment_init.em.gaussian_gate import GatedProblem
-from moment_init.em.moves import PERTURBATIONS, propose_moves
+from moment_init.em.moves import PERTURBATIONS, Moves, propose_moves, propose_unlikely
 from moment_init.em.problem import EMProblem, parameters_per_response
 from moment_init.em.runs import FINISH_TOLERANCE, FitOptions, Optimum, Runs
 from moment_init.em.starts import Start, bin_starts, grow, random_parameters
@@ -32,7 +33,6 @@ from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult, free_step, rounding_of
 from moment_init.likelihood.many_rows import QuasiNewton
 from moment_init.likelihood.parameters import MixtureParameters, bounds_of, enforce, move
-from moment_init.likelihood.posterior import unit_log_likelihood
 from moment_init.likelihood.splits import improve
 from moment_init.likelihood.sums import LikelihoodSums
 from moment_init.results import BREAKDOWNS, SAME_OPTIMUM
@@ -57,8 +57,8 @@ MIN_GAIN = 2 * SAME_OPTIMUM
 
 PATIENCE, LEAST_SHARE = 18, 0.25
 """Number of perturbations without a better optimum after which the search ends, if hardly anything
-is unseen and this share of the budget is used, unless all runs ended in one optimum. Otherwise
-they go on while the budget lasts."""
+is unseen and this share of the budget is used. Otherwise they go on while the budget lasts. There
+are none if all runs ended in one optimum, or the best one stands out."""
 
 RANDOM_TURN = 4
 """Every so many tries among perturbations, one is a further random start."""
@@ -111,20 +111,17 @@ def search(
         return runs
     budget = _Budget(runs, options)
 
-    def by_moments() -> None:
-        runs.race(tensor_starts())
-
     is_first = _units_per_parameter(problem) >= MOMENT_UNITS_PER_PARAMETER
     if parts.use_tensor and is_first:
-        _attempt(runs, "tensor", by_moments)
+        _attempt(runs, "tensor", lambda: runs.race(tensor_starts()))
     if parts.use_growth:
         _attempt(runs, "growth", lambda: runs.race([("growth", grow(problem))]))
     if parts.use_bins:
         _attempt(runs, "bins", lambda: _finish_all(runs, bin_starts(problem)))
+    if parts.use_tensor and not is_first:
+        _attempt(runs, "tensor", lambda: runs.race(tensor_starts()))
     _attempt(runs, "own", lambda: _finish_all(runs, problem.own_starts(rng)))
     _start_at_random(budget, rng)
-    if parts.use_tensor and not is_first:
-        _attempt(runs, "tensor", by_moments)
     _leave_optima(budget, parts, rng)
     return runs
 
@@ -151,7 +148,9 @@ def _start_at_random(budget: _Budget, rng: np.random.Generator) -> None:
             if budget.n_random >= options.n_starts:
                 return
         # at least one, so that a search without time to look says that it has not
-        elif unseen is not None and (unseen.mass < MASS_LIMIT or budget.used() >= RANDOM_SHARE):
+        elif unseen is not None and (
+            unseen.mass < MASS_LIMIT or budget.used() >= RANDOM_SHARE or unseen.stands_out
+        ):
             return
         _try_random(budget, rng)
 
@@ -175,15 +174,17 @@ def _leave_optima(budget: _Budget, parts: SearchParts, rng: np.random.Generator)
     moved: list[Optimum] = []
     n_idle = rank = 0
     while runs.optima and budget.used() < 1.0:
-        best = runs.ranked[0]
-        leading = runs.ranked[:N_LEFT]
-        is_early = budget.used() < LEAST_SHARE
+        best, is_settled = runs.ranked[0], runs.is_settled
+        leading = runs.ranked[: 1 if is_settled else N_LEFT]
         unmoved = [optimum for optimum in leading if optimum not in moved]
         if parts.use_moves and unmoved:
             moved.append(unmoved[0])
-            _move(runs, unmoved[0], rng)
-        elif parts.use_perturbations and (
-            n_idle < PATIENCE or _is_open(runs) or (len(runs.optima) > 1 and is_early)
+            is_only = is_settled and len(runs.optima) == 1
+            _move(runs, unmoved[0], propose_unlikely if is_only else propose_moves, rng)
+        elif (
+            parts.use_perturbations
+            and not is_settled
+            and (n_idle < PATIENCE or budget.used() < LEAST_SHARE or _is_open(runs))
         ):
             rank, n_idle = rank + 1, n_idle + 1
             if rank % RANDOM_TURN == 0 and budget.options.n_starts is None:
@@ -202,11 +203,11 @@ def _is_open(runs: Runs) -> bool:
     return unseen is None or not unseen.is_explored or unseen.n_best < 2
 
 
-def _move(runs: Runs, optimum: Optimum, rng: np.random.Generator) -> None:
+def _move(runs: Runs, optimum: Optimum, proposals: Moves, rng: np.random.Generator) -> None:
     """Try moves from an optimum."""
 
     def propose(parameters: MixtureParameters) -> list[MixtureParameters]:
-        return propose_moves(runs.problem, parameters, rng)
+        return proposals(runs.problem, parameters, rng)
 
     def moved() -> None:
         end, n_moves = improve(
@@ -314,31 +315,17 @@ def enlarged(
 N_REFINED = 3
 """Number of optima of a sample that are refined on all rows at most."""
 
-LARGEST_DEFICIT = 3.0
-"""An optimum of a sample is refined if it may be the best on all rows: if its log-likelihood is
-lower by less than this many standard errors of the difference (Vuong)."""
-
 
 def plausible_ends(runs: Runs) -> list[MaximiseResult]:
     """Ends of a search on a sample that may lead to the best maximum on all rows, best first."""
     if not runs.optima:
         return [] if runs.best is None else [runs.best]
-    family, rows = runs.problem.family, runs.problem.rows
-    weight = rows.unit_weights
-
-    def densities(optimum: Optimum) -> FloatArray:
-        return unit_log_likelihood(family, rows, optimum.run.parameters)
-
     first, *others = runs.ranked[:N_REFINED]
-    best = densities(first)
-    ends = [first.run]
-    for other in others:
-        gaps = best - densities(other)
-        if other.is_interior == first.is_interior and weight @ gaps < LARGEST_DEFICIT * np.sqrt(
-            weight @ np.square(gaps)
-        ):
-            ends.append(other.run)
-    return ends
+    return [first.run] + [
+        other.run
+        for other in others
+        if other.is_interior == first.is_interior and not runs.is_clearly_lower(other, first)
+    ]
 
 
 def refine(

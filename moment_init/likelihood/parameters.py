@@ -361,6 +361,14 @@ class ActiveBound:
     inward: FloatArray
 
 
+def bound_parts(bound: str) -> tuple[str, int, int | None]:
+    """Split the label of a bound into its kind, its component and its response or class."""
+    kind, _, rest = bound.partition(" of component ")
+    component, *of_predictor = rest.split(" of ")
+    predictor = int(of_predictor[0].split()[-1]) if of_predictor else None
+    return kind, int(component), predictor
+
+
 def bounds_of(
     family: AnyFamily,
     *,

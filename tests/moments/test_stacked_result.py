@@ -363,7 +363,9 @@ def test_a_known_scale_and_bias_of_a_single_component(seed: int) -> None:
 
 # --- status and warnings -------------------------------------------------------------------------
 
-WEAK = "stand out from noise|zero to within|standard error of|same to within|boundary of the parameter space"
+WEAK = (
+    "stand out from noise|zero to within|standard error of|same to within|boundary of the parameter"
+)
 
 
 @pytest.mark.parametrize("n_components", [1, 2, 3])
