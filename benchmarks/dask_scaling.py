@@ -9,9 +9,8 @@ from benchmarks.out_of_core import FEATURES, FILE_ROWS, QUICK_FILE_ROWS, write_r
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init.data.checking import validate_data
 from moment_init.moments.stacked import low_order_moments
-from moment_init.row_sources.posing import pose_dask
 from moment_init.scores import Gaussian
-from moment_init.scores.choosing import EstimationProblem
+from moment_init.scores.choosing import EstimationProblem, pose_problem
 
 __all__ = ["BENCHMARK", "run"]
 
@@ -68,8 +67,7 @@ def _pose(folder: str) -> EstimationProblem:
 
     frame = dd.read_parquet(folder)
     data = validate_data(frame[FEATURES], frame["y"], family=FAMILY)
-    model = Gaussian().fit_rows(data.X, data.sample_weight, data.feature_names)
-    return pose_dask(data, model)
+    return pose_problem(data, Gaussian().fit_data(data, data.feature_names))
 
 
 BENCHMARK = Benchmark(

@@ -16,7 +16,7 @@ import pandas as pd
 from benchmarks.measuring import number
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import WeakSignalWarning, estimate, simulate_mixture
-from moment_init.row_sources import columns, em_rows, posing
+from moment_init.data import dask_rows
 
 __all__ = [
     "BENCHMARK",
@@ -207,9 +207,7 @@ def _estimate_in_this_process(folder: str, way: str, seed: int) -> dict[str, obj
 
 def _hold_as_of_many(n_obs: int) -> None:
     """Lower the limit of rows in memory to the share that it would be of a hundred million rows."""
-    limit = columns.MOST_HELD * n_obs // MANY_ROWS
-    for module in (columns, em_rows, posing):
-        vars(module)["MOST_HELD"] = limit
+    vars(dask_rows)["MOST_HELD"] = dask_rows.MOST_HELD * n_obs // MANY_ROWS
 
 
 BENCHMARK = Benchmark(

@@ -23,6 +23,7 @@ from benchmarks.measuring import number
 from benchmarks.posterior_runs import diagnostics, quiet_sampler, sample_from
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import MixtureData, fit_em, simulate_mixture
+from moment_init.data.checking import validate_data
 
 if TYPE_CHECKING:
     import xarray
@@ -200,13 +201,9 @@ def _reference(
     """Build the reference, and the map from its vectors to parameters in the user's units."""
     from moment_init.models.specification import specify
 
-    block = dict.fromkeys(("link", "offset", "n_trials", "sample_weight", "groups"))
     where = specify(
-        data.X,
-        data.y,
+        validate_data(data.X, data.y, family=data.family),
         N_COMPONENTS,
-        data_block={"family": data.family, **block},
-        gating=None,
         init=fit,
         directions=directions,
         anchor_angle=ANCHOR_ANGLE,

@@ -24,7 +24,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 
 from moment_init.checks import RandomSeed
-from moment_init.data.checking import group_codes
+from moment_init.data.checking import group_codes, validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.families.base import Family
 from moment_init.models.density import mixture_response
@@ -399,19 +399,20 @@ def mixture_glm(
     >>> model.named_vars_to_dims["coefficient"]
     ('feature', 'component')
     """
-    specification = specify(
+    data = validate_data(
         X,
         y,
-        n_components,
-        data_block={
-            "family": family,
-            "link": link,
-            "offset": offset,
-            "n_trials": n_trials,
-            "sample_weight": sample_weight,
-            "groups": groups,
-        },
+        family=family,
+        link=link,
+        offset=offset,
+        n_trials=n_trials,
+        sample_weight=sample_weight,
+        groups=groups,
         gating=gating,
+    ).whole("`X` and `y` must be in memory")
+    specification = specify(
+        data,
+        n_components,
         init=init,
         directions=directions,
         anchor_angle=anchor_angle,

@@ -27,11 +27,11 @@ from moment_init.checks import (
     notify,
     validate_n_components,
 )
-from moment_init.data.checking import RegressionData, validate_data, validate_gating
+from moment_init.data.checking import RegressionData
 from moment_init.data.standardising import Coordinates
-from moment_init.em.fitting import fit_em
+from moment_init.em.fitting import fit_checked
 from moment_init.em.priors import typical_level
-from moment_init.em.problem import GateCoordinates, pose_em
+from moment_init.em.problem import GateCoordinates, find_coordinates
 from moment_init.em.result import EMFit
 from moment_init.em.start_values import StartValues, start_values_of
 from moment_init.moments.result import MomentEstimate
@@ -316,48 +316,40 @@ class Specification:
 
 
 def specify(
-    X: Any,
-    y: Any,
+    data: RegressionData,
     n_components: Any,
     *,
-    data_block: dict[str, Any],
-    gating: Any,
     init: Any,
     directions: Any,
     anchor_angle: Any,
     random_seed: RandomSeed,
     progressbar: bool = False,
 ) -> Specification:
-    """Check the arguments and find the starting values."""
-    # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses), gating: (n_obs, n_gate)
+    """Check the arguments of checked rows in memory, and find the starting values."""
     if directions not in get_args(Directions):
         raise ValueError(
             f"`directions` must be one of {', '.join(map(repr, get_args(Directions)))}; got "
             f"{directions!r}."
         )
     require_angle(anchor_angle)
-    data = validate_data(X, y, **data_block)
     number = validate_n_components(n_components, data.n_obs)
-    covariates = validate_gating(gating, data.n_obs, data.groups)
     require_fitting_init(init, data, number)
     if data.n_features == 1 and directions == "anchored":
         # With a single column an anchor is a sign, and would cut off every slope at zero.
         directions = "free"
-    start, origin = _find_start(
-        X, y, number, data, data_block, gating, init, directions, random_seed, progressbar
-    )
-    problem = pose_em(data, number, gating=covariates)
-    require_fitting_gate(init, problem.gate_coordinates)
+    start, origin = _find_start(data, number, init, directions, random_seed, progressbar)
+    found = find_coordinates(data)
+    require_fitting_gate(init, found.gate)
     coordinates = tuple(
         replace(where, response_shift=typical_level(where, data, index))
-        for index, where in enumerate(problem.coordinates)
+        for index, where in enumerate(found.of_predictors)
     )
     return Specification(
         data=data,
         n_components=number,
         coordinates=coordinates,
-        gating=None if covariates is None else covariates[0],
-        gate_coordinates=problem.gate_coordinates,
+        gating=data.gating,
+        gate_coordinates=found.gate,
         directions=directions,
         anchor_angle=float(anchor_angle),
         start=start,
@@ -378,12 +370,8 @@ def require_angle(anchor_angle: Any) -> None:
 
 
 def _find_start(
-    X: Any,
-    y: Any,
-    n_components: int,
     data: RegressionData,
-    data_block: dict[str, Any],
-    gating: Any,
+    n_components: int,
     init: Any,
     directions: Directions,
     random_seed: RandomSeed,
@@ -401,16 +389,8 @@ def _find_start(
         is_held = directions == "fixed" or not has_coefficients
         if is_held and data.family.n_predictors == 1:
             options["fixed_directions"] = init.directions
-    fit = fit_em(
-        X,
-        y,
-        n_components,
-        gating=gating,
-        random_seed=random_seed,
-        progressbar=progressbar,
-        **data_block,
-        **options,
-    )
+    options |= {"random_seed": random_seed, "progressbar": progressbar}
+    fit = fit_checked(data, n_components, **options)
     return start_values_of(fit), fit
 
 

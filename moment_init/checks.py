@@ -78,12 +78,26 @@ def changed_filters() -> Iterator[None]:
 
 
 def is_dask(*values: Any) -> bool:
-    """Whether any argument is a Dask collection."""
-    if "dask" not in sys.modules:
-        return False
-    from dask.base import is_dask_collection
+    """Whether any argument is a Dask collection, by Dask's own protocol."""
+    graphs = (getattr(type(value), "__dask_graph__", None) for value in values)
+    pairs = zip(graphs, values, strict=True)
+    return any(graph is not None and graph(value) is not None for graph, value in pairs)
 
-    return any(is_dask_collection(value) for value in values)
+
+def as_known_table(values: Any) -> Any:
+    """Convert tables and columns of polars and pyarrow to those of pandas; others stay as is."""
+    library = type(values).__module__.partition(".")[0]
+    if library == "pyarrow" and hasattr(values, "to_pandas"):
+        return values.to_pandas()
+    if library != "polars":
+        return values
+    from pandas import DataFrame, Series
+
+    if hasattr(values, "collect"):
+        values = values.collect()  # a lazy frame
+    if hasattr(values, "columns"):
+        return DataFrame({name: values[name].to_numpy() for name in values.columns})
+    return Series(values.to_numpy(), name=values.name)
 
 
 def in_memory[T](values: T, name: str) -> T:

@@ -26,9 +26,6 @@ USERS_OF_MODELS = {"models", "posterior", "comparison"}
 # A module at the root that shows the functions of a room to users counts as part of that room.
 FACES = {"paper": "moments"}
 
-# Rows from Dask. Imports from this room and of it are not checked. This list only shrinks.
-EXCEPTIONS = ("row_sources",)
-
 
 def source_files() -> list[Path]:
     """Files of the package; those of models/ are reached through the symlink."""
@@ -74,18 +71,11 @@ def imports_of(path: Path) -> set[str]:
     return set(imported_names(ast.parse(path.read_text(encoding="utf-8"))))
 
 
-def is_exception(name: str) -> bool:
-    """Whether a module, or what it defines, belongs to a named exception."""
-    return any(name == each or name.startswith(f"{each}.") for each in EXCEPTIONS)
-
-
 def is_allowed(importer: str, imported: str) -> bool:
     """Whether a module may import a name: only from rooms before its own.
 
     `checks` and `results` may be imported by all rooms, and import none of them.
     """
-    if is_exception(importer) or is_exception(imported):
-        return True
     room, other = importer.split(".")[0], imported.split(".")[0]
     room = FACES.get(room, room)
     if room == other or other == "checks":

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import moment_init
-from scripts.layers import PACKAGE, imports_of, is_exception, module_name, source_files
+from scripts.layers import PACKAGE, imports_of, module_name, source_files
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -64,20 +64,15 @@ def count_lines(source: str) -> tuple[int, int]:
     return n_code, len(doc_lines)
 
 
-def mutual_imports() -> tuple[set[str], set[str]]:
-    """Pairs of rooms that import each other: without the named exceptions, and all of them."""
-    edges: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
+def mutual_imports() -> set[str]:
+    """Pairs of rooms that import each other."""
+    edges: set[tuple[str, str]] = set()
     for path in source_files():
         importer = module_name(path)
         for imported in imports_of(path):
             edge = (importer.split(".")[0], imported.split(".")[0])
             if edge[0] != edge[1]:
-                edges[is_exception(importer) or is_exception(imported)].add(edge)
-    everything = edges[True] | edges[False]
-    return _both_ways(edges[False]), _both_ways(everything)
-
-
-def _both_ways(edges: set[tuple[str, str]]) -> set[str]:
+                edges.add(edge)
     return {f"{a} and {b}" for a, b in edges if a < b and (b, a) in edges and a}
 
 
@@ -185,11 +180,9 @@ def main() -> None:
     for name, value in measure().items():
         before, target = BUDGETS.get(name, ("", ""))
         print(f"{name:40}{before:>16}{value:>10}{target:>10}")
-    pairs, with_exceptions = mutual_imports()
+    pairs = mutual_imports()
     for pair in sorted(pairs):
         print(f"import each other: {pair}")
-    for pair in sorted(with_exceptions - pairs):
-        print(f"import each other through a named exception: {pair}")
 
 
 if __name__ == "__main__":

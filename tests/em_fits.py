@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from moment_init.data.checking import RegressionData, validate_data, validate_gating
+from moment_init.data.checking import RegressionData, validate_data
 from moment_init.em.assembly import assemble_fit
 from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
 from moment_init.em.result import EMFit
@@ -91,13 +91,11 @@ def refit(
     starts: tuple[StartRecord, ...] | None = None,
 ) -> Fitted:
     """Fit rows from a start in the user's units (standardised where directions are held)."""
-    rest = {name: values for name, values in block.items() if name != "gating"}
-    data = validate_data(X, y, family=family, link=link, **rest)
-    gating = validate_gating(block.get("gating"), data.n_obs, data.groups)
+    data = validate_data(X, y, family=family, link=link, **block)
     held = validate_restrictions(
-        data, start.n_components, has_gate=gating is not None, **(restrictions or {})
+        data, start.n_components, has_gate=data.gating is not None, **(restrictions or {})
     )
-    problem = pose_em(data, start.n_components, gating=gating, restrictions=held)
+    problem = pose_em(data, start.n_components, restrictions=held)
     inner = start if held.directions is not None else problem.to_standardised(start)
     end = problem.climb(inner, max_steps=max_steps, tolerance=1e-16)  # to rounding
     value = end.log_likelihood - problem.log_jacobian

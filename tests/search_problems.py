@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init import MixtureData, simulate_mixture
-from moment_init.data.checking import validate_data, validate_gating
+from moment_init.data.checking import validate_data
 from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
 from moment_init.likelihood.parameters import MixtureParameters
 from tests.likelihood_problems import Problem
@@ -76,7 +76,9 @@ def pose(drawn: Problem, n_components: int = 2, **restrictions: Any) -> EMProble
         offset=rows.offset,
         sample_weight=rows.sample_weight,
         groups=groups,
+        gating=rows.gate,
     )
-    gating = validate_gating(rows.gate, rows.n_obs, groups)
-    held = validate_restrictions(data, n_components, has_gate=gating is not None, **restrictions)
-    return pose_em(data, n_components, gating=gating, restrictions=held).prepared()
+    held = validate_restrictions(
+        data, n_components, has_gate=data.gating is not None, **restrictions
+    )
+    return pose_em(data, n_components, restrictions=held).prepared()

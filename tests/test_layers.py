@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from scripts.layers import (
-    EXCEPTIONS,
     PACKAGE,
     ROOMS,
     imported_names,
@@ -25,14 +24,25 @@ def test_a_room_imports_only_rooms_before_it(path: Path) -> None:
     assert [name for name in sorted(imports_of(path)) if not is_allowed(importer, name)] == []
 
 
-def test_every_folder_is_a_room_or_a_named_exception() -> None:
+def test_every_folder_is_a_room() -> None:
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
-    assert folders == {*ROOMS, *(name for name in EXCEPTIONS if "." not in name)}
+    assert folders == {*ROOMS}
 
 
-def test_every_exception_still_exists() -> None:
-    names = {module_name(path) for path in MODULES}
-    assert [name for name in EXCEPTIONS if name not in names] == []
+def test_one_module_imports_dask() -> None:
+    users = [
+        module_name(path)
+        for path in source_files()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if any(name.split(".")[0] in ("dask", "distributed") for name in _modules(node))
+    ]
+    assert {*users} == {"data.dask_rows"}
+
+
+def _modules(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""]
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
 
 
 @pytest.mark.parametrize(
@@ -47,7 +57,6 @@ def test_every_exception_still_exists() -> None:
         ("em.fitting", "models.mixture_glm.build_model", False),
         ("posterior.running", "models.mixture_glm.build_model", True),
         ("estimators.fitting", "models.mixture_glm.build_model", False),
-        ("em.fitting", "row_sources.posing.pose_dask", True),
         ("em.fitting", "fit_em", False),
         ("paper", "moments.paper.whitening.whiten", True),
         ("paper", "em.search.search", False),

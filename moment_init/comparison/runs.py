@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray, quiet_notices
+from moment_init.checks import FloatArray, as_known_table, quiet_notices
 from moment_init.data.blocks import single_threaded_blas
-from moment_init.data.checking import RegressionData, group_codes, validate_data, validate_gating
+from moment_init.data.checking import RegressionData, group_codes, validate_data
 from moment_init.em.fitting import fit_em
 from moment_init.em.result import EMFit
 from moment_init.em.runs import track
@@ -90,11 +90,10 @@ class ComparedRows:
 def check_rows(X: Any, y: Any, block: dict[str, Any]) -> ComparedRows:
     """Check the data and leave out rows with weight zero."""
     # X: (n_obs, n_features), y: (n_obs,)
-    rest = {name: value for name, value in block.items() if name != "gating"}
-    checked = validate_data(X, y, **rest)
-    covariates = validate_gating(block["gating"], checked.n_obs, checked.groups)
-    gating = None if covariates is None else covariates[0]
-    rows = ComparedRows(X, y, block, checked, gating, np.arange(checked.n_obs))
+    X, y = as_known_table(X), as_known_table(y)
+    block = {name: as_known_table(value) for name, value in block.items()}
+    checked = validate_data(X, y, **block).whole("`X` and `y` must be in memory")
+    rows = ComparedRows(X, y, block, checked, checked.gating, np.arange(checked.n_obs))
     weighted = np.flatnonzero(checked.sample_weight)
     return rows if len(weighted) == checked.n_obs else rows.take(weighted)
 
@@ -286,13 +285,9 @@ def run_default_nuts(
     from moment_init.posterior.tree import finish_tree, header_tree
 
     begin = perf_counter()
-    block = {name: value for name, value in rows.block.items() if name != "gating"}
     specification = specify(
-        rows.X,
-        rows.y,
+        rows.checked,
         fit.n_components,
-        data_block=block,
-        gating=rows.block["gating"],
         init=fit,
         directions="free",
         anchor_angle=45.0,

@@ -7,21 +7,22 @@ are added in order, so the same rows give the same bits on any machine. Function
 `numpy.dot`, which releases the interpreter lock for products of any size; ``@`` does so only from
 500 elements on (NumPy 2.5).
 
-Dask collections come as a `RowSource`, which runs the same functions on the workers. The last
-functions draw random rows, and order rows so that every run of them is a fair sample.
+`Rows` is the base class of all rows: a sequence of blocks that functions are summed over. In memory
+a block is a slice. Rows of Dask collections (`moment_init.data.dask_rows`) have the same methods,
+and a block is a partition. The last functions draw random rows, and order rows so that every run of
+them is a fair sample.
 """
 
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from math import gcd
 from types import EllipsisType
-from typing import Any
+from typing import Any, ClassVar, Concatenate, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,27 +56,107 @@ BLOCKS_PER_PART = 8
 SERIAL_DOUBLES = 2**21
 
 
-class RowSource(ABC):
-    """Rows that are not in memory; functions are summed over them where the rows are."""
+class Rows:
+    """Rows as a sequence of blocks; with Dask, these methods run on the workers.
+
+    A function of a block is one of a module, `function(rows, *parameters, block)` with a slice of
+    the units of `rows` as its block, and returns a tuple of arrays.
+    """
 
     __slots__ = ()
 
-    @abstractmethod
-    def sum_rows(self, function: Callable[[slice], BlockSums], doubles_per_row: int) -> BlockSums:
-        """Add up the values of a function over slices of rows."""
+    sample_weight: FloatArray  # weight of each row; (n_obs,)
 
-    @abstractmethod
-    def sum_parts(self, function: Callable[[slice], BlockSums], n_blocks: int) -> BlockSums:
-        """Add up the values of a function separately for each part of the rows."""
+    # names of methods that depend on parameters only, not on single rows
+    of_parameters: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def n_obs(self) -> int:
+        """Number of rows."""
+        raise NotImplementedError
 
-def source_of(*columns: Any) -> RowSource | None:
-    """Return the source of the first column that has one; None for rows in memory."""
-    for column in columns:
-        source: RowSource | None = getattr(column, "source", None)
-        if source is not None:
-            return source
-    return None
+    @property
+    def n_units(self) -> int:
+        """Number of units that blocks consist of: rows, or groups of rows."""
+        return self.n_obs
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights: the number of rows they stand for."""
+        return float(self.sample_weight.sum())
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether units are groups of rows."""
+        return False
+
+    def sum(
+        self,
+        function: Callable[..., BlockSums],
+        *parameters: Any,
+        doubles: int,
+        is_light: bool = False,
+    ) -> BlockSums:
+        """Add up the values of a function of a block, which holds `doubles` for each unit."""
+        of_block = partial(function, self, *parameters)
+        return sum_over_blocks(of_block, self.n_units, doubles, is_light=is_light)
+
+    def sum_by_part(
+        self, function: Callable[..., BlockSums], *parameters: Any, doubles: int
+    ) -> BlockSums:
+        """Add up the values of a function of a block for each of 16 parts of the rows."""
+        return sums_by_part(partial(function, self, *parameters), self.n_units, doubles)
+
+    def map[**P, T](
+        self, function: Callable[Concatenate[Self, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Apply a function that maps rows to rows, each by itself, or with its group."""
+        return function(self, *args, **kwargs)
+
+    def column(self, function: Callable[..., FloatArray], *parameters: Any, width: int) -> Any:
+        """Compute `width` values for every row; of a Dask collection as a lazy array."""
+        # -> (n_obs, width)
+        return function(self, *parameters)
+
+    def take(self, index: NDArray[np.intp] | slice) -> Self:
+        """Select units, as rows in memory."""
+        raise NotImplementedError
+
+    def thin(self, stride: int) -> Self:
+        """Keep every `stride`-th unit, without a copy."""
+        return self.take(slice(None, None, max(1, stride)))
+
+    def resample(self, size: int, rng: np.random.Generator) -> Self:
+        """Draw rows with probability proportional to their weights."""
+        return self.take(resample_rows(self.sample_weight, size, rng))
+
+    def spread(self, size: int) -> Self:
+        """Take about `size` evenly spaced rows of positive weight."""
+        weighted = np.flatnonzero(self.sample_weight)
+        return self.take(weighted[:: max(1, len(weighted) // size)])
+
+    def hold(
+        self,
+        strides: Sequence[int] = (),
+        draw: Callable[[Any], Sequence[NDArray[np.intp]]] | None = None,
+    ) -> None:
+        """Announce units that will be taken: those of a Dask collection are read in one pass."""
+
+    def within(self, n_units: int) -> Self:
+        """Return rows in memory if there are no more than `n_units` of them."""
+        return self
+
+    def sampled(self, size: int, rng: np.random.Generator) -> Self:
+        """Return rows in memory: all, or `size` random rows of positive weight of a collection."""
+        return self
+
+    def readable(self, n_units: int) -> int:
+        """How many units may be taken at once: all in memory, `n_units` of a Dask collection."""
+        return self.n_units
+
+    def whole(self, reason: str) -> Self:
+        """Return rows in memory; raise for those of a Dask collection, which are not read whole."""
+        return self
 
 
 def row_blocks(n_obs: int, doubles_per_row: int) -> Iterator[slice]:
@@ -91,11 +172,8 @@ def sum_over_blocks(
     doubles_per_row: int,
     *,
     is_light: bool = False,
-    source: RowSource | None = None,
 ) -> BlockSums:
     """Add up the values of a function over blocks of rows."""
-    if source is not None:
-        return source.sum_rows(function, doubles_per_row)
     if n_obs * doubles_per_row < SERIAL_DOUBLES:
         with single_threaded_blas():
             if n_obs <= _block_rows(doubles_per_row):
@@ -112,20 +190,21 @@ def sums_by_part(
     function: Callable[[slice], BlockSums],
     n_obs: int,
     doubles_per_row: int,
-    *,
-    source: RowSource | None = None,
 ) -> BlockSums:
     """Add up the values of a function separately for each of 16 parts of the rows.
 
     The spread between parts measures the noise of a sum at no further cost.
     """
-    at_least = min(n_obs, N_PARTS * BLOCKS_PER_PART)
-    blocks = _equal_blocks(n_obs, doubles_per_row, at_least=at_least)
-    if source is not None:
-        return source.sum_parts(function, len(blocks))
+    blocks = part_blocks(n_obs, doubles_per_row)
     is_threaded = n_obs * doubles_per_row >= SERIAL_DOUBLES
     parts = list(_part_sums(function, blocks, is_threaded=is_threaded))
     return tuple(np.stack(terms) for terms in zip(*parts, strict=True))
+
+
+def part_blocks(n_obs: int, doubles_per_row: int) -> list[slice]:
+    """Cut rows into the blocks that are dealt out to the 16 parts."""
+    at_least = min(n_obs, N_PARTS * BLOCKS_PER_PART)
+    return _equal_blocks(n_obs, doubles_per_row, at_least=at_least)
 
 
 def sums_of_parts(

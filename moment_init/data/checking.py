@@ -2,24 +2,25 @@
 
 In this order: linear predictors that would overflow; groups of rows that share their component;
 `RegressionData` and the checks of its parts; columns, responses, offsets and trials of new rows;
-gating covariates. Dask collections are passed on to `row_sources.checking`.
+gating covariates. Dask collections are passed on to `moment_init.data.dask_rows`, which checks
+their blocks by the same functions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray, as_real_array, is_dask
-from moment_init.data.blocks import read_block, row_blocks, source_of
+from moment_init.checks import FloatArray, as_known_table, as_real_array, is_dask
+from moment_init.data.blocks import Rows, read_block, row_blocks
 from moment_init.data.responses import (
     class_codes,
     columns_of_fit,
     find_classes,
     has_classes,
-    is_family_sequence,
     one_column,
     read_labels,
     response_columns,
@@ -28,7 +29,6 @@ from moment_init.data.responses import (
 from moment_init.families.base import Family
 from moment_init.families.registry import get_family
 from moment_init.families.several import AnyFamily, Categorical, categorical, join_families
-from moment_init.row_sources.columns import take_rows
 
 _LARGEST_PREDICTOR = 1e280
 """Leaves room below the largest double, 2e308, to multiply a predictor by the response, the trials
@@ -136,12 +136,17 @@ def require_constant_in_groups(
         )
 
 
+ROW_COLUMNS = (
+    "X", "y", "offset", "n_trials", "sample_weight", "groups", "gating", "response",
+)  # fmt: skip
+"""Attributes of `RegressionData` that have an entry for each row."""
+
 RESPONSE_RANGES = (1e-75, 1e75)
 """Variances, and products of two variances, then neither overflow nor underflow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RegressionData:
+class RegressionData(Rows):
     """Checked rows of a regression, with one response, several responses or classes."""
 
     # inputs as the caller stores them, read by blocks as doubles; (n_obs, n_features)
@@ -161,6 +166,11 @@ class RegressionData:
     response_names: tuple[str, ...] = ()
     # labels of the classes; the first is the reference; (n_classes,)
     classes: NDArray[Any] | None = None
+    gating: FloatArray | None = None  # gating covariates; (n_obs, n_gate)
+    gate_names: tuple[str, ...] = ()
+    # response without offset and trials, standardised for the identity link, once the problem of
+    # the moments is posed; in the shape of `y`
+    response: FloatArray | None = None
 
     @property
     def n_obs(self) -> int:
@@ -173,6 +183,11 @@ class RegressionData:
         return int(self.X.shape[1])
 
     @property
+    def scatter(self) -> None:
+        """Sums of X and its products that are known: none of rows in memory."""
+        return None
+
+    @property
     def single_family(self) -> Family:
         """Family of the only response."""
         (family,) = self.family.members
@@ -180,21 +195,21 @@ class RegressionData:
 
     def take(self, index: NDArray[np.intp] | slice) -> "RegressionData":
         """Select rows."""
-        names = ("X", "y", "offset", "n_trials", "sample_weight", "groups")
-        taken = dict(
-            zip(names, take_rows([getattr(self, name) for name in names], index), strict=True)
-        )
+        taken: dict[str, Any] = {
+            name: None if values is None else values[index]
+            for name, values in self.columns().items()
+        }
         for name in ("y", "offset", "n_trials"):
             if taken[name] is not None and taken[name].ndim == 2:
                 taken[name] = np.asfortranarray(taken[name])
         return replace(self, **taken)
 
+    def columns(self) -> dict[str, Any]:
+        """Return what has an entry for each row."""
+        return {name: getattr(self, name) for name in ROW_COLUMNS}
+
     def drop_zero_weights(self) -> "RegressionData":
         """Drop the rows with weight zero; return the same object if there are none."""
-        if source_of(self.X) is not None:
-            from moment_init.row_sources.checking import keep_weighted_rows
-
-            return keep_weighted_rows(self)
         rows = np.flatnonzero(self.sample_weight)
         return self if len(rows) == self.n_obs else self.take(rows)
 
@@ -235,22 +250,55 @@ def validate_data(
     n_trials: Any = None,
     sample_weight: Any = None,
     groups: Any = None,
+    gating: Any = None,
 ) -> RegressionData:
     """Check the data arguments and convert them to arrays.
 
     Labels of `family="categorical"` are turned into codes; with a `Categorical` family, which knows
     the number of classes, `y` has codes already.
     """
-    # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses)
-    if is_dask(X, y, offset, n_trials, sample_weight, groups):
-        from moment_init.row_sources.checking import validate_blocks
+    # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses), gating: (n_obs, n_gate)
+    given = {
+        "X": X,
+        "y": y,
+        "offset": offset,
+        "n_trials": n_trials,
+        "sample_weight": sample_weight,
+        "groups": groups,
+        "gating": gating,
+    }
+    given = {name: as_known_table(values) for name, values in given.items()}
+    if is_dask(*given.values()):
+        from moment_init.data.dask_rows import validate_dask
 
-        column = _require_one_column(y, family)
-        resolved = get_family(family, link)  # type: ignore[arg-type]
-        return validate_blocks(X, column, resolved, offset, n_trials, sample_weight, groups)
-    features, feature_names = validate_features(X)
+        rows: RegressionData = validate_dask(given, family=family, link=link)
+        return rows
+    data = check_rows(**given, family=family, link=link)
+    values = data.y if data.n_trials is None else data.y / data.n_trials
+    counted = values[data.sample_weight > 0.0].reshape(-1, len(data.family.members))
+    for index, response in enumerate(counted.T):
+        with named_response(data.response_names, index):
+            require_variation(response.min(), response.max(), len(response))
+    return data
+
+
+def check_rows(
+    X: Any,
+    y: Any,
+    *,
+    family: Any,
+    link: str | None = None,
+    offset: Any = None,
+    n_trials: Any = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+    gating: Any = None,
+    is_part: bool = False,
+) -> RegressionData:
+    """Check the values of rows; part of the rows may be few, and all of weight zero."""
+    features, feature_names = validate_features(X, min_obs=1 if is_part else 2)
     n_obs = features.shape[0]
-    weights = validate_sample_weight(sample_weight, n_obs)
+    weights = validate_sample_weight(sample_weight, n_obs, is_part=is_part)
     classes = None
     if has_classes(family):
         classes, columns = _validate_classes(y, family, weights)
@@ -261,17 +309,22 @@ def validate_data(
         families = response_families(family, link, len(columns))
     joined = join_families(families)
     trials = match_trials(n_trials, joined, n_obs)
+    response = _validate_columns(columns, names, families, trials, n_obs)
+    labels = validate_groups(groups, n_obs)
+    covariates, gate_names = validate_gating(gating, n_obs, labels, is_part=is_part) or (None, ())
     return RegressionData(
         X=features,
-        y=_validate_columns(columns, names, families, trials, n_obs, weights > 0.0),
+        y=response,
         family=joined,
         feature_names=feature_names,
         offset=match_offset(offset, n_obs, joined.n_predictors),
         n_trials=trials,
         sample_weight=weights,
-        groups=validate_groups(groups, n_obs),
+        groups=labels,
         response_names=names,
         classes=classes,
+        gating=covariates,
+        gate_names=gate_names,
     )
 
 
@@ -285,18 +338,6 @@ def require_one_response(data: RegressionData, function: str) -> None:
         "`y` must be one response of numbers: several responses and classes are not supported by "
         f"`{function}`; got {got}. Pass one column, or fit all with `fit_em` and compare the `bic`."
     )
-
-
-def _require_one_column(y: Any, family: Any) -> Any:
-    """Return the one response of rows of which some argument is a Dask collection."""
-    column = one_column(y, "y")
-    is_several = is_family_sequence(family) or has_classes(family)
-    if is_several or getattr(column, "ndim", 1) == 2:
-        raise TypeError(
-            "`X` and `y` must be in memory for several responses; got a Dask collection. Compute "
-            "it, or fit one response at a time."
-        )
-    return column
 
 
 def _validate_classes(y: Any, family: Any, weights: FloatArray) -> tuple[NDArray[Any], list[Any]]:
@@ -314,27 +355,31 @@ def _validate_columns(
     families: tuple[Family, ...],
     trials: FloatArray | None,
     n_obs: int,
-    has_weight: NDArray[np.bool_] | None = None,
 ) -> FloatArray:
-    """Check the values of every response; they must vary over the rows of `has_weight`."""
-    # columns: n_responses times (n_obs,), trials: (n_obs,) or (n_obs, n_responses), has_weight:
-    # (n_obs,) -> (n_obs,) or (n_obs, n_responses)
+    """Check the values of every response."""
+    # columns: n_responses times (n_obs,), trials: (n_obs,) or (n_obs, n_responses)
+    # -> (n_obs,) or (n_obs, n_responses)
     responses = []
     for index, (values, family) in enumerate(zip(columns, families, strict=True)):
         own_trials = trials if family.has_trials else None
         if own_trials is not None and own_trials.ndim == 2:
             own_trials = own_trials[:, index]
-        try:
+        with named_response(names, index):
             response = validate_row_vector(values, "y", n_obs)
             family.validate_response(response, own_trials)
-            if has_weight is not None:
-                _require_variation(response, own_trials, has_weight)
-        except (TypeError, ValueError) as error:
-            if len(columns) == 1:
-                raise
-            raise type(error)(f"`y`, response {names[index]!r}: {error}") from error
         responses.append(response)
     return responses[0] if len(responses) == 1 else np.array(responses).T
+
+
+@contextmanager
+def named_response(names: tuple[str, ...], index: int) -> Iterator[None]:
+    """Name the response in errors about one of several."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if len(names) <= 1:
+            raise
+        raise type(error)(f"`y`, response {names[index]!r}: {error}") from error
 
 
 def validate_features(
@@ -413,17 +458,14 @@ def _require_finite_rows(
             )
 
 
-def _require_variation(
-    response: FloatArray, trials: FloatArray | None, has_weight: NDArray[np.bool_]
-) -> None:
-    """Raise for a response that is the same in all rows with positive weight."""
-    values = response[has_weight] if trials is None else response[has_weight] / trials[has_weight]
-    if np.all(values == values[0]):
+def require_variation(smallest: float, largest: float, n_rows: int) -> None:
+    """Raise for a response that is the same in all rows with positive weight, or hardly varies."""
+    if smallest == largest:
         raise ValueError(
-            f"`y` must vary; got {values[0]:g} in all {len(values)} rows with a positive weight. "
-            "Such a response says nothing about the components. Check the column that was passed."
+            f"`y` must vary; got {smallest:g} in all {n_rows} rows with a positive weight. Such a "
+            "response says nothing about the components. Check the column that was passed."
         )
-    require_response_range(float(values.min()), float(values.max()))
+    require_response_range(float(smallest), float(largest))
 
 
 def require_response_range(smallest: float, largest: float) -> None:
@@ -459,13 +501,13 @@ def validate_n_trials(n_trials: Any, family: AnyFamily, n_obs: int) -> FloatArra
     return checked
 
 
-def validate_sample_weight(sample_weight: Any, n_obs: int) -> FloatArray:
-    """Check the weights of the rows."""
+def validate_sample_weight(sample_weight: Any, n_obs: int, *, is_part: bool = False) -> FloatArray:
+    """Check the weights of the rows; those of a part of the rows may all be zero."""
     # sample_weight: (n_obs,) -> (n_obs,)
     if sample_weight is None:
         return np.ones(n_obs)
     weights = validate_row_vector(sample_weight, "sample_weight", n_obs)
-    if weights.min() < 0.0 or weights.sum() <= 0.0:
+    if weights.min() < 0.0 or (not is_part and weights.sum() <= 0.0):
         row = int(np.argmin(weights))
         raise ValueError(
             "`sample_weight` must be non-negative and not all zero; "
@@ -557,28 +599,31 @@ def _by_predictor(values: Any, name: str, n_obs: int, n_predictors: int) -> Floa
 
 
 def validate_gating(
-    gating: Any, n_obs: int, groups: NDArray[np.generic] | None, *, source: Any = None
+    gating: Any, n_obs: int, groups: NDArray[np.generic] | None, *, is_part: bool = False
 ) -> tuple[FloatArray, tuple[str, ...]] | None:
     """Check gating covariates."""
     # gating: (n_obs,) or (n_obs, n_gate), groups: (n_obs,)
     if gating is None:
         return None
-    if source is not None:
-        from moment_init.row_sources.checking import dask_gating
-
-        return dask_gating(gating, source)
-    if is_dask(gating):
-        gating = gating.compute()  # the rows of X are in memory too
-    if np.ndim(gating) == 1:
-        gating = gating.to_frame() if hasattr(gating, "to_frame") else np.asarray(gating)[:, None]
-    features, names = validate_features(gating, name="gating")
+    table = gating_table(as_known_table(gating))
+    features, names = validate_features(table, name="gating", min_obs=1 if is_part else 2)
     if features.shape[0] != n_obs:
         raise ValueError(
             f"`gating` must have one row per row of `X` ({n_obs}); got {features.shape[0]}. "
             "Select the same rows."
         )
-    if not hasattr(gating, "columns"):
+    if not hasattr(table, "columns"):
         names = tuple(f"g{index}" for index in range(features.shape[1]))
     values = features.astype(np.float64)
     require_constant_in_groups(values, names, groups)
     return values, names
+
+
+def gating_table(gating: Any) -> Any:
+    """Make a table of a single gating covariate."""
+    # gating: (n_obs,) or (n_obs, n_gate) -> (n_obs, n_gate)
+    if np.ndim(gating) != 1:
+        return gating
+    if hasattr(gating, "to_frame"):
+        return gating.to_frame()
+    return (gating if hasattr(gating, "ndim") else np.asarray(gating))[:, None]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.data.blocks import read_block, sum_over_blocks
+from moment_init.data.blocks import read_block
 from moment_init.data.checking import RegressionData
 from moment_init.data.standardising import Coordinates
 
@@ -30,6 +30,14 @@ MIN_DISTINCT_VALUES = 10
 
 SAMPLED_ROWS = 1000
 """Number of rows on which distinct values are counted."""
+
+CENTRE_ROWS = 1000
+"""Rows at the head from which a rough centre is taken."""
+
+
+def sampled_inputs(data: RegressionData) -> NDArray[np.generic]:
+    """Take about a thousand evenly spaced rows, in which discrete columns are looked for."""
+    return data.thin(data.n_obs // SAMPLED_ROWS).X
 
 
 def find_discrete_columns(X: NDArray[np.generic]) -> BoolArray:
@@ -90,24 +98,35 @@ class ContinuousBlock:
 def split_continuous(data: RegressionData, is_discrete: BoolArray) -> ContinuousBlock:
     """Regress the continuous columns on the discrete ones and keep the residuals."""
     # is_discrete: (n_features,)
-    centre = np.asarray(read_block(data.X, slice(0, 1000)).mean(axis=0))  # against cancellation
-
-    def sums(block: slice) -> tuple[FloatArray, ...]:
-        x = read_block(data.X, block) - centre
-        design = np.column_stack([np.ones(len(x)), x[:, is_discrete]])
-        weighted = (design * data.sample_weight[block, None]).T
-        return np.dot(weighted, design), np.dot(weighted, x[:, ~is_discrete])
-
-    gram, cross = sum_over_blocks(sums, data.n_obs, 2 * data.n_features)
+    head = data.take(np.arange(min(CENTRE_ROWS, data.n_obs))).X
+    centre = np.asarray(np.asarray(head, dtype=np.float64).mean(axis=0))  # against cancellation
+    gram, cross = data.sum(_regression_sums, is_discrete, centre, doubles=2 * data.n_features)
     fitted = np.linalg.lstsq(gram, cross, rcond=None)[0]
     slopes = fitted[1:]
     intercept = fitted[0] + centre[~is_discrete] - centre[is_discrete] @ slopes
+    continuous = data.map(_keep_residuals, is_discrete, intercept, slopes)
+    return ContinuousBlock(continuous, is_discrete, intercept, slopes)
+
+
+def _regression_sums(
+    data: RegressionData, is_discrete: BoolArray, centre: FloatArray, block: slice
+) -> tuple[FloatArray, ...]:
+    """Sum products of the discrete columns with each other and with the continuous ones."""
+    x = read_block(data.X, block) - centre
+    design = np.column_stack([np.ones(len(x)), x[:, is_discrete]])
+    weighted = (design * data.sample_weight[block, None]).T
+    return np.dot(weighted, design), np.dot(weighted, x[:, ~is_discrete])
+
+
+def _keep_residuals(
+    data: RegressionData, is_discrete: BoolArray, intercept: FloatArray, slopes: FloatArray
+) -> RegressionData:
+    """Replace the inputs by the residuals of the continuous columns."""
     residuals = _residuals(read_block(data.X, slice(None)), is_discrete, intercept, slopes)
-    names = tuple(
-        name for name, other in zip(data.feature_names, is_discrete, strict=True) if not other
+    pairs = zip(data.feature_names, is_discrete, strict=True)
+    return replace(
+        data, X=residuals, feature_names=tuple(name for name, other in pairs if not other)
     )
-    block_data = replace(data, X=residuals, feature_names=names)
-    return ContinuousBlock(block_data, is_discrete, intercept, slopes)
 
 
 def _residuals(

@@ -6,16 +6,19 @@ b = b~ - <beta, mean>. The mean and covariance of the input are computed in unit
 so that the user's units do not matter.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, solve_triangular
 
 from moment_init.checks import FloatArray
-from moment_init.data.blocks import read_block, source_of, sum_over_blocks
-from moment_init.row_sources.columns import known_scatter
+from moment_init.data.blocks import Rows, read_block
+from moment_init.families.several import Categorical
+
+if TYPE_CHECKING:
+    from moment_init.data.checking import RegressionData
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,24 +102,48 @@ class CorrelationFit:
     shrinkage: float  # weight of the identity in the shrunk matrix
 
 
-def fit_correlation(
-    features: NDArray[np.generic],
-    weights: FloatArray,
-    names: tuple[str, ...],
-    *,
-    argument: str = "X",
-) -> CorrelationFit:
-    """Compute mean, standard deviations and correlations by blocks of rows."""
-    # features: (n_obs, n_features), weights: (n_obs,)
-    n_obs, n_features = features.shape
-    source, total = source_of(features), weights.sum()
-    known = known_scatter(features, weights)
+class Scatter(NamedTuple):
+    """Weighted sums of some rows."""
+
+    total: float  # sum of the weights, positive
+    mean: FloatArray  # weighted mean; (n_features,)
+    products: FloatArray  # weighted products of the deviations from it; (n_features, n_features)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputRows(Rows):
+    """Rows of columns with their weights, such as any rows that have `X`."""
+
+    X: NDArray[np.generic]  # (n_obs, n_features)
+    sample_weight: FloatArray  # (n_obs,)
+    scatter: Scatter | None = None  # sums that are known
+
+    @property
+    def n_obs(self) -> int:
+        """Number of rows."""
+        return len(self.X)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.X.shape[1])
+
+    def take(self, index: NDArray[np.intp] | slice) -> "InputRows":
+        """Select rows."""
+        return InputRows(self.X[index], self.sample_weight[index])
+
+
+def fit_correlation(rows: Any, names: tuple[str, ...], *, argument: str = "X") -> CorrelationFit:
+    """Compute mean, standard deviations and correlations of rows that have `X`."""
+    # rows: `InputRows`, or any rows with their attributes
+    n_obs, n_features = rows.n_obs, rows.n_features
+    total, known = rows.total_weight, rows.scatter
     if known is not None and _is_safe(np.sqrt(np.diag(known.products) / total)).all():
         centre, spread, shift = known.mean, np.ones(n_features), np.zeros(n_features)
         covariance = known.products / total
     else:
-        centre, spread = rough_units(features, weights)
-        first, second = _sums_in_units(features, weights, centre, spread)
+        centre, spread = rough_units(rows)
+        first, second = rows.sum(_sums_in_units, centre, spread, doubles=3 * n_features)
         shift = first / total
         covariance = second / total - np.outer(shift, shift)
     rough_scales = np.sqrt(np.maximum(np.diag(covariance), 0.0))
@@ -126,10 +153,8 @@ def fit_correlation(
     np.fill_diagonal(correlation, 1.0)
     shrinkage = 0.0
     if n_obs < SHRINK_BELOW_ROWS_PER_FEATURE * n_features:
-        rows: Any = read_block(features, slice(None)) if source is None else features
-        standardised = (rows - mean) / scales
-        fourth = weights @ np.square(np.square(standardised).sum(axis=1)) / total
-        shrinkage = _ledoit_wolf_shrinkage(correlation, float(fourth), n_obs)
+        (fourth,) = rows.sum(_fourth_powers, mean, scales, doubles=3 * n_features)
+        shrinkage = _ledoit_wolf_shrinkage(correlation, float(fourth) / total, n_obs)
     shrunk = (1.0 - shrinkage) * correlation + shrinkage * np.eye(n_features)
     # With few rows every correlation matrix is singular; the shrunk one must be invertible.
     tested = correlation if n_obs > n_features else shrunk
@@ -138,23 +163,23 @@ def fit_correlation(
 
 
 def _sums_in_units(
-    features: NDArray[np.generic], weights: FloatArray, centre: FloatArray, spread: FloatArray
+    rows: InputRows, centre: FloatArray, spread: FloatArray, block: slice
 ) -> tuple[FloatArray, ...]:
     """Sum the columns and their products about a centre, in given units."""
-    has_units = bool(np.any(centre != 0.0) or np.any(spread != 1.0))
-    source = source_of(features)
+    z, weights = read_block(rows.X, block), rows.sample_weight[block]
+    if np.any(centre != 0.0) or np.any(spread != 1.0):
+        z = (z - centre) / spread
     # Weights of one save the product with them, and half of the arithmetic in BLAS.
-    constant = getattr(weights, "constant", None)
-    is_plain = bool(np.all(weights == 1.0)) if source is None else constant == 1.0
+    weighted = z if np.all(weights == 1.0) else z * weights[:, None]
+    return np.dot(weights, z), np.dot(weighted.T, z)
 
-    def block_sums(rows: slice) -> tuple[FloatArray, ...]:
-        z = read_block(features, rows)
-        if has_units:
-            z = (z - centre) / spread
-        weighted = z if is_plain else z * weights[rows, None]
-        return np.dot(weights[rows], z), np.dot(weighted.T, z)
 
-    return sum_over_blocks(block_sums, len(weights), 3 * features.shape[1], source=source)
+def _fourth_powers(
+    rows: InputRows, mean: FloatArray, scales: FloatArray, block: slice
+) -> tuple[FloatArray, ...]:
+    """Sum the squared lengths of standardised rows, squared."""
+    lengths = np.square((read_block(rows.X, block) - mean) / scales).sum(axis=1)
+    return (np.array(rows.sample_weight[block] @ np.square(lengths)),)
 
 
 def _is_safe(spread: FloatArray) -> NDArray[np.bool_]:
@@ -162,21 +187,14 @@ def _is_safe(spread: FloatArray) -> NDArray[np.bool_]:
     return np.asarray((spread > SAFE_SPREADS[0]) & (spread < SAFE_SPREADS[1]))
 
 
-def rough_units(
-    features: NDArray[np.generic], weights: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def rough_units(rows: Any) -> tuple[FloatArray, FloatArray]:
     """Choose a rough centre and unit of each column from a sample of rows; 0 and 1 if possible.
 
     Sums are taken about the centre: with a large mean the variance would otherwise lose digits to
     cancellation.
     """
-    # features: (n_obs, n_features), weights: (n_obs,) -> (n_features,), (n_features,)
-    if source_of(features) is None:
-        weighted = np.flatnonzero(weights)
-        rows = weighted[:: max(1, len(weighted) // ROUGH_ROWS)]
-    else:  # Dask collections: all rows are used
-        rows = np.arange(0, len(weights), max(1, len(weights) // ROUGH_ROWS))
-    sample = np.asarray(features[rows], dtype=np.float64)
+    # -> (n_features,), (n_features,)
+    sample = np.asarray(rows.spread(ROUGH_ROWS).X, dtype=np.float64)
     largest = np.abs(sample).max(axis=0)
     size = np.where(largest > 0.0, largest, 1.0)  # avoids overflow of sums and squares
     centre, spread = size * (sample / size).mean(axis=0), size * (sample / size).std(axis=0)
@@ -250,3 +268,60 @@ def whiten_rows(mean: FloatArray, factor: FloatArray, rows: NDArray[np.generic])
     # n_features)
     centred = np.asarray(rows, dtype=np.float64) - mean
     return np.asarray(solve_triangular(factor, centred.T, lower=True).T)
+
+
+ResponseUnits = tuple[tuple[float, float], ...]
+"""Shift and scale of the response of each linear predictor."""
+
+
+def response_units(data: "RegressionData") -> ResponseUnits:
+    """Mean and standard deviation of responses with the identity link; zero and one of others."""
+    has_units = np.array([each.response_power for each in data.family.predictor_families])
+    shifts, scales = np.zeros(len(has_units)), np.ones(len(has_units))
+    if has_units.any():
+        total, doubles = data.total_weight, 4 * len(has_units)
+        (means,) = data.sum(_response_sums, total, shifts, 1, doubles=doubles)
+        shifts[has_units] = means[has_units]
+        (squares,) = data.sum(_response_sums, total, shifts, 2, doubles=doubles)
+        scales[has_units] = np.sqrt(squares[has_units])
+    return tuple(zip(shifts.tolist(), scales.tolist(), strict=True))
+
+
+def _response_sums(
+    data: "RegressionData", total: float, shifts: FloatArray, power: int, block: slice
+) -> tuple[FloatArray, ...]:
+    """Sum powers of shifted responses with weights that add up to one."""
+    shares = data.sample_weight[block] / total
+    values = moment_responses(data, block)
+    pairs = zip(values, shifts, strict=True)
+    if power == 1:
+        return (np.array([shares @ value for value in values]),)
+    return (np.array([shares @ np.square(value - shift) for value, shift in pairs]),)
+
+
+def moment_responses(data: "RegressionData", block: slice) -> list[FloatArray]:
+    """Responses of a block without offsets and trials, one by one."""
+    width = len(data.family.members)
+    y = data.y[block].reshape(-1, width)
+    offset = None if data.offset is None else data.offset[block].reshape(-1, width)
+    trials = None if data.n_trials is None else data.n_trials[block].reshape(-1, width)
+    return [
+        member.moment_response(
+            y[:, index],
+            order=1,
+            offset=None if offset is None else offset[:, index],
+            n_trials=None if trials is None or not member.has_trials else trials[:, index],
+        )
+        for index, member in enumerate(data.family.members)
+    ]
+
+
+def with_response(data: "RegressionData", units: ResponseUnits) -> "RegressionData":
+    """Add the response that moments use: without offset and trials, and standardised."""
+    if isinstance(data.family, Categorical):
+        return replace(data, response=data.y)
+    pairs = zip(moment_responses(data, slice(None)), units, strict=True)
+    columns = [
+        value if unit == (0.0, 1.0) else (value - unit[0]) / unit[1] for value, unit in pairs
+    ]
+    return replace(data, response=columns[0] if len(columns) == 1 else np.array(columns).T)

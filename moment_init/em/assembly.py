@@ -28,6 +28,7 @@ from moment_init.em.prediction import in_users_order, membership
 from moment_init.em.problem import EMProblem, parameters_per_response
 from moment_init.em.result import EMFit
 from moment_init.em.runs import Runs, is_limiting_family
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.gate import pack_gate
 from moment_init.likelihood.parameters import (
@@ -37,7 +38,12 @@ from moment_init.likelihood.parameters import (
     component_vectors,
     parameter_count,
 )
-from moment_init.likelihood.posterior import responsibilities
+from moment_init.likelihood.posterior import (
+    doubles_per_unit,
+    posterior_of_block,
+    responsibilities,
+)
+from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.results import Status
 
 IndexArray = NDArray[np.intp]
@@ -72,6 +78,7 @@ class _Findings(NamedTuple):
     shares: FloatArray  # responsibilities; (n_obs, n_components)
     bounds: tuple[str, ...]  # labels of the active bounds
     log_jacobian: float  # subtracted from log-likelihoods for the user's units
+    entropy: float  # of the responsibilities
     # standard errors of the standardised parameters, in the order of the end of the climb, and its
     # parameters
     errors: FloatArray
@@ -87,10 +94,11 @@ def assemble_fit(
     order = _component_order(problem, end.parameters)
     at = end.parameters.reorder(order)
     laplace, flat = laplace_of(problem, end, order)
-    shares = responsibilities(problem.family, problem.rows, at)
+    shares = problem.rows.column(_user_shares, problem.family, at, width=at.n_components)
     bounds = tuple(bound.label for bound in active_bounds_of(problem, at))
     errors = fit_errors(problem, end)[_vector_order(at, order)]
-    findings = _Findings(at, laplace, flat, shares, bounds, problem.log_jacobian, errors)
+    entropy, jacobian = _entropy(problem, at), problem.log_jacobian
+    findings = _Findings(at, laplace, flat, shares, bounds, jacobian, entropy, errors)
     return _assembled(problem, data, end, runs, findings)
 
 
@@ -101,7 +109,8 @@ def assemble_gated_fit(
     order = _component_order(gated, run.parameters)
     at = run.at.reorder(order)
     laplace, flat = gated_laplace_of(gated, run, order)
-    shares = responsibilities(gated.family, gated.rows, at.as_logit)
+    logit = at.as_logit
+    shares = gated.rows.column(_user_shares, gated.family, logit, width=logit.n_components)
     active = gated.likelihood(at.mixture).active(at)
     bounds = tuple(dict.fromkeys(bound.label for bound in active))
     likelihood = gated.likelihood(run.at.mixture)
@@ -110,7 +119,8 @@ def assemble_gated_fit(
         sums = likelihood.sums(run.at, missing=True)
     errors = standardised_errors(sums, likelihood.constraint, likelihood.active(run.at))
     errors = errors[_vector_order(at.mixture, order)]
-    findings = _Findings(at.mixture, laplace, flat, shares, bounds, gated.log_jacobian, errors)
+    entropy, jacobian = _entropy(gated, logit), gated.log_jacobian
+    findings = _Findings(at.mixture, laplace, flat, shares, bounds, jacobian, entropy, errors)
     fit = _assembled(gated, data, run, runs, findings)
     coordinates = gated.gating
     gate = at.gate.rescale(coordinates.mean, coordinates.scales)
@@ -131,7 +141,7 @@ def _assembled(
     runs: Runs,
     findings: "_Findings",
 ) -> EMFit:
-    at, laplace, _, shares, bounds, log_jacobian, _ = findings
+    at, laplace, _, shares, bounds, log_jacobian, entropy, _ = findings
     user = _user_parameters(problem, at)
     gate, prior = problem.gate_coordinates, problem.prior
     status, messages = _judge(problem, data, end, findings, runs, user)
@@ -152,12 +162,12 @@ def _assembled(
         n_iter=end.n_iter,
         converged=end.converged,
         starts=starts,
-        responsibilities=in_users_order(shares, problem.order),
+        responsibilities=shares,
         laplace=laplace,
         n_parameters=_free_count(problem, at),
         n_obs=data.n_obs,
         n_units=problem.rows.total_units,
-        entropy=_entropy(problem, shares),
+        entropy=entropy,
         family=problem.family.name,
         link=problem.family.link_name,
         feature_names=data.feature_names,
@@ -204,13 +214,26 @@ def _free_count(problem: EMProblem, parameters: MixtureParameters) -> int:
     return parameter_count(parameters) if constraint is None else constraint.n_free
 
 
-def _entropy(problem: EMProblem, shares: FloatArray) -> float:
-    """Sum the entropy of the responsibilities over groups, or over rows by their weight."""
-    rows = problem.rows
-    if rows.group_starts is None:
-        return float(-rows.sample_weight @ xlogy(shares, shares).sum(axis=1))
-    by_group = shares[rows.group_starts]
-    return float(-xlogy(by_group, by_group).sum())
+def _user_shares(
+    rows: LikelihoodRows, family: AnyFamily, parameters: MixtureParameters
+) -> FloatArray:
+    """Responsibilities of rows in the user's order, (n_obs, n_components)."""
+    return in_users_order(responsibilities(family, rows, parameters), rows.order)
+
+
+def _entropy(problem: EMProblem, at: MixtureParameters) -> float:
+    """Entropy of the responsibilities of all groups, or of rows by their weight."""
+    doubles = doubles_per_unit(problem.rows, at)
+    return float(problem.rows.sum(_entropy_sum, problem.family, at, doubles=doubles)[0])
+
+
+def _entropy_sum(
+    rows: LikelihoodRows, family: AnyFamily, parameters: MixtureParameters, units: slice
+) -> tuple[FloatArray, ...]:
+    """Sum the entropy of the responsibilities of a block."""
+    block = posterior_of_block(family, rows, parameters, units)
+    entropies = -xlogy(block.responsibilities, block.responsibilities).sum(axis=0)
+    return (np.asarray(entropies @ block.unit_weight),)
 
 
 def convergence_message(end: MaximiseResult) -> str:
@@ -352,21 +375,25 @@ def _named_bounds(bounds: tuple[str, ...], names: tuple[str, ...]) -> tuple[str,
     return tuple(result)
 
 
-def with_zero_weight_rows(
-    fit: EMFit, data: RegressionData, covariates: tuple[FloatArray, tuple[str, ...]] | None
-) -> EMFit:
+def with_all_rows(fit: EMFit, data: RegressionData) -> EMFit:
     """Compute the responsibilities of all rows, including rows of weight zero."""
+    shares = data.column(_membership_of_rows, fit, width=len(fit.weights))
+    return replace(fit, responsibilities=shares, n_obs=data.n_obs)
+
+
+def _membership_of_rows(data: RegressionData, fit: EMFit) -> FloatArray:
+    """Responsibilities of rows in the user's units, (n_obs, n_components)."""
     response = data.y
     if data.classes is not None:
         response = data.classes[response.astype(np.intp)]
-    shares = membership(
+    has_weight = data.groups is not None and data.sample_weight.any()
+    return membership(
         fit,
         data.X,
         response,
         offset=data.offset,
         n_trials=data.n_trials,
-        gating=None if covariates is None else covariates[0],
+        gating=data.gating,
         groups=data.groups,
-        sample_weight=data.sample_weight,
+        sample_weight=data.sample_weight if has_weight else None,
     )
-    return replace(fit, responsibilities=shares, n_obs=data.n_obs)

@@ -5,20 +5,19 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from moment_init.checks import (
     ConvergenceWarning,
-    FloatArray,
     RandomSeed,
     make_generator,
     notify,
     validate_n_components,
 )
-from moment_init.data.blocks import single_threaded_blas, source_of
-from moment_init.data.checking import RegressionData, validate_data, validate_gating
+from moment_init.data.blocks import single_threaded_blas
+from moment_init.data.checking import RegressionData, validate_data
 from moment_init.data.formulas import takes_formula
-from moment_init.em.assembly import assemble_gated_fit, with_zero_weight_rows
+from moment_init.em.assembly import assemble_fit, assemble_gated_fit, with_all_rows
 from moment_init.em.gaussian_gate import GatedProblem, GatedRun
 from moment_init.em.given import given_starts
 from moment_init.em.priors import PriorsArgument, log_prior_of, validate_priors
@@ -40,23 +39,21 @@ from moment_init.em.runs import (
     run_random,
     validate_options,
 )
-from moment_init.em.search import enlarged, plausible_ends, refine, search, search_sample
-from moment_init.em.starts import RandomStart, Start, grow
+from moment_init.em.search import (
+    enlarged,
+    plausible_ends,
+    refine,
+    search,
+    search_sample,
+    search_units,
+)
+from moment_init.em.starts import RandomStart, Start, grow, tensor_starts
 from moment_init.families.base import Family
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 from moment_init.moments.result import MomentEstimate
 from moment_init.results import BREAKDOWNS, Status
-from moment_init.row_sources.em_rows import (
-    assemble_memory_or_dask,
-    drop_zero_weight_covariates,
-    moment_starts,
-    require_supported_fit,
-    rows_with_weight,
-    searched_rows,
-)
 
-Covariates = tuple[FloatArray, tuple[str, ...]]
 Init = (
     Literal["search", "tensor", "random"]
     | MomentEstimate
@@ -246,12 +243,53 @@ def fit_em(
         n_trials=n_trials,
         sample_weight=sample_weight,
         groups=groups,
+        gating=gating,
     )
-    all_rows = searched_rows(all_rows, validate_n_components(n_components, all_rows.n_obs))
-    source = source_of(all_rows.X)
-    covariates = validate_gating(gating, all_rows.n_obs, all_rows.groups, source=source)
-    validate_gate_kind(gate, gating)
-    require_supported_fit(all_rows, init=init, gate=gate)
+    return fit_checked(
+        all_rows,
+        n_components,
+        gate=gate,
+        init=init,
+        priors=priors,
+        n_starts=n_starts,
+        max_seconds=max_seconds,
+        random_start=random_start,
+        shared=shared,
+        fixed_weights=fixed_weights,
+        fixed_directions=fixed_directions,
+        min_dispersion_ratio=min_dispersion_ratio,
+        max_iter=max_iter,
+        tolerance=tolerance,
+        n_jobs=n_jobs,
+        progressbar=progressbar,
+        random_seed=random_seed,
+    )
+
+
+def fit_checked(
+    all_rows: RegressionData,
+    n_components: int,
+    *,
+    gate: GateKind = "softmax",
+    init: Init = "search",
+    priors: PriorsArgument = None,
+    n_starts: int | None = None,
+    max_seconds: float | None = None,
+    random_start: RandomStart = "both",
+    shared: Any = None,
+    fixed_weights: ArrayLike | None = None,
+    fixed_directions: ArrayLike | None = None,
+    min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
+    max_iter: int = 1000,
+    tolerance: float = 1e-6,
+    n_jobs: int | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
+) -> EMFit:
+    """Fit a mixture to rows that have been checked; the arguments are those of `fit_em`."""
+    number = validate_n_components(n_components, all_rows.n_obs)
+    all_rows = all_rows.within(2 * search_units(all_rows.family, all_rows.n_features, number))
+    validate_gate_kind(gate, all_rows.gating)
     data = all_rows.drop_zero_weights()
     number = validate_n_components(n_components, data.n_obs)
     _validate_word(init)
@@ -270,18 +308,16 @@ def fit_em(
         shared=shared,
         fixed_weights=fixed_weights,
         fixed_directions=fixed_directions,
-        has_gate=covariates is not None,
+        has_gate=all_rows.gating is not None,
     )
-    has_logit_gate = covariates is not None and gate == "softmax"
+    has_logit_gate = all_rows.gating is not None and gate == "softmax"
     numbers = validate_priors(priors, data, restrictions, has_logit_gate=has_logit_gate)
     ratio = validate_dispersion_ratio(min_dispersion_ratio)
     rng = make_generator(random_seed)
-    has_weight = rows_with_weight(all_rows)
     with single_threaded_blas():
         problem = pose_em(
             data,
             number,
-            gating=drop_zero_weight_covariates(covariates, data, has_weight),
             restrictions=restrictions,
             min_dispersion_ratio=ratio,
         ).prepared()
@@ -290,13 +326,13 @@ def fit_em(
         if numbers is not None:
             problem = replace(problem, prior=log_prior_of(problem, data, numbers))
         require_rows(problem)
-        runs, end = _run_starts(problem, data, init, options, rng, has_weight)
+        runs, end = _run_starts(problem, data, init, options, rng, all_rows)
         if isinstance(problem, GatedProblem) and isinstance(end, GatedRun):
             fit = assemble_gated_fit(problem, data, end, runs)
         else:
-            fit = assemble_memory_or_dask(problem, all_rows, data, end, runs)
-        if data is not all_rows and source is None:
-            fit = with_zero_weight_rows(fit, all_rows, covariates)
+            fit = assemble_fit(problem, data, end, runs)
+        if data is not all_rows:
+            fit = with_all_rows(fit, all_rows)
     if fit.status is not Status.OK:
         is_short = fit.status in (Status.NOT_CONVERGED, Status.NOT_EXPLORED)
         notify(" ".join(fit.warnings), ConvergenceWarning if is_short else UserWarning)
@@ -316,30 +352,42 @@ def _run_starts(
     init: Any,
     options: FitOptions,
     rng: np.random.Generator,
-    has_weight: NDArray[np.bool_],
+    all_rows: RegressionData,
 ) -> tuple[Runs, MaximiseResult]:
     """Run the starts of `init`; return all of them and the end of the best one."""
     if not isinstance(init, str):
         names = (data.feature_names, data.response_names)
-        runs = run_given(problem, given_starts(problem, init, has_weight, *names), options)
-    elif init == "tensor":
-        runs = run_given(problem, _required_moments(problem, data, rng), options)
-    elif init == "random":
-        runs = run_random(problem, options, rng)
-    elif options.max_iter == 0:
-        starts = moment_starts(problem, data, rng)
-        growth = [] if starts else [("growth", grow(search_sample(problem, rng)))]
-        runs = run_given(problem, starts or growth, options)
-    else:
+        runs = run_given(problem, given_starts(problem, init, all_rows, *names), options)
+        return runs, _require_run(runs)
+    if init == "search" and options.max_iter > 0:
         return _by_search(problem, data, options, rng)
-    return runs, _require_run(runs)
+    sample = search_sample(problem, rng)
+    if init == "random":
+        runs = run_random(sample, options, rng)
+    elif init == "tensor":
+        runs = run_given(sample, _required_moments(sample, data, rng), options)
+    else:
+        starts = tensor_starts(sample, data, rng)
+        runs = run_given(sample, starts or [("growth", grow(sample))], options)
+    best = _require_run(runs)
+    return (runs, best) if sample is problem else _on_all_rows(problem, runs, options)
+
+
+def _on_all_rows(
+    problem: EMProblem, runs: Runs, options: FitOptions
+) -> tuple[Runs, MaximiseResult]:
+    """Refine the best ends of runs on a sample."""
+    limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
+    ends = [refine(problem, runs.problem, end, **limits) for end in plausible_ends(runs)]
+    runs.records = [replace(record, is_sampled=True) for record in runs.records]
+    return runs, max(ends, key=lambda end: (is_interior(problem, end), end.log_posterior))
 
 
 def _required_moments(
     problem: EMProblem, data: RegressionData, rng: np.random.Generator
 ) -> list[Start]:
     """Return the moment candidates; raise if moments do not apply."""
-    starts = moment_starts(problem, data, rng, is_forced=True)
+    starts = tensor_starts(problem, data, rng, is_forced=True)
     if not starts:
         raise ValueError(
             "`init` must be 'search' or 'random' for these data: moments need at least as many "
@@ -359,7 +407,7 @@ def _by_search(
 
     def from_moments() -> list[Start]:
         try:
-            return moment_starts(problem, data, seeds[0])
+            return tensor_starts(sample, data, seeds[0])
         except BREAKDOWNS as error:  # moments are only one of several origins
             failures.append(str(error))
             return []
@@ -370,11 +418,9 @@ def _by_search(
     for message in failures:
         runs.fail("tensor", message)
     best = _require_run(runs)
-    limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
     if runs.problem.rows.n_units != problem.rows.n_units:
-        ends = [refine(problem, runs.problem, end, **limits) for end in plausible_ends(runs)]
-        runs.records = [replace(record, is_sampled=True) for record in runs.records]
-        return runs, max(ends, key=lambda end: (is_interior(problem, end), end.log_posterior))
+        return _on_all_rows(problem, runs, options)
+    limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
     end = problem.climb(best.parameters, damping=0.0, **limits)
     # the climb starts by evaluating the last point of the search again
     history = (*best.history[:-1], *end.history)

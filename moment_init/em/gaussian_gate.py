@@ -14,6 +14,7 @@ from scipy.linalg import block_diag, solve_triangular
 from moment_init.checks import FloatArray
 from moment_init.em.problem import EMProblem, GateCoordinates
 from moment_init.em.starts import fit_responsibilities, softly_assigned
+from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import Ending, MaximiseResult, climb
 from moment_init.likelihood.gate import (
     SMALLEST_COUNT,
@@ -30,7 +31,8 @@ from moment_init.likelihood.parameters import (
     bounds_of,
     enforce,
 )
-from moment_init.likelihood.posterior import responsibilities
+from moment_init.likelihood.posterior import doubles_per_unit, posterior_of_block
+from moment_init.likelihood.rows import LikelihoodRows
 
 N_CLUSTERINGS = 3
 """Number of starts from clusters of the gating covariates, each with new distant centres: there are
@@ -58,20 +60,21 @@ class GatedProblem(EMProblem):
         if logit.rows.gate is None or logit.gate_coordinates is None:
             raise ValueError("`logit` must have gating covariates; got none. Pose it with a gate.")
         prepared = logit.prepared()
-        covariates, weight = unit_values(prepared.rows)
-        pooled = np.cov(covariates, rowvar=False, aweights=weight, ddof=0)
+        n_gate = prepared.rows.n_gate
+        zeros, doubles = np.zeros(n_gate), 3 * n_gate
+        total, first, _ = prepared.rows.sum(_covariate_sums, zeros, doubles=doubles)
+        _, _, squares = prepared.rows.sum(_covariate_sums, first / total, doubles=doubles)
         return cls(
             prepared.family,
             prepared.n_components,
-            replace(prepared.rows, gate=gate_statistics(logit.rows.gate)),
+            prepared.rows.map(_with_statistics),
             prepared.coordinates,
             None,
-            prepared.order,
             prepared.restrictions,
             prepared.min_dispersion_ratio,
             prepared.constant,
             prepared.prior,
-            pooled_root=np.linalg.cholesky(np.atleast_2d(pooled)),
+            pooled_root=np.linalg.cholesky(squares / total),
             gating=logit.gate_coordinates,
         )
 
@@ -91,10 +94,9 @@ class GatedProblem(EMProblem):
         return EMProblem(
             self.family,
             self.n_components,
-            replace(self.rows, gate=None),
+            self.rows.map(replace, gate=None),
             self.coordinates,
             None,
-            self.order,
             self.restrictions,
             self.min_dispersion_ratio,
             self.constant,
@@ -149,18 +151,22 @@ class GatedProblem(EMProblem):
             gate = GaussianGate.of_slopes(parameters.gate, self.n_gate)
             if gate is not None:
                 return GatedMixture(replace(parameters, gate=None), gate)
-        shares = responsibilities(self.family, self.rows, parameters)
-        if self.rows.group_starts is not None:
-            shares = shares[self.rows.group_starts]
-        return self.with_shares(replace(parameters, gate=None), shares)
+        doubles = doubles_per_unit(self.rows, parameters)
+        counts, totals = self.rows.sum(_share_sums, self.family, parameters, doubles=doubles)
+        return self._with_totals(replace(parameters, gate=None), counts, totals)
 
     def with_shares(self, mixture: MixtureParameters, shares: FloatArray) -> GatedMixture:
         """Add the gate and weights that fit given responsibilities."""
         # shares: (n_units, n_components)
         statistics, weight = unit_values(self.rows)
         weighted = shares * weight[:, None]
-        counts = np.maximum(weighted.sum(axis=0), SMALLEST_COUNT)
-        totals = weighted.T @ statistics[:, 1:]
+        return self._with_totals(mixture, weighted.sum(axis=0), weighted.T @ statistics[:, 1:])
+
+    def _with_totals(
+        self, mixture: MixtureParameters, counts: FloatArray, totals: FloatArray
+    ) -> GatedMixture:
+        """Add the gate and weights that fit expected units and totals of their statistics."""
+        counts = np.maximum(counts, SMALLEST_COUNT)
         gate = self.likelihood(mixture).gate_of(counts, totals)
         return GatedMixture(replace(mixture, weights=counts / counts.sum(), gate=None), gate)
 
@@ -208,3 +214,27 @@ class GatedProblem(EMProblem):
             # all distances are zero if there are fewer distinct values than components
             chances = weight * nearest if nearest.any() else weight
         return softly_assigned(distances.argmin(axis=1), r)
+
+
+def _with_statistics(rows: LikelihoodRows) -> LikelihoodRows:
+    """Replace the gating covariates by their statistics."""
+    return replace(rows, gate=gate_statistics(np.asarray(rows.gate)))
+
+
+def _covariate_sums(
+    rows: LikelihoodRows, centre: FloatArray, units: slice
+) -> tuple[FloatArray, ...]:
+    """Sum weights, centred gating covariates and their products."""
+    covariates, weight = unit_values(rows, units)
+    centred = covariates - centre
+    return np.array(weight.sum()), weight @ centred, (centred.T * weight) @ centred
+
+
+def _share_sums(
+    rows: LikelihoodRows, family: AnyFamily, parameters: MixtureParameters, units: slice
+) -> tuple[FloatArray, ...]:
+    """Sum responsibilities, and the statistics of gating covariates that they weight."""
+    statistics, weight = unit_values(rows, units)
+    block = posterior_of_block(family, rows, parameters, units)
+    weighted = block.responsibilities * weight
+    return weighted.sum(axis=1), weighted @ statistics[:, 1:]

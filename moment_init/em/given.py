@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray, as_float_array
+from moment_init.data.checking import RegressionData
 from moment_init.em.gaussian_gate import GatedProblem
 from moment_init.em.problem import EMProblem
 from moment_init.em.result import EMFit
@@ -24,12 +25,11 @@ _EXPECTED = (
 def given_starts(
     problem: EMProblem,
     init: Any,
-    has_weight: NDArray[np.bool_] | None = None,
+    all_rows: RegressionData | None = None,
     feature_names: tuple[str, ...] | None = None,
     response_names: tuple[str, ...] = (),
 ) -> list[Start]:
     """Convert the user's `init` to starts in standardised coordinates."""
-    # has_weight: (n_obs,)
     if isinstance(init, MomentEstimate):
         return _from_estimate(problem, init)
     if isinstance(init, EMFit):
@@ -42,7 +42,7 @@ def given_starts(
         return [("given", _standardised(problem, _from_arrays(init)))]
     if hasattr(init, "__array__"):
         shares = np.asarray(init)
-        return [("given", _from_responsibilities(problem, shares, has_weight))]
+        return [("given", _from_responsibilities(problem, shares, all_rows))]
     raise TypeError(f"{_EXPECTED}; got {type(init).__name__}.")
 
 
@@ -128,10 +128,15 @@ def _from_arrays(arrays: tuple[Any, ...] | list[Any]) -> MixtureParameters:
 
 
 def _from_responsibilities(
-    problem: EMProblem, shares: NDArray[np.generic], has_weight: NDArray[np.bool_] | None
+    problem: EMProblem, shares: NDArray[np.generic], all_rows: RegressionData | None
 ) -> MixtureParameters:
+    has_weight = None
+    if all_rows is not None:
+        all_rows = all_rows.whole("`init` must not be responsibilities")
+        has_weight = np.asarray(all_rows.sample_weight != 0.0)
     shares = _checked_shares(problem, shares, has_weight)
-    ordered = shares[slice(None) if problem.order is None else problem.order]
+    order = problem.rows.order
+    ordered = shares[slice(None) if order is None else order]
     starts = problem.rows.group_starts
     if starts is not None:  # a group has one component: use the mean over its rows
         sizes = np.diff(np.append(starts, len(ordered)))

@@ -56,6 +56,9 @@ LINK_PRIORS: Mapping[str, LinkPriors] = MappingProxyType(
     }
 )
 
+LEVEL_ROWS = 1000
+"""Rows among which the largest offset is looked for, against overflow of exponentials."""
+
 PriorsArgument = Literal["default"] | Mapping[str, Any] | None
 
 _FORMS = {
@@ -225,20 +228,37 @@ def typical_level(where: Coordinates, data: RegressionData, index: int) -> float
     For the log link this is the log mean response per unit of exposure. For other links than the
     identity it only matters if an offset moves the predictors; otherwise the shift stays zero.
     """
-    weight, family = data.sample_weight, data.family.predictor_families[index]
-    response = column(data.y, index)
-    offset = None if data.offset is None else column(data.offset, index)
+    family = data.family.predictor_families[index]
+    has_offset, largest = data.offset is not None, 0.0
     if family.link_name == "log":
-        largest = 0.0 if offset is None else float(offset.max())  # its exponential may overflow
-        exposure = weight if offset is None else weight * np.exp(offset - largest)
+        if has_offset:  # the exponential of an offset may overflow, but not relative to others
+            some = data.thin(data.n_obs // LEVEL_ROWS)
+            largest = float(column(np.asarray(some.offset), index).max())
+        total, exposure, _ = data.sum(_level_sums, index, largest, doubles=4)
         # Responses that do not vary were refused earlier, so the sum is positive.
-        return float(np.log((weight * response).sum() / exposure.sum())) - largest
-    if offset is None or family.response_power:
+        return float(np.log(total / exposure)) - largest
+    if not has_offset or family.response_power:
         return where.response_shift
+    total, exposure, offsets = data.sum(_level_sums, index, largest, doubles=4)
+    level = total / exposure
+    logit = np.log(level) if isinstance(family, Categorical) else family.link.link(level)
+    return float(logit) - float(offsets / data.total_weight)
+
+
+def _level_sums(
+    data: RegressionData, index: int, largest: float, block: slice
+) -> tuple[FloatArray, ...]:
+    """Sum responses, what their sum is relative to, and offsets."""
+    weight, family = data.sample_weight[block], data.family.predictor_families[index]
+    offset = None if data.offset is None else column(data.offset, index)[block]
+    offsets = np.zeros(()) if offset is None else np.asarray((weight * offset).sum())
     if isinstance(family, Categorical):
-        counts = [(weight * (response == code)).sum() for code in (index + 1, 0)]
-        level = np.log(counts[0] / counts[1])
-    else:
-        trials = weight if data.n_trials is None else weight * column(data.n_trials, index)
-        level = family.link.link(np.asarray((weight * response).sum() / trials.sum()))
-    return float(level) - float((weight * offset).sum() / weight.sum())
+        counts = [(weight * (data.y[block] == code)).sum() for code in (index + 1, 0)]
+        return np.asarray(counts[0]), np.asarray(counts[1]), offsets
+    exposure = weight
+    if family.link_name == "log":
+        exposure = weight if offset is None else weight * np.exp(offset - largest)
+    elif data.n_trials is not None:
+        exposure = weight * column(data.n_trials, index)[block]
+    total = (weight * column(data.y, index)[block]).sum()
+    return np.asarray(total), np.asarray(exposure.sum()), offsets

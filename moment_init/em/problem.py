@@ -16,9 +16,16 @@ from scipy.linalg import block_diag, cholesky
 from scipy.optimize import linear_sum_assignment
 
 from moment_init.checks import FloatArray, as_float_array
-from moment_init.data.blocks import read_block, row_blocks, source_of
+from moment_init.data.blocks import read_block, row_blocks
 from moment_init.data.checking import RegressionData, group_order
-from moment_init.data.standardising import Coordinates, fit_correlation, whiten_rows
+from moment_init.data.standardising import (
+    Coordinates,
+    InputRows,
+    ResponseUnits,
+    fit_correlation,
+    response_units,
+    whiten_rows,
+)
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult, maximise
 from moment_init.likelihood.parameters import (
@@ -29,14 +36,12 @@ from moment_init.likelihood.parameters import (
     parameter_count,
 )
 from moment_init.likelihood.prior import LogPrior
-from moment_init.likelihood.rows import LikelihoodRows, column
+from moment_init.likelihood.rows import LikelihoodRows, likelihood_rows
 from moment_init.likelihood.sums import (
     LikelihoodSums,
     likelihood_sums,
     parameter_free_log_likelihood,
 )
-from moment_init.row_sources.checking import project_dask, whiten_dask
-from moment_init.row_sources.posing import standardised_response
 
 IndexArray = NDArray[np.intp]
 
@@ -90,8 +95,6 @@ class EMProblem:
     # of inputs and response in the user's units, one for each linear predictor
     coordinates: tuple[Coordinates, ...]
     gate_coordinates: GateCoordinates | None = None  # of the gating covariates
-    # indices of the user's rows in the order of `rows`, (n_obs,); None if the order is the same
-    order: IndexArray | None = None
     restrictions: Restrictions = Restrictions()
     min_dispersion_ratio: float = MIN_DISPERSION_RATIO  # Hathaway's constraint
     # part of the log-likelihood that does not depend on parameters, once `prepared`
@@ -156,7 +159,7 @@ class EMProblem:
 
     def ungated(self) -> "EMProblem":
         """Return the same problem without a gate."""
-        return replace(self, rows=replace(self.rows, gate=None), gate_coordinates=None)
+        return replace(self, rows=self.rows.map(replace, gate=None), gate_coordinates=None)
 
     def own_starts(self, rng: np.random.Generator) -> list[tuple[str, MixtureParameters]]:
         """Return starts of a kind that only this problem has."""
@@ -375,45 +378,101 @@ _SMALLEST_SPREAD = 1e-12
 """Ratio of the spread of a projection to its mean below which the spread is rounding error."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EMCoordinates:
+    """Maps from the user's units to those of the rows of a problem."""
+
+    inputs: Coordinates  # mean and factor, or mean and spread of the projections on directions
+    units: ResponseUnits  # of the response of each linear predictor
+    gate: GateCoordinates | None = None
+    directions: FloatArray | None = None  # fixed directions; (n_features, n_components)
+
+    @property
+    def of_predictors(self) -> tuple[Coordinates, ...]:
+        """Coordinates of each linear predictor."""
+        mean, factor = self.inputs.mean, self.inputs.factor
+        return tuple(Coordinates(mean, factor, *unit) for unit in self.units)
+
+
+def find_coordinates(data: RegressionData, directions: FloatArray | None = None) -> EMCoordinates:
+    """Find the standardised coordinates of rows, by sums over them."""
+    if directions is not None:
+        inputs = _projected_coordinates(data, directions)
+    else:
+        fitted = fit_correlation(data, data.feature_names)
+        factor = fitted.scales[:, None] * cholesky(fitted.correlation, lower=True)
+        inputs = Coordinates(fitted.mean, factor)
+    gate = None
+    if data.gating is not None:
+        fitted = fit_correlation(data.map(_gating_rows), data.gate_names, argument="gating")
+        gate = GateCoordinates(fitted.mean, fitted.scales, data.gate_names)
+    return EMCoordinates(inputs, response_units(data), gate, directions)
+
+
 def pose_em(
     data: RegressionData,
     n_components: int,
     *,
-    gating: tuple[FloatArray, tuple[str, ...]] | None = None,
     restrictions: Restrictions | None = None,
     min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
 ) -> EMProblem:
     """Standardise rows, sort them by group and set up the problem."""
     restrictions = restrictions or Restrictions()
+    coordinates = find_coordinates(data, restrictions.directions)
+    return EMProblem(
+        data.family,
+        n_components,
+        data.map(standardise_rows, coordinates),
+        coordinates.of_predictors,
+        coordinates.gate,
+        restrictions,
+        min_dispersion_ratio,
+    )
+
+
+def standardise_rows(data: RegressionData, coordinates: EMCoordinates) -> LikelihoodRows:
+    """Standardise rows and sort them by group."""
+    rows = likelihood_rows(data, coordinates.units)
     order, starts = group_order(data.groups)
-    inputs, inputs_at = _standardised_inputs(data, restrictions.directions, order)
-    response, units = _standardised_responses(data)
-    gate, gate_coordinates = _standardised_gate(gating, data.sample_weight)
+    inputs = _standardised_inputs(data, coordinates)
+    gate = None
+    if data.gating is not None and coordinates.gate is not None:
+        gate = (data.gating - coordinates.gate.mean) / coordinates.gate.scales
 
     def sort(values: FloatArray | None, layout: Literal["C", "F"] = "F") -> Any:
         if values is None or order is None:
             return values
         return np.asarray(values[order], order=layout)
 
-    rows = LikelihoodRows(
-        Z=inputs,
-        y=sort(response),
-        sample_weight=sort(data.sample_weight),
-        offset=sort(_remaining_offset(data)),
-        n_trials=sort(data.n_trials),
+    return LikelihoodRows(
+        Z=inputs if order is None else inputs[order],
+        y=sort(rows.y),
+        sample_weight=sort(rows.sample_weight),
+        offset=sort(rows.offset),
+        n_trials=sort(rows.n_trials),
         gate=sort(gate, "C"),
         group_starts=starts,
+        order=order,
     )
-    return EMProblem(
-        data.family,
-        n_components,
-        rows,
-        tuple(Coordinates(inputs_at.mean, inputs_at.factor, *unit) for unit in units),
-        gate_coordinates,
-        order,
-        restrictions,
-        min_dispersion_ratio,
-    )
+
+
+def _standardised_inputs(data: RegressionData, coordinates: EMCoordinates) -> FloatArray:
+    """Whiten the inputs, or scale their projections, block by block."""
+    mean, factor = coordinates.inputs.mean, coordinates.inputs.factor
+    directions = coordinates.directions
+    result = np.empty((data.n_obs, len(mean)))
+    if directions is None:
+        for rows in row_blocks(data.n_obs, 3 * data.n_features):
+            result[rows] = whiten_rows(mean, factor, read_block(data.X, rows))
+        return result
+    for rows in row_blocks(data.n_obs, 2 * data.n_features):
+        result[rows] = read_block(data.X, rows) @ directions
+    return np.asarray((result - mean) / np.diag(factor))
+
+
+def _gating_rows(data: RegressionData) -> InputRows:
+    """The gating covariates as columns."""
+    return InputRows(np.asarray(data.gating), data.sample_weight)
 
 
 def validate_gate_kind(gate: Any, gating: Any) -> None:
@@ -473,101 +532,34 @@ def validate_dispersion_ratio(min_dispersion_ratio: Any) -> float:
     return float(min_dispersion_ratio)
 
 
-def _standardised_inputs(
-    data: RegressionData, directions: FloatArray | None, order: IndexArray | None
-) -> tuple[FloatArray, Coordinates]:
-    """Whiten the inputs, or scale their projections onto fixed directions."""
-    if directions is not None:
-        inputs, coordinates = _projected_inputs(data, directions)
-    else:
-        inputs, coordinates = _whitened_inputs(data)
-    return (inputs if order is None else inputs[order]), coordinates
-
-
-def _whitened_inputs(data: RegressionData) -> tuple[FloatArray, Coordinates]:
-    """Whiten the inputs block by block, so that only one copy is made."""
-    fitted = fit_correlation(data.X, data.sample_weight, data.feature_names)
-    factor = fitted.scales[:, None] * cholesky(fitted.correlation, lower=True)
-    if source_of(data.X) is not None:
-        whitened = whiten_dask(data, fitted.mean, factor)
-        return whitened, Coordinates(fitted.mean, factor)
-    result = np.empty(data.X.shape)
-    for rows in row_blocks(data.n_obs, 3 * data.n_features):
-        result[rows] = whiten_rows(fitted.mean, factor, read_block(data.X, rows))
-    return result, Coordinates(fitted.mean, factor)
-
-
-def _projected_inputs(
-    data: RegressionData, directions: FloatArray
-) -> tuple[FloatArray, Coordinates]:
-    """Project and scale the inputs without forming a matrix of all columns."""
-    if source_of(data.X) is not None:
-        result, mean, spread = project_dask(data, directions)
-    else:
-        result = np.empty((data.n_obs, directions.shape[1]))
-        for rows in row_blocks(data.n_obs, 2 * data.n_features):
-            result[rows] = read_block(data.X, rows) @ directions
-        shares = data.sample_weight / data.sample_weight.sum()
-        mean = shares @ result
-        result -= mean
-        spread = np.sqrt(shares @ np.square(result))
+def _projected_coordinates(data: RegressionData, directions: FloatArray) -> Coordinates:
+    """Mean and spread of the projections of the inputs, without a matrix of all columns."""
+    doubles, total = 2 * data.n_features, data.total_weight
+    zeros = np.zeros(directions.shape[1])
+    (mean,) = data.sum(_projection_sums, directions, total, zeros, 1, doubles=doubles)
+    (squares,) = data.sum(_projection_sums, directions, total, mean, 2, doubles=doubles)
+    spread = np.sqrt(squares)
     is_flat = spread <= _SMALLEST_SPREAD * np.abs(mean)
     if is_flat.any():
         raise ValueError(
             "`fixed_directions` must point where `X` varies; got one for component "
             f"{int(np.argmax(is_flat))} along which all rows are equal. Check the columns."
         )
-    return result / spread, Coordinates(mean, np.diag(spread))
+    return Coordinates(mean, np.diag(spread))
 
 
-def _standardised_responses(
+def _projection_sums(
     data: RegressionData,
-) -> tuple[FloatArray, list[tuple[float, float]]]:
-    """Standardise responses with the identity link; return all, and shift and scale of each."""
-    # -> (n_obs,) or (n_obs, n_responses), one pair for each predictor
-    family = data.family
-    if not any(member.response_power for member in family.members):
-        return data.y, [(0.0, 1.0)] * family.n_predictors
-    if source_of(data.X) is not None:
-        response, shift, scale = standardised_response(data)
-        return response, [(shift, scale)]
-    result, units = np.array(data.y, order="F"), []
-    shares = data.sample_weight / data.sample_weight.sum()
-    for a, member in enumerate(family.members):
-        shift, scale = 0.0, 1.0
-        if member.response_power:
-            offset = None if data.offset is None else column(data.offset, a)
-            response = member.moment_response(column(data.y, a), order=1, offset=offset)
-            shift = float(shares @ response)
-            scale = float(np.sqrt(shares @ np.square(response - shift)))
-            column(result, a)[:] = (response - shift) / scale
-        units.append((shift, scale))
-    return result, units
-
-
-def _remaining_offset(data: RegressionData) -> FloatArray | None:
-    """Offset of the predictors; that of a response with the identity link is subtracted from it."""
-    # -> (n_obs,) or (n_obs, n_predictors)
-    has_units = [member.response_power for member in data.family.predictor_families]
-    if data.offset is None or all(has_units):
-        return None
-    if not any(has_units):
-        return data.offset
-    result = np.zeros(data.y.shape, order="F")
-    for a in np.flatnonzero(~np.array(has_units)):
-        result[:, a] = column(data.offset, int(a))
-    return result
-
-
-def _standardised_gate(
-    gating: tuple[FloatArray, tuple[str, ...]] | None, weights: FloatArray
-) -> tuple[FloatArray | None, GateCoordinates | None]:
-    if gating is None:
-        return None, None
-    values, names = gating
-    fitted = fit_correlation(values, weights, names, argument="gating")
-    coordinates = GateCoordinates(fitted.mean, fitted.scales, names)
-    return (values - fitted.mean) / fitted.scales, coordinates
+    directions: FloatArray,
+    total: float,
+    centre: FloatArray,
+    power: int,
+    block: slice,
+) -> tuple[FloatArray, ...]:
+    """Sum powers of centred projections with weights that add up to one."""
+    shares = data.sample_weight[block] / total
+    projected = read_block(data.X, block) @ directions - centre
+    return (shares @ projected**power,)
 
 
 def _shared_entries(shared: Any, data: RegressionData) -> tuple[tuple[int, ...], bool, bool]:

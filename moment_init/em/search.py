@@ -269,9 +269,8 @@ def search_sample(problem: EMProblem, rng: np.random.Generator, enlargement: int
     most = enlargement * search_units(problem.family, problem.rows.n_features, problem.n_components)
     n_units = problem.rows.n_units
     if n_units <= 2 * most:
-        if problem.rows.source is None:
-            return problem
-        return problem.with_rows(problem.rows.take(np.arange(n_units)))
+        rows = problem.rows.within(n_units)
+        return problem if rows is problem.rows else problem.with_rows(rows)
     chosen = np.sort(rng.choice(n_units, most, replace=False))
     return problem.with_rows(problem.rows.take(chosen))
 

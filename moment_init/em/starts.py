@@ -23,11 +23,11 @@ from moment_init.data.checking import RegressionData
 from moment_init.data.discrete_columns import (
     ContinuousBlock,
     find_discrete_columns,
+    sampled_inputs,
     split_continuous,
 )
 from moment_init.data.standardising import Coordinates
 from moment_init.em.problem import EMProblem
-from moment_init.families.several import Categorical
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.em_step import fit_assigned, flat_start
 from moment_init.likelihood.parameters import MixtureParameters
@@ -102,7 +102,7 @@ MIN_ROWS_PER_FEATURE = 20
 
 def has_moments(data: RegressionData, n_components: int) -> bool:
     """Whether moments are informative: enough rows and enough columns with a density."""
-    n_continuous = int(np.sum(~find_discrete_columns(data.X)))
+    n_continuous = int(np.sum(~find_discrete_columns(sampled_inputs(data))))
     return n_components <= n_continuous and data.n_obs >= MIN_ROWS_PER_FEATURE * n_continuous
 
 
@@ -114,7 +114,7 @@ def tensor_starts(
     If forced, few rows are no reason to leave them out. What they cannot know, the coefficients of
     discrete columns and a gate, is filled in by one M-step.
     """
-    is_discrete = find_discrete_columns(data.X)
+    is_discrete = find_discrete_columns(sampled_inputs(data))
     is_known = is_forced and not is_discrete.all()
     if problem.restrictions.directions is not None:
         return []
@@ -127,11 +127,12 @@ def tensor_starts(
     used = data if block is None else block.data
     try:
         if is_single:  # of two classes, the second against the first
-            single = used.single(0) if isinstance(problem.family, Categorical) else used
-            model = Gaussian().fit_rows(used.X, used.sample_weight, used.feature_names)
+            single = used.map(RegressionData.single, 0)
+            model = Gaussian().fit_data(used, used.feature_names)
             posed = pose_problem(single, model)
         else:
-            first = resolve_input(data.single(0), "auto", None, rng.spawn(1)[0], is_stacked=True)
+            single = data.map(RegressionData.single, 0)
+            first = resolve_input(single, "auto", None, rng.spawn(1)[0], is_stacked=True)
             posed, _ = pose_several(data, first, problem.n_components)
         fit = fit_stacked(posed, problem.n_components, rng, is_polished=True)
     except IdentifiabilityError:

@@ -36,10 +36,14 @@ from moment_init.data.checking import (
     require_finite_offset,
     require_finite_predictors,
     validate_data,
-    validate_gating,
     validate_groups,
 )
-from moment_init.data.standardising import COLLINEAR_TOLERANCE, require_safe_spreads, rough_units
+from moment_init.data.standardising import (
+    COLLINEAR_TOLERANCE,
+    InputRows,
+    require_safe_spreads,
+    rough_units,
+)
 from moment_init.em.fitting import fit_em
 from moment_init.em.information import LaplaceApproximation
 from moment_init.em.prediction import PredictionKind, logit_parameters, rows_for, unit_scores
@@ -121,10 +125,11 @@ def validate_rows(
 ) -> EstimatorRows:
     """Check all other data of rows whose inputs and response scikit-learn has checked."""
     # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses)
-    rows = validate_data(X, y, **data)
+    rows = validate_data(X, y, gating=gating, **data)
     if feature_names is not None:
         rows = replace(rows, feature_names=feature_names)
-    return EstimatorRows(rows, *(validate_gating(gating, rows.n_obs, rows.groups) or ()))
+    covariates, names = rows.gating, rows.gate_names
+    return EstimatorRows(replace(rows, gating=None), covariates, names)
 
 
 def refuses_negative(family: Any) -> bool:
@@ -292,7 +297,7 @@ def _correlation(
     n_obs, n_features = X.shape
     shares = weights / weights.sum()
     # In rough units, so that a large common mean does not cancel digits of the variance.
-    origin, unit = rough_units(X, weights)
+    origin, unit = rough_units(InputRows(X, weights))
 
     def first_moments(rows: slice) -> tuple[FloatArray, ...]:
         return (shares[rows] @ ((read_block(X, rows) - origin) / unit),)

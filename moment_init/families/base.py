@@ -13,7 +13,7 @@ shape (n_obs, n_components) and `dispersion` of shape (n_components,), results h
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -263,10 +263,21 @@ class Family(ABC):
             response = self.link.remove_offset(response, offset)
         return response**order if self.response_power else np.array(response)
 
-    def fit_response_functions(self, y: FloatArray) -> AnyFunctions:
-        """Choose the functions T_k of the response, with their location and scale."""
+    @property
+    def response_bases(self) -> tuple[ResponseBasis, ...]:
+        """Candidates for functions of each response."""
+        return (self.response_basis,)
+
+    def fit_response_functions(
+        self, y: FloatArray, units: Sequence[tuple[float, float]] = ()
+    ) -> AnyFunctions:
+        """Choose the functions T_k of the response, with their location and scale.
+
+        `units` are the mean and standard deviation of each transformed response, if `y` is only a
+        sample.
+        """
         # y: (n_obs,)
-        return fit_response_functions(self.response_basis, y)
+        return fit_response_functions(self.response_basis, y, *units)
 
     def response_functions(self, y: FloatArray) -> FloatArray:
         """Evaluate the functions T_k of the response that the stacked estimator uses."""

@@ -17,7 +17,7 @@ _SMALLEST_INDEPENDENT_SHARE = 1e-2
 deviation of the residual is below this share of its own (R^2 above 0.9999). Such a residual comes
 from a few rare rows, and whitening would enlarge it to the size of the other functions."""
 
-_ROWS_FOR_CHOICE = 20_000
+ROWS_FOR_CHOICE = 20_000
 """Functions are chosen on about this many evenly spaced rows. They determine a share of 0.01 with
 a relative error of a few per cent."""
 
@@ -93,13 +93,18 @@ type AnyFunctions = ResponseFunctions | SeveralFunctions | ClassIndicators
 """Functions of the response, or of all responses, of a row."""
 
 
-def fit_response_functions(basis: ResponseBasis, y: FloatArray) -> ResponseFunctions:
-    """Standardise the transformed response and keep the linearly independent functions."""
+def fit_response_functions(
+    basis: ResponseBasis, y: FloatArray, unit: tuple[float, float] | None = None
+) -> ResponseFunctions:
+    """Standardise the transformed response and keep the linearly independent functions.
+
+    `unit` is its mean and standard deviation, if `y` is only a sample.
+    """
     # y: (n_obs,)
     transformed = basis.transform(y)
-    location, spread = float(transformed.mean()), float(transformed.std())
+    location, spread = unit or (float(transformed.mean()), float(transformed.std()))
     scale = spread if spread > 0 else 1.0  # a constant response keeps no function
-    rows = slice(None, None, max(1, len(y) // _ROWS_FOR_CHOICE))
+    rows = slice(None, None, max(1, len(y) // ROWS_FOR_CHOICE))
     candidates = _candidates(basis, y[rows], (transformed[rows] - location) / scale)
     return ResponseFunctions(basis, location, scale, _independent_columns(candidates))
 

@@ -11,7 +11,7 @@ predictor is zero:
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from types import MappingProxyType
@@ -116,11 +116,20 @@ class SeveralResponses:
         # eta: (n_predictors, ...) -> (n_predictors, ...)
         return np.stack([family.link.mean(eta[a]) for a, family in enumerate(self.members)])
 
-    def fit_response_functions(self, y: FloatArray) -> SeveralFunctions:
+    @property
+    def response_bases(self) -> tuple[ResponseBasis, ...]:
+        """Candidates for functions of each response."""
+        return tuple(member.response_basis for member in self.members)
+
+    def fit_response_functions(
+        self, y: FloatArray, units: Sequence[tuple[float, float]] = ()
+    ) -> SeveralFunctions:
         """Choose functions of every response, and products of pairs."""
         # y: (n_obs, n_responses)
-        members = enumerate(self.members)
-        parts = tuple(member.fit_response_functions(y[:, index]) for index, member in members)
+        parts = tuple(
+            member.fit_response_functions(y[:, index], units[index : index + 1])
+            for index, member in enumerate(self.members)
+        )
         return SeveralFunctions(parts, tuple(combinations(range(len(parts)), 2))[:MOST_PRODUCTS])
 
 
@@ -150,7 +159,9 @@ class Categorical(Family):
         return np.asarray(odds / odds.sum(axis=0))
 
     @override
-    def fit_response_functions(self, y: FloatArray) -> ClassIndicators:
+    def fit_response_functions(
+        self, y: FloatArray, units: Sequence[tuple[float, float]] = ()
+    ) -> ClassIndicators:
         # y: (n_obs,)
         return ClassIndicators(self.n_classes)
 

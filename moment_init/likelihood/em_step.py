@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
 from moment_init.checks import FloatArray
-from moment_init.families.base import Family
 from moment_init.families.several import AnyFamily, Categorical
 from moment_init.likelihood.parameters import (
     LinearConstraint,
@@ -189,13 +188,16 @@ _EDGE = 0.05
 
 def flat_start(family: AnyFamily, rows: LikelihoodRows) -> MixtureParameters:
     """Return one component without slopes, at the mean responses."""
-    if isinstance(family, Categorical):
-        levels = _class_levels(rows, family)
+    totals, exposures, offsets = rows.sum(_level_sums, family, doubles=4)
+    if isinstance(family, Categorical):  # a class without rows counts as half a row
+        logs = np.log(np.maximum(totals, 0.5 * rows.total_weight / rows.n_obs))
+        levels = logs[1:] - logs[0]
     else:
-        members = enumerate(family.members)
-        levels = np.array([_mean_level(rows, member, a) for a, member in members])
+        means = (totals + _EDGE) / (exposures + 2 * _EDGE)
+        pairs = zip(family.members, means, strict=True)
+        levels = np.array([float(member.link.link(np.array(mean))) for member, mean in pairs])
     if rows.offset is not None:
-        levels = levels - rows.sample_weight @ rows.offset / rows.total_weight
+        levels = levels - offsets / rows.total_weight
     shape = (1,) if family.n_predictors == 1 else (family.n_predictors, 1)
     spreads = [1.0 if member.has_dispersion else np.nan for member in family.predictor_families]
     return MixtureParameters(
@@ -206,19 +208,19 @@ def flat_start(family: AnyFamily, rows: LikelihoodRows) -> MixtureParameters:
     )
 
 
-def _mean_level(rows: LikelihoodRows, member: Family, response: int) -> float:
-    """Predictor of the mean of one response, without its offset."""
-    y, exposure = column(rows.y, response), rows.sample_weight
-    if member.has_trials and rows.n_trials is not None:
-        exposure = exposure * column(rows.n_trials, response)
-    mean = (float(rows.sample_weight @ y) + _EDGE) / (float(exposure.sum()) + 2 * _EDGE)
-    return float(member.link.link(np.array(mean)))
-
-
-def _class_levels(rows: LikelihoodRows, family: Categorical) -> FloatArray:
-    """Log odds of the classes to the first; a class without rows counts as half a row."""
-    # -> (n_classes - 1,)
-    counts = np.bincount(rows.y.astype(np.intp), rows.sample_weight, minlength=family.n_classes)
-    least = 0.5 * rows.total_weight / rows.n_obs
-    logs = np.log(np.maximum(counts, least))
-    return np.asarray(logs[1:] - logs[0])
+def _level_sums(rows: LikelihoodRows, family: AnyFamily, units: slice) -> tuple[FloatArray, ...]:
+    """Sum responses, or counts of classes, what their sums are relative to, and offsets."""
+    block = rows.rows_of(units)
+    weight = rows.sample_weight[block]
+    offsets = np.zeros(()) if rows.offset is None else np.asarray(weight @ rows.offset[block])
+    if isinstance(family, Categorical):
+        codes = rows.y[block].astype(np.intp)
+        return np.bincount(codes, weight, minlength=family.n_classes), np.zeros(()), offsets
+    totals, exposures = [], []
+    for a, member in enumerate(family.members):
+        exposure = weight
+        if member.has_trials and rows.n_trials is not None:
+            exposure = weight * column(rows.n_trials, a)[block]
+        totals.append(float(weight @ column(rows.y, a)[block]))
+        exposures.append(float(exposure.sum()))
+    return np.array(totals), np.array(exposures), offsets

@@ -28,7 +28,6 @@ from scipy.linalg import block_diag, cho_solve, solve_triangular
 from scipy.special import logsumexp
 
 from moment_init.checks import FloatArray
-from moment_init.data.blocks import sum_over_blocks
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import free_step
 from moment_init.likelihood.em_step import em_step
@@ -426,28 +425,32 @@ class GatedLikelihood:
         return bounds
 
 
-def unit_values(rows: LikelihoodRows) -> tuple[FloatArray, FloatArray]:
-    """Gating covariates (or their statistics) and weights of the units."""
+def unit_values(rows: LikelihoodRows, units: slice = slice(None)) -> tuple[FloatArray, FloatArray]:
+    """Gating covariates (or their statistics) and weights of units."""
     # -> (n_units, n_columns), (n_units,)
     covariates = np.empty((rows.n_obs, 0)) if rows.gate is None else rows.gate
     if rows.group_starts is None:
-        return covariates, rows.sample_weight
-    return covariates[rows.group_starts], np.ones(rows.n_units)
+        return covariates[units], rows.sample_weight[units]
+    starts = rows.group_starts[units]
+    return covariates[starts], np.ones(len(starts))
 
 
 def _gate_sums(rows: LikelihoodRows, logit: MixtureParameters) -> tuple[float, FloatArray]:
     """Log-likelihood of the gating covariates, and totals of T weighted by the gate, (r, t)."""
-    statistics, weight = unit_values(rows)
-
-    def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        log_density = log_gate_density(logit, statistics[block])
-        joint = statistics[block] @ np.asarray(logit.gate) + np.log(logit.weights)
-        prior = np.exp(joint - log_density[:, None]) * weight[block, None]
-        return np.array(weight[block] @ log_density), prior.T @ statistics[block, 1:]
-
-    width = statistics.shape[1] + 4 * logit.n_components
-    log_likelihood, totals = sum_over_blocks(sum_block, len(weight), width)
+    doubles = 1 + rows.n_gate + 4 * logit.n_components
+    log_likelihood, totals = rows.sum(_gate_block, logit, doubles=doubles)
     return float(log_likelihood), np.asarray(totals)
+
+
+def _gate_block(
+    rows: LikelihoodRows, logit: MixtureParameters, units: slice
+) -> tuple[FloatArray, ...]:
+    """Sum log densities and statistics of a block of units."""
+    statistics, weight = unit_values(rows, units)
+    log_density = log_gate_density(logit, statistics)
+    joint = statistics @ np.asarray(logit.gate) + np.log(logit.weights)
+    prior = np.exp(joint - log_density[:, None]) * weight[:, None]
+    return np.array(weight @ log_density), prior.T @ statistics[:, 1:]
 
 
 def _posterior_totals(logit_scores: FloatArray, prior_totals: FloatArray) -> FloatArray:

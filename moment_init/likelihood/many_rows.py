@@ -12,13 +12,16 @@ parameters and scores to these units and back.
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import read_block, sample_rows
+from moment_init.data.standardising import whiten_rows
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.em_step import solve_information
 from moment_init.likelihood.parameters import (
@@ -36,7 +39,6 @@ from moment_init.likelihood.sums import (
     likelihood_sums,
     outer_product_information,
 )
-from moment_init.row_sources.columns import hold_rows
 
 SMALLEST_CURVATURE = 0.2
 """Powell's damping: the curvature along a step is kept at this share of its previous value or more,
@@ -136,21 +138,19 @@ class AllRows:
     def sample(self, size: int, rng: np.random.Generator) -> LikelihoodRows:
         """Take a random sample of rows and whiten it; all rows if there are no more than `size`."""
         taken = self.rows.take(sample_rows(self.rows.n_obs, size, rng))
-        centred = read_block(taken.Z, slice(None)) - self.mean
-        whitened = solve_triangular(self.factor, centred.T, lower=True).T
-        return replace(taken, Z=np.ascontiguousarray(whitened))
+        return whiten_inputs(taken, self.mean, self.factor)
+
+    def whitened(self) -> LikelihoodRows:
+        """Whiten all rows."""
+        return self.rows.map(whiten_inputs, self.mean, self.factor)
 
     def hold_samples(self, sizes: Sequence[int], rng: np.random.Generator) -> None:
-        """Load the rows that will be sampled in one pass, if the rows are not in memory."""
-        rows = self.rows
-        if rows.source is not None:
-            copied = deepcopy(rng)
-            wanted = [sample_rows(rows.n_obs, size, copied) for size in sizes]
-            hold_rows((rows.Z, rows.y, rows.sample_weight, rows.offset, rows.n_trials), wanted)
+        """Announce the rows that will be sampled."""
+        self.rows.hold(draw=partial(_draw_samples, sizes=sizes, rng=rng))
 
     def thin(self, stride: int) -> "AllRows":
         """Keep every `stride`-th row, without a copy and without the constant."""
-        return replace(self, rows=self.rows.take(slice(None, None, stride)), constant=0.0)
+        return replace(self, rows=self.rows.thin(stride), constant=0.0)
 
     def evaluate(self, parameters: MixtureParameters) -> LikelihoodSums:
         """Sum log-likelihood and score over the rows, without whitening them."""
@@ -171,6 +171,20 @@ class AllRows:
             about_mean = by_component[:, places[:-1]] - by_component[:, places[-1:]] * self.mean
             by_component[:, places[:-1]] = solve_triangular(self.factor, about_mean.T, lower=True).T
         return replace(sums, score=score)
+
+
+def whiten_inputs(rows: LikelihoodRows, mean: FloatArray, factor: FloatArray) -> LikelihoodRows:
+    """Whiten the inputs of rows."""
+    whitened = whiten_rows(mean, factor, read_block(rows.Z, slice(None)))
+    return replace(rows, Z=np.ascontiguousarray(whitened))
+
+
+def _draw_samples(
+    rows: LikelihoodRows, *, sizes: Sequence[int], rng: np.random.Generator
+) -> list[NDArray[np.intp]]:
+    """Draw the samples that the generator will draw."""
+    copied = deepcopy(rng)
+    return [sample_rows(rows.n_obs, size, copied) for size in sizes]
 
 
 # Rows for the curvature. Gains shrink at a rate that is the square of its relative error: a few

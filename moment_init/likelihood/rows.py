@@ -11,15 +11,17 @@ features of all weightings. The first has half the multiplications, the second l
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.data.blocks import RowSource, source_of
+from moment_init.data.blocks import Rows
+from moment_init.data.checking import RegressionData
+from moment_init.data.standardising import ResponseUnits
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.passes import multiply_features, scale_features
-from moment_init.row_sources.columns import take_rows
 
 _NARROW = 12
 """Up to this width, and from `_MANY_WEIGHTINGS` on for any width, products of features are faster
@@ -106,7 +108,7 @@ MAX_STORED_DOUBLES = 2**23
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LikelihoodRows:
+class LikelihoodRows(Rows):
     """Inputs, responses, weights and other values of the rows."""
 
     # inputs without a column of ones, of any real type; blocks are read in double precision;
@@ -130,6 +132,8 @@ class LikelihoodRows:
     numbers: FloatArray | None = None
     # distinct counts of the responses whose density is tabulated, to which `numbers` point
     counts: tuple[FloatArray | None, ...] = ()
+    # indices of the user's rows in the order of these rows, (n_obs,); None if the order is the same
+    order: IndexArray | None = None
 
     @property
     def n_obs(self) -> int:
@@ -137,9 +141,9 @@ class LikelihoodRows:
         return int(self.y.shape[0])
 
     @property
-    def source(self) -> RowSource | None:
-        """Source of the rows, if they are not in memory."""
-        return source_of(self.Z)
+    def is_grouped(self) -> bool:
+        """Whether units are groups of rows."""
+        return self.group_starts is not None
 
     @property
     def n_units(self) -> int:
@@ -155,11 +159,6 @@ class LikelihoodRows:
     def n_gate(self) -> int:
         """Number of gating covariates."""
         return 0 if self.gate is None else int(self.gate.shape[1])
-
-    @property
-    def total_weight(self) -> float:
-        """Sum of the weights: the number of rows they stand for."""
-        return float(self.sample_weight.sum())
 
     @property
     def total_units(self) -> float:
@@ -190,14 +189,17 @@ class LikelihoodRows:
             sizes = np.array([len(span) for span in spans], dtype=np.intp)
             starts = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes)[:-1]])
             index = np.concatenate(spans)
-        columns = (self.Z, self.y, self.sample_weight, self.offset, self.n_trials, self.gate)
-        Z, y, weight, offset, trials, gate, numbers = take_rows((*columns, self.numbers), index)
-        x = None if self.x is None else with_ones(Z)
-        return LikelihoodRows(Z, y, weight, offset, trials, gate, starts, x, numbers, self.counts)
+        names = ("Z", "y", "sample_weight", "offset", "n_trials", "gate", "numbers")
+        columns = {name: getattr(self, name) for name in names}
+        some: dict[str, Any] = {
+            name: None if of is None else of[index] for name, of in columns.items()
+        }
+        x = None if self.x is None else with_ones(some["Z"])
+        return LikelihoodRows(**some, group_starts=starts, x=x, counts=self.counts)
 
     def prepared(self, family: AnyFamily) -> "LikelihoodRows":
         """Store what every pass over rows in memory would compute again."""
-        if self.source is not None or self.numbers is not None:
+        if self.numbers is not None:
             return self
         numbers = np.empty(self.y.shape, order="F")
         counts: list[FloatArray | None] = []
@@ -236,3 +238,24 @@ def distinct_counts(y: FloatArray) -> tuple[FloatArray, FloatArray]:
 def column(values: FloatArray, index: int) -> FloatArray:
     """One response's column of an array with or without an axis of responses."""
     return values if values.ndim == 1 else values[:, index]
+
+
+def likelihood_rows(data: RegressionData, units: ResponseUnits) -> LikelihoodRows:
+    """Rows with responses in given units, from which offsets are subtracted; inputs as they are."""
+    y, offset = data.y, data.offset
+    has_units = np.array([each.response_power for each in data.family.predictor_families])
+    if has_units.any():
+        y = np.array(data.y, order="F")
+        for index in np.flatnonzero(has_units):
+            values = column(y, int(index))
+            if offset is not None:
+                values -= column(offset, int(index))
+            values -= units[index][0]
+            values /= units[index][1]
+        if offset is not None:
+            offset = np.asfortranarray(np.where(has_units, 0.0, offset))
+    if has_units.all():
+        offset = None
+    return LikelihoodRows(
+        Z=data.X, y=y, sample_weight=data.sample_weight, offset=offset, n_trials=data.n_trials
+    )

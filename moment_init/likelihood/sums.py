@@ -15,12 +15,10 @@ product of the matrix of all scores with itself.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from moment_init.checks import FloatArray
-from moment_init.data.blocks import sum_over_blocks
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.parameters import Layout, MixtureParameters, parameter_count
 from moment_init.likelihood.passes import covary_rows, score_units, weigh_rows
@@ -113,29 +111,20 @@ def likelihood_sums(
 ) -> LikelihoodSums:
     """Sum log-likelihood, score and information over all rows."""
     # assigned: (n_components, n_units)
-    if assigned is not None and rows.source is not None:
-        raise ValueError("`assigned` must be None for rows that are not in memory.")
-    tables = None if rows.numbers is None else tables_of(family, rows, parameters)
     missing = missing and curvature
-    function = partial(
-        pass_over_block,
-        family,
-        rows,
-        parameters,
-        tables=tables,
-        assigned=assigned,
-        curvature=curvature,
-        missing=missing,
-    )
     # runs of rows hold what the information needs, except for the matrix of all scores
     is_scored = missing and not _has_pairs(rows, parameters)
     extra = parameters.n_components * parameters.layout.size if is_scored else 0
-    log_likelihood, score, gate_score, unit_counts, row_counts, *rest = sum_over_blocks(
-        function,
-        rows.n_units,
-        doubles_per_unit(rows, parameters, extra),
+    log_likelihood, score, gate_score, unit_counts, row_counts, *rest = rows.sum(
+        pass_over_block,
+        family,
+        parameters,
+        tables_of(family, rows, parameters),
+        assigned,
+        curvature,
+        missing,
+        doubles=doubles_per_unit(rows, parameters, extra),
         is_light=not curvature,
-        source=rows.source,
     )
     if constant is None:
         constant = parameter_free_log_likelihood(family, rows)
@@ -152,15 +141,14 @@ def likelihood_sums(
 
 
 def pass_over_block(
-    family: AnyFamily,
     rows: LikelihoodRows,
+    family: AnyFamily,
     parameters: MixtureParameters,
-    units: slice,
-    *,
-    tables: tuple[FloatArray | None, ...] | None,
+    tables: tuple[FloatArray | None, ...],
     assigned: FloatArray | None,
     curvature: bool,
     missing: bool,
+    units: slice,
 ) -> tuple[FloatArray, ...]:
     """Sum log-likelihood, score, counts and, if asked for, information over a block of units."""
     layout = parameters.layout
@@ -369,12 +357,14 @@ def _add_scores(
 
 def parameter_free_log_likelihood(family: AnyFamily, rows: LikelihoodRows) -> float:
     """Weighted sum of the terms of the log density that do not depend on parameters."""
-    weight = rows.sample_weight  # inputs are not read
+    doubles = 4 * -(-rows.n_obs // max(1, rows.n_units))
+    return float(rows.sum(_base_sum, family, doubles=doubles)[0])
 
-    def sum_block(block: slice) -> tuple[FloatArray, ...]:
-        return (np.array(np.dot(weight[block], base_measure(family, rows, block))),)
 
-    return float(sum_over_blocks(sum_block, rows.n_obs, 4, source=rows.source)[0])
+def _base_sum(rows: LikelihoodRows, family: AnyFamily, units: slice) -> tuple[FloatArray, ...]:
+    """Sum the terms of a block without parameters; its inputs are not read."""
+    block = rows.rows_of(units)
+    return (np.array(np.dot(rows.sample_weight[block], base_measure(family, rows, block))),)
 
 
 def outer_product_information(
@@ -386,14 +376,16 @@ def outer_product_information(
     information, a difference of two large matrices, may be indefinite on a sample of rows.
     """
     # -> (n_parameters, n_parameters)
-    n_parameters = parameter_count(parameters)
+    doubles = doubles_per_unit(rows, parameters, 2 * parameter_count(parameters))
+    return rows.sum(_outer_products, family, parameters, doubles=doubles)[0]
 
-    def sum_block(units: slice) -> tuple[FloatArray, ...]:
-        block = posterior_of_block(family, rows, parameters, units)
-        roots = np.sqrt(block.unit_weight)
-        shares = block.responsibilities * roots
-        means = mean_scores(block, parameters.layout, shares, shares - block.prior * roots)
-        return (np.dot(means.T, means),)
 
-    doubles = doubles_per_unit(rows, parameters, 2 * n_parameters)
-    return sum_over_blocks(sum_block, rows.n_units, doubles, source=rows.source)[0]
+def _outer_products(
+    rows: LikelihoodRows, family: AnyFamily, parameters: MixtureParameters, units: slice
+) -> tuple[FloatArray, ...]:
+    """Sum the outer products of the scores of a block."""
+    block = posterior_of_block(family, rows, parameters, units)
+    roots = np.sqrt(block.unit_weight)
+    shares = block.responsibilities * roots
+    means = mean_scores(block, parameters.layout, shares, shares - block.prior * roots)
+    return (np.dot(means.T, means),)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,14 +18,17 @@ from moment_init.checks import (
     notify,
     validate_n_components,
 )
-from moment_init.data.blocks import N_PARTS, single_threaded_blas, source_of
+from moment_init.data.blocks import N_PARTS, single_threaded_blas
 from moment_init.data.checking import RegressionData, validate_data
 from moment_init.data.formulas import takes_formula
+from moment_init.data.standardising import ROUGH_ROWS
 from moment_init.families.base import Family
 from moment_init.families.several import AnyFamily
+from moment_init.likelihood.many_rows import APPROACHES
 from moment_init.moments.paper.third_moment import estimate_by_third_moment
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.several import estimate_several
+from moment_init.moments.stacked import MOMENT_ROWS
 from moment_init.moments.stacked_result import (
     apply_known_parameters,
     assemble_stacked,
@@ -32,16 +36,12 @@ from moment_init.moments.stacked_result import (
     solve_stacked,
     with_input_findings,
 )
-from moment_init.row_sources.posing import (
-    require_features_in_memory,
-    require_supported,
-    resolve_dask_input,
-)
 from moment_init.scores.base import InputModel
 from moment_init.scores.choosing import (
     EstimationProblem,
     InputModelName,
     apply_features,
+    drawn_inputs,
     resolve_input,
 )
 
@@ -185,7 +185,6 @@ def estimate(
     ((4, 2), (2,), (2,))
     """
     if phi is not None:
-        require_features_in_memory(X, X_unlabelled)
         X = apply_features(phi, X, "X")
         X_unlabelled = (
             None if X_unlabelled is None else apply_features(phi, X_unlabelled, "X_unlabelled")
@@ -213,18 +212,19 @@ def estimate(
             "Give a number, or leave `polish` out."
         )
     known = _known_parameters(known_scales, known_biases, number)
+    data = _in_memory_if_needed(data, method, X_unlabelled, known, is_polished=polish)
     rng = make_generator(random_seed)
     with single_threaded_blas():
-        single = data.single(0)  # of two classes, the second against the first
-        if source_of(data.X) is None:
-            problem = resolve_input(
-                single, input_model, X_unlabelled, rng.spawn(1)[0], is_stacked=method == "stacked"
-            )
-        else:
-            require_supported(
-                data, method=method, polish=polish, unlabelled=X_unlabelled, known=known
-            )
-            problem = resolve_dask_input(data, input_model, rng.spawn(1)[0], polish=polish)
+        child = rng.spawn(1)[0]
+        drawn = partial(drawn_inputs, rng=child) if isinstance(input_model, str) else None
+        data.hold(_strides(data.n_obs, is_polished=polish), drawn)
+        problem = resolve_input(
+            data.map(RegressionData.single, 0),  # of two classes, the second against the first
+            input_model,
+            X_unlabelled,
+            child,
+            is_stacked=method == "stacked",
+        )
         if data.family.n_predictors > 1:
             result = estimate_several(data, problem, number, rng, is_polished=polish)
         else:
@@ -241,6 +241,28 @@ def estimate(
     for warning in result.warnings:
         notify(warning, WeakSignalWarning)
     return result
+
+
+def _in_memory_if_needed(
+    data: RegressionData, method: Method, unlabelled: Any, known: Any, *, is_polished: bool
+) -> RegressionData:
+    """Return the rows in memory for what needs all of them at once."""
+    if method != "stacked":
+        return data.whole("`method` must be 'stacked'")
+    if unlabelled is not None:
+        return data.whole("`X_unlabelled` must be None")
+    if known is not None:
+        return data.whole("`known_scales` and `known_biases` must be None")
+    if not is_polished and (data.offset is not None or data.n_trials is not None):
+        return data.whole("`polish` must be True with `offset` or `n_trials`")
+    return data
+
+
+def _strides(n_obs: int, *, is_polished: bool) -> list[int]:
+    """Every so many rows that the moments and the first steps of the climb use."""
+    sizes = [ROUGH_ROWS, MOMENT_ROWS] + ([2 * MOMENT_ROWS] if is_polished else [])
+    strides = {max(1, n_obs // size) for size in sizes}
+    return [*strides, *(stride for stride, _ in APPROACHES if is_polished)]
 
 
 def _estimate_one(

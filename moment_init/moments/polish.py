@@ -21,7 +21,7 @@ from moment_init.likelihood.parameters import (
     bounds_of,
     parameter_count,
 )
-from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.rows import LikelihoodRows, likelihood_rows
 from moment_init.likelihood.splits import misfit
 from moment_init.likelihood.sums import (
     likelihood_sums,
@@ -127,17 +127,8 @@ def _promising(
 
 def all_rows(problem: EstimationProblem) -> AllRows:
     """Return the rows of the likelihood; responses of the identity link exclude the offset."""
-    data, family = problem.data, problem.data.family
-    has_units = np.array([member.response_power for member in family.predictor_families])
-    y, offset = data.y, data.offset
-    if has_units.all():
-        y, offset = problem.response, None
-    elif has_units.any():
-        y = np.asfortranarray(np.where(has_units, problem.response, y))
-        offset = None if offset is None else np.asfortranarray(np.where(has_units, 0.0, offset))
-    rows = LikelihoodRows(
-        Z=data.X, y=y, sample_weight=data.sample_weight, offset=offset, n_trials=data.n_trials
-    )
+    family = problem.data.family
+    rows = problem.data.map(likelihood_rows, problem.units)
     constant = parameter_free_log_likelihood(family, rows)
     coordinates = problem.coordinates
     return AllRows(family, rows, coordinates.mean, coordinates.factor, constant)

@@ -19,8 +19,7 @@ from scipy.linalg import null_space
 from moment_init.checks import FloatArray, IdentifiabilityError
 from moment_init.data.blocks import N_PARTS, single_threaded_blas
 from moment_init.data.checking import RegressionData
-from moment_init.data.standardising import Coordinates
-from moment_init.families.several import Categorical
+from moment_init.data.standardising import Coordinates, response_units, with_response
 from moment_init.likelihood.climbing import climb
 from moment_init.likelihood.parameters import MixtureParameters, active_bounds
 from moment_init.likelihood.sums import LikelihoodSums
@@ -52,34 +51,12 @@ def pose_several(
     `posed` is the problem of the first response, with the density of the input.
     """
     _require_identified(data, posed, n_components)
-    response, units = _moment_responses(data)
+    units = response_units(data)
     mean, factor = posed.coordinates.mean, posed.coordinates.factor
     coordinates = tuple(Coordinates(mean, factor, *unit) for unit in units)
-    problem = replace(posed, data=data, response=response, coordinates=coordinates[0])
+    posed_data = data.map(with_response, units)
+    problem = replace(posed, data=posed_data, coordinates=coordinates[0], units=units)
     return problem, coordinates
-
-
-def _moment_responses(data: RegressionData) -> tuple[FloatArray, list[tuple[float, float]]]:
-    """Responses without offsets and trials, standardised if they have units; shifts and scales."""
-    # -> (n_obs, n_responses), or (n_obs,) for classes; one pair for each linear predictor
-    family = data.family
-    if isinstance(family, Categorical):
-        return data.y, [(0.0, 1.0)] * family.n_predictors
-    columns, units = [], []
-    shares = data.sample_weight / data.sample_weight.sum()
-    for index, member in enumerate(family.members):
-        single = data.single(index)
-        response = member.moment_response(
-            single.y, order=1, offset=single.offset, n_trials=single.n_trials
-        )
-        shift, scale = 0.0, 1.0
-        if member.response_power:
-            shift = float(shares @ response)
-            scale = float(np.sqrt(shares @ np.square(response - shift)))
-            response = (response - shift) / scale
-        columns.append(response)
-        units.append((shift, scale))
-    return np.array(columns).T, units
 
 
 def _require_identified(data: RegressionData, posed: EstimationProblem, n_components: int) -> None:
@@ -116,8 +93,8 @@ def estimate_several(
     """Estimate a mixture whose responses share component and direction."""
     problem, coordinates = pose_several(data, posed, n_components)
     fit = fit_stacked(problem, n_components, rng, is_polished=is_polished)
-    start = _promising(problem, fit.candidates, rng) if is_polished else fit.candidates[0]
-    end = _climb(problem, start, rng, max_steps=FINISH_STEPS if is_polished else 0)
+    start = _promising(problem, fit.candidates) if is_polished else fit.candidates[0]
+    end = _climb(problem, start, max_steps=FINISH_STEPS if is_polished else 0)
     tied = end.parameters.reorder(np.argsort(-end.parameters.weights, kind="stable"))
     end = replace(end, parameters=tied, sums=end.likelihood.sums(tied, missing=True))
     errors = _direction_errors(end, coordinates[0])
@@ -127,8 +104,7 @@ def estimate_several(
     signs = np.where(tied.scales[largest, np.arange(n_components)] < 0.0, -1.0, 1.0)
     directions, _ = coordinates[0].directions_to_user(tied.directions)
     status, warnings = _judge(data, fit.moments, end, errors, is_polished=is_polished)
-    weight = float(data.sample_weight.sum())
-    jacobian = weight * sum(np.log(where.response_scale) for where in coordinates)
+    jacobian = data.total_weight * sum(np.log(where.response_scale) for where in coordinates)
     return MomentEstimate(
         directions=directions * signs,
         moment_coefficients=None,
@@ -163,11 +139,9 @@ class TiedEnd:
     sums: LikelihoodSums  # at these parameters
 
 
-def _climb(
-    problem: EstimationProblem, start: TiedParameters, rng: np.random.Generator, *, max_steps: int
-) -> TiedEnd:
+def _climb(problem: EstimationProblem, start: TiedParameters, *, max_steps: int) -> TiedEnd:
     """Climb the likelihood of all rows, directions free."""
-    rows = all_rows(problem).sample(problem.data.n_obs, rng)
+    rows = all_rows(problem).whitened()
     likelihood = TiedLikelihood.of(problem.data.family, rows, start)
     end = climb(
         likelihood,
@@ -182,14 +156,12 @@ def _climb(
     return TiedEnd(likelihood, end.parameters, end.sums)
 
 
-def _promising(
-    problem: EstimationProblem, candidates: Sequence[TiedParameters], rng: np.random.Generator
-) -> TiedParameters:
+def _promising(problem: EstimationProblem, candidates: Sequence[TiedParameters]) -> TiedParameters:
     """Climb a few steps from the best candidates; return the highest end."""
     if len(candidates) == 1:
         return candidates[0]
     raced = candidates[:RACED_CANDIDATES]
-    ends = [_climb(problem, each, rng, max_steps=RACE["max_steps"]) for each in raced]
+    ends = [_climb(problem, each, max_steps=RACE["max_steps"]) for each in raced]
     return max(ends, key=lambda end: end.sums.log_likelihood).parameters
 
 

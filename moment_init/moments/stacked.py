@@ -246,7 +246,7 @@ def _fit_candidates(
     fits = _distinct(fits)
     best = fits[0]
     if rows.n_obs < problem.data.n_obs:
-        n_rows = problem.data.n_obs if likelihood.rows.source is None else HELD_ROWS
+        n_rows = likelihood.rows.readable(HELD_ROWS)
         rows, evaluate = likelihood.sample(n_rows, rng).prepared(family), likelihood.evaluate
         best = fit_along(family, rows, best.parameters, newton_steps=RANKING_STEPS)
     fits[0] = refine(

@@ -15,7 +15,11 @@ from scipy.stats import chi2
 
 from moment_init.checks import FloatArray, IdentifiabilityError
 from moment_init.data.blocks import single_threaded_blas
-from moment_init.data.discrete_columns import describe_discrete_columns, name_discrete
+from moment_init.data.discrete_columns import (
+    describe_discrete_columns,
+    name_discrete,
+    sampled_inputs,
+)
 from moment_init.data.standardising import Coordinates
 from moment_init.families.links import moment_coefficient
 from moment_init.likelihood.parameters import MixtureParameters, component_size, parameter_count
@@ -270,7 +274,7 @@ def with_input_findings(problem: EstimationProblem, result: MomentEstimate) -> M
         )
     choice = problem.choice
     if choice is not None and result.method != "stacked":
-        kinds = describe_discrete_columns(problem.data.X)
+        kinds = describe_discrete_columns(sampled_inputs(problem.data))
         discrete = name_discrete(problem.data.feature_names, kinds)
         if discrete:
             warnings.append(
@@ -463,7 +467,7 @@ def choose_n_components(
             solutions[number] = solve_stacked(
                 problem, number, rng, is_polished=True, low_orders=moments
             )
-        return _bic(solutions[number], problem.data.sample_weight.sum())
+        return _bic(solutions[number], problem.data.total_weight)
 
     chosen = start = max(1, min(n_visible, MOST_COMPONENTS))
     while chosen < MOST_COMPONENTS and _is_identified(problem, moments, chosen + 1):

@@ -17,7 +17,7 @@ of a degree below m are the control variates of order m.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import combinations_with_replacement, groupby, permutations
 from math import factorial, prod, sqrt
 
@@ -188,7 +188,7 @@ def form_low_orders(rows: StackedRows, density: InputModel) -> LowOrders:
     signal = sum(np.einsum("kab,lab->kl", each, each) for each in matrices)
     rotation = np.linalg.eigh(signal)[1][:, ::-1]
     return LowOrders(
-        tuple(replace(each, function_map=each.function_map @ rotation) for each in pieces),
+        tuple(each.map(replace, function_map=each.function_map @ rotation) for each in pieces),
         tuple(np.einsum("kab,kl->lab", each, rotation) for each in matrices),
     )
 
@@ -290,9 +290,11 @@ def _inner_moments(rows: StackedRows, span: FloatArray, max_order: int) -> Inner
     basis = hermite_basis(span.shape[1], max_order)
     projection = rows.to_input_units(rows.to_whitened(span))
     contraction = None if rows.is_hermite else rows.contract(span)
-    sums = partial(_inner_sums, rows, basis, projection, contraction)
     doubles = 3 * rows.n_features + 4 * basis.size + rows.n_functions
-    gram, cross, *scored = rows.by_part(sums, doubles)
+    parameters = basis, projection, contraction
+    gram, cross, *scored = rows.sum_by_part(_inner_sums, *parameters, doubles=doubles)
+    (squares,) = rows.sum_by_part(_squared_weights, doubles=1)
+    effective_n = gram[:, 0, 0].sum() ** 2 / squares.sum()  # (Kish); the first is a constant
     # The scores of a Gaussian are the polynomials themselves.
     score_gram, score_cross = scored or (gram, cross)
     weight = rows.part_weights.sum()
@@ -302,7 +304,7 @@ def _inner_moments(rows: StackedRows, span: FloatArray, max_order: int) -> Inner
         used = slice(0, basis.size if contraction is None else at.start)
         total = gram[:, used, used].sum(axis=0) / weight
         # Few rows leave the matrix singular; its expectation for a Gaussian is the identity.
-        share = min(1.0, (total.shape[0] / rows.effective_n) ** 2)
+        share = min(1.0, (total.shape[0] / effective_n) ** 2)
         total = (1.0 - share) * total + share * np.eye(len(total))
         fitted = np.linalg.lstsq(total, cross[:, used].sum(axis=0) / weight, rcond=None)[0]
         rest = PartSums(score_cross[:, at] - score_gram[:, at, used] @ fitted, rows.part_weights)
@@ -310,6 +312,10 @@ def _inner_moments(rows: StackedRows, span: FloatArray, max_order: int) -> Inner
         entries[:, at] = (fitted[at] if contraction is None else rest.mean).T
         deviations[order] = rest.deviation
     return InnerMoments(basis, entries, deviations)
+
+
+def _squared_weights(rows: StackedRows, block: Block) -> BlockSums:
+    return (np.square(rows.weights[block]).sum(axis=-1),)
 
 
 def _inner_sums(

@@ -29,13 +29,13 @@ from scipy.linalg import solve_triangular
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import (
     N_PARTS,
+    Rows,
     read_block,
-    source_of,
     spread_order,
-    sums_by_part,
     sums_of_parts,
 )
-from moment_init.families.response_functions import AnyFunctions
+from moment_init.data.checking import RegressionData
+from moment_init.families.response_functions import ROWS_FOR_CHOICE, AnyFunctions
 from moment_init.scores.base import SMALLEST_PIECE, Contraction, InputModel
 from moment_init.scores.choosing import EstimationProblem
 
@@ -99,7 +99,7 @@ class PartSums:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StackedRows:
+class StackedRows(Rows):
     """Rows with one piece of the density of their input and the functions of their response.
 
     Few rows have an axis of parts, (n_parts, n_rows) where it says (n_obs,): they are spread over
@@ -127,6 +127,18 @@ class StackedRows:
     # values of the functions before whitening, (n_obs, n_raw_functions); None if they are too many
     raw_values: FloatArray | None = None
 
+    of_parameters = ("contract", "to_input_units", "to_whitened")
+
+    @property
+    def n_obs(self) -> int:
+        """Number of rows, or of parts."""
+        return len(self.X)
+
+    @property
+    def sample_weight(self) -> FloatArray:  # type: ignore[override]
+        """Weight of each row in the sums."""
+        return self.weights
+
     @property
     def has_parts(self) -> bool:
         """Whether the rows have an axis of parts."""
@@ -141,11 +153,6 @@ class StackedRows:
     def n_functions(self) -> int:
         """Number of whitened functions of the response, m."""
         return int(self.function_map.shape[1])
-
-    @property
-    def effective_n(self) -> float:
-        """Number of equally weighted rows whose mean has the same variance (Kish)."""
-        return float(self.weights.sum() ** 2 / np.square(self.weights).sum())
 
     def inputs(self, block: Block) -> FloatArray:
         """Return the centred inputs of some rows."""
@@ -189,22 +196,35 @@ class StackedRows:
         tensors = contraction.score(inputs.reshape(-1, self.n_features), order)
         return tensors.reshape(*inputs.shape[:-1], *tensors.shape[1:])
 
-    def by_part(self, function: Callable[[Block], BlockSums], doubles: int) -> BlockSums:
+    def take(self, index: NDArray[np.intp] | slice) -> "StackedRows":
+        """Select rows."""
+        return replace(
+            self,
+            X=self.X[index],
+            response=self.response[index],
+            weights=self.weights[index],
+            raw_values=None if self.raw_values is None else self.raw_values[index],
+        )
+
+    def sum_by_part(
+        self, function: Callable[..., BlockSums], *parameters: Any, doubles: int
+    ) -> BlockSums:
         """Sum a function of a block over each part of the rows."""
         if self.has_parts:
-            return sums_of_parts(function, self.weights.shape[1], doubles)
-        return sums_by_part(function, len(self.X), doubles, source=source_of(self.X))
+            of_parts = partial(function, self, *parameters)
+            return sums_of_parts(of_parts, self.weights.shape[1], doubles)
+        return super(StackedRows, self).sum_by_part(function, *parameters, doubles=doubles)
 
 
 def fit_stacked_rows(problem: EstimationProblem) -> StackedRows:
     """Choose the functions of the response, and whiten them in a first pass over the rows."""
     raw = _raw_rows(problem)
     n_raw = len(raw.function_mean)
-    totals, sums, products = raw.by_part(partial(_function_sums, raw), 2 * n_raw + 2)
+    totals, sums, products = raw.sum_by_part(_function_sums, doubles=2 * n_raw + 2)
     mean = sums.sum(axis=0) / totals.sum()
     covariance = products.sum(axis=0) / totals.sum() - np.outer(mean, mean)
     function_map = _whitening_map(covariance, mean)
-    return replace(raw, function_mean=mean, function_map=function_map, part_weights=totals)
+    return raw.map(replace, function_mean=mean, function_map=function_map, part_weights=totals)
 
 
 def _function_sums(rows: StackedRows, block: Block) -> BlockSums:
@@ -221,19 +241,52 @@ def transposed(rows: FloatArray) -> FloatArray:
 
 def _raw_rows(problem: EstimationProblem) -> StackedRows:
     """Prepare rows whose functions are not whitened yet; few rows get an axis of parts."""
-    data, input_model = problem.data, problem.input_model
-    functions = data.family.fit_response_functions(problem.response)
+    data, n_obs = problem.data, problem.data.n_obs
+    functions = choose_functions(data)
+    rows = data.map(_plain_rows, problem.input_model, functions)
+    if n_obs * data.n_features > FEW_DOUBLES:
+        return rows
+    few = _in_parts if n_obs <= FEW_ROWS else _contiguous
+    X, weights, response = few(rows.X, rows.weights, rows.response)
+    rows = replace(rows, X=X, weights=weights, response=response)
+    is_kept = len(functions.columns) * n_obs <= FEW_DOUBLES
+    return replace(rows, raw_values=rows.raw_function_values(...)) if is_kept else rows
+
+
+def choose_functions(data: RegressionData) -> AnyFunctions:
+    """Choose the functions of the response, by their means over all rows and some rows."""
+    bases, doubles = data.family.response_bases, 2 * len(data.family.members)
+    zeros = np.zeros(len(bases))
+    (means,) = data.sum(_transformed_sums, zeros, 1, doubles=doubles)
+    means = means / data.n_obs
+    (squares,) = data.sum(_transformed_sums, means, 2, doubles=doubles)
+    units = list(zip(means.tolist(), np.sqrt(squares / data.n_obs).tolist(), strict=True))
+    some = data.thin(data.n_obs // ROWS_FOR_CHOICE)
+    return data.family.fit_response_functions(np.asarray(some.response), units)
+
+
+def _transformed_sums(
+    data: RegressionData, means: FloatArray, power: int, block: slice
+) -> BlockSums:
+    """Sum transformed responses, or the squares of their deviations from given means."""
+    bases = data.family.response_bases
+    response = np.asarray(data.response)[block].reshape(-1, max(1, len(bases)))
+    values = [basis.transform(response[:, index]) for index, basis in enumerate(bases)]
+    if power == 1:
+        return (np.array([value.sum() for value in values]),)
+    pairs = zip(values, means, strict=True)
+    return (np.array([np.square(value - mean).sum() for value, mean in pairs]),)
+
+
+def _plain_rows(
+    data: RegressionData, input_model: InputModel, functions: AnyFunctions
+) -> StackedRows:
+    """Rows whose functions are not whitened."""
     n_raw = len(functions.columns)
-    columns: tuple[NDArray[Any], ...] = data.X, data.sample_weight, problem.response
-    is_small = data.X.size <= FEW_DOUBLES and source_of(data.X) is None
-    if is_small:
-        columns = _in_parts(*columns) if data.n_obs <= FEW_ROWS else _contiguous(*columns)
-    X, weights, response = columns
-    is_kept = is_small and n_raw * data.n_obs <= FEW_DOUBLES
-    rows = StackedRows(
-        X=X,
-        response=response,
-        weights=weights,
+    return StackedRows(
+        X=data.X,
+        response=np.asarray(data.response),
+        weights=data.sample_weight,
         mean=input_model.mean_,
         factor=input_model.standardising_basis,
         functions=functions,
@@ -244,7 +297,6 @@ def _raw_rows(problem: EstimationProblem) -> StackedRows:
         is_hermite=True,
         frame=np.eye(data.n_features),
     )
-    return replace(rows, raw_values=rows.raw_function_values(...)) if is_kept else rows
 
 
 def _contiguous(*columns: NDArray[Any]) -> tuple[NDArray[Any], ...]:
@@ -279,6 +331,7 @@ def split_pieces(rows: StackedRows, density: InputModel) -> tuple[StackedRows, .
     """Weight the rows for each piece of a density, and find the frame of all pieces."""
     if density is rows.density:  # the Gaussian, whose J is the identity
         return (rows,)
+    rows = rows.whole("`input_model` must be 'gaussian' without `polish`, or with many columns,")
     shares = _piece_shares(rows, density)
     pieces = [
         replace(rows, density=piece, is_hermite=False, weights=share * rows.weights)
@@ -341,8 +394,9 @@ def fit_control_variates(rows: StackedRows, basis: FloatArray) -> ControlVariate
     # basis: (n_features, k), in the frame
     projection = rows.to_input_units(rows.to_whitened(basis))
     size = 1 + rows.n_features + basis.shape[1] * (basis.shape[1] + 1) // 2
-    sums = partial(_regression_sums, rows, projection)
-    gram, cross = (part.sum(axis=0) for part in rows.by_part(sums, 2 * size + rows.n_functions))
+    doubles = 2 * size + rows.n_functions
+    sums = rows.sum_by_part(_regression_sums, projection, doubles=doubles)
+    gram, cross = (part.sum(axis=0) for part in sums)
     units = np.sqrt(np.diag(gram))  # columns may have any units
     scaled = np.linalg.lstsq(gram / np.outer(units, units), cross / units[:, None], rcond=None)[0]
     return ControlVariates(projection, scaled / units[:, None])
@@ -368,9 +422,9 @@ def form_moments(rows: StackedRows, order: int, variates: ControlVariates | None
     """Compute the moments E[(T_k - q_k) S_m] of the first or second order in all dimensions."""
     entries = rows.n_features**order
     contraction = rows.contract(np.eye(rows.n_features))
-    sums = partial(_score_sums, rows, contraction, order, variates)
     doubles = 4 * rows.n_features + min(entries, MOST_ENTRIES) + 2 * rows.n_functions
-    return PartSums(rows.by_part(sums, doubles)[0], rows.part_weights)
+    sums = rows.sum_by_part(_score_sums, contraction, order, variates, doubles=doubles)
+    return PartSums(sums[0], rows.part_weights)
 
 
 def _score_sums(
@@ -410,9 +464,10 @@ def form_slices(
     r"""Compute slices :math:`E[(T_k - q_k) S_3](I, I, \theta_l)` of the first functions."""
     # thetas: (n_features, n_slices)
     contraction = rows.contract(np.eye(rows.n_features))
-    sums = partial(_slice_sums, rows, contraction, thetas, n_functions, variates)
     doubles = (3 + thetas.shape[1]) * rows.n_features
-    return PartSums(rows.by_part(sums, doubles)[0], rows.part_weights)
+    parameters = contraction, thetas, n_functions, variates
+    sums = rows.sum_by_part(_slice_sums, *parameters, doubles=doubles)
+    return PartSums(sums[0], rows.part_weights)
 
 
 def _slice_sums(

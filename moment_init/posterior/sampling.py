@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from moment_init.checks import RandomSeed, is_dask, make_generator, validate_run
+from moment_init.checks import RandomSeed, make_generator, notify, validate_run
 from moment_init.data.checking import require_one_response, validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.families.base import Family
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from moment_init.models.specification import Directions
 
 Method = Literal["nuts", "laplace", "pathfinder", "advi"]
+
+SUBSAMPLED_ROWS = 50_000
+"""Rows of a Dask collection whose posterior is sampled: five hundred for each of a hundred
+parameters, and not so many that the thousands of gradients of a run, whose time is in proportion,
+take hours."""
 
 
 @takes_formula
@@ -178,28 +184,26 @@ def sample(
     if store is not None:
         require_new_folder(store)
     rng = make_generator(random_seed)
-    data_block: dict[str, Any] = {
-        "family": family,
-        "link": link,
-        "offset": offset,
-        "n_trials": n_trials,
-        "sample_weight": sample_weight,
-        "groups": groups,
-    }
-    if is_dask(X, y, offset, n_trials, sample_weight, groups, gating):
-        from moment_init.row_sources.em_rows import draw_subsample
-
-        drawn = draw_subsample(X, y, data_block, gating, rng.spawn(1)[0])
-        X, y, data_block, gating = drawn
-    if store is not None or method != "nuts":
-        option = f"method={method!r}" if store is None else "store=..."
-        require_one_response(validate_data(X, y, **data_block), f"sample({option})")
-    specification = specify(
+    data = validate_data(
         X,
         y,
-        n_components,
-        data_block=data_block,
+        family=family,
+        link=link,
+        offset=offset,
+        n_trials=n_trials,
+        sample_weight=sample_weight,
+        groups=groups,
         gating=gating,
+    )
+    if store is not None or method != "nuts":
+        option = f"method={method!r}" if store is None else "store=..."
+        require_one_response(data, f"sample({option})")
+    sampled = data.sampled(SUBSAMPLED_ROWS, rng)
+    if sampled.total_weight < data.total_weight:
+        _warn_of_sample(sampled.n_obs, data.n_obs)
+    specification = specify(
+        sampled,
+        n_components,
         init=init,
         directions=directions,
         anchor_angle=anchor_angle,
@@ -220,3 +224,17 @@ def sample(
     if method == "nuts":
         return sample_specification(specification, priors, options)
     return approximate_specification(specification, priors, options, method)
+
+
+def _warn_of_sample(n_rows: int, n_obs: int) -> None:
+    """Warn that the posterior is that of a part of the rows.
+
+    Weights are not scaled up to stand for the rows left out: the posterior would be as narrow as
+    that of all rows, about a centre that is as far off as that of the sample.
+    """
+    notify(
+        f"The posterior is that of {n_rows} rows drawn at random from {n_obs}: its standard "
+        f"deviations are about {np.sqrt(n_obs / n_rows):.2g} times those given all rows. Pass "
+        "arrays to choose the rows, or use `fit_em`, which uses all of them.",
+        UserWarning,
+    )

@@ -20,7 +20,7 @@ from scipy.linalg import cholesky, solve_triangular
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import row_blocks
 from moment_init.data.checking import validate_features, validate_sample_weight
-from moment_init.data.standardising import CorrelationFit, fit_correlation
+from moment_init.data.standardising import CorrelationFit, InputRows, fit_correlation
 
 
 class Contraction(ABC):
@@ -695,7 +695,7 @@ class InputModel(ABC):
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
     ) -> CorrelationFit:
         """Store mean and covariance factor of the rows, and the effective number of rows."""
-        fitted = fit_correlation(features, weights, names)
+        fitted = fit_correlation(InputRows(features, weights), names)
         self._set_factor(fitted.mean, fitted.scales, fitted.correlation)
         self.shrinkage_ = fitted.shrinkage
         self.n_fitted_ = float(weights.sum() ** 2 / np.square(weights).sum())

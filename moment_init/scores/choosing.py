@@ -13,23 +13,30 @@ density that the caller gave, named or left to be chosen.
 """
 
 from collections.abc import Callable
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray, IdentifiabilityError
-from moment_init.data.blocks import resample_rows, single_threaded_blas
+from moment_init.checks import FloatArray, IdentifiabilityError, as_known_table, is_dask
+from moment_init.data.blocks import single_threaded_blas
 from moment_init.data.checking import RegressionData, validate_features
 from moment_init.data.discrete_columns import (
     ContinuousBlock,
     describe_discrete_columns,
     name_discrete,
+    sampled_inputs,
     split_continuous,
 )
-from moment_init.data.standardising import Coordinates
+from moment_init.data.standardising import (
+    Coordinates,
+    InputRows,
+    ResponseUnits,
+    response_units,
+    with_response,
+)
 from moment_init.scores.base import InputModel
 from moment_init.scores.gaussian import Gaussian
 from moment_init.scores.gaussian_mixture import GaussianMixture
@@ -91,21 +98,19 @@ class InputChoice:
 
 
 def choose_input_model(
-    features: NDArray[np.generic],
-    weights: FloatArray,
+    data: Any,
     names: tuple[str, ...],
     frame: Gaussian,
     rng: np.random.Generator,
 ) -> InputChoice:
     """Choose between a Gaussian and a mixture of Gaussians as the density of the input."""
-    # features: (n_obs, n_features), weights: (n_obs,)
-    n_obs, n_features = features.shape
+    # data: any rows that have `X`
+    n_obs, n_features = data.n_obs, data.n_features
     if n_obs < FEWEST_ROWS_PER_FEATURE * n_features:
         reason = f"{n_obs} rows with {n_features} features are too few to distinguish densities."
-        return keep_gaussian(features, weights, names, frame, rng, reason=reason)
-    drawn = resample_rows(weights, 2 * SAMPLED_ROWS, rng)
-    rows, unit_weights = np.asarray(features[drawn], dtype=np.float64), np.ones(len(drawn))
-    order = rng.permutation(len(drawn))
+        return keep_gaussian(data, names, frame, rng, reason=reason)
+    rows = np.asarray(data.resample(2 * SAMPLED_ROWS, rng).X, dtype=np.float64)
+    unit_weights, order = np.ones(len(rows)), rng.permutation(len(rows))
     fitted, held_out = order[: len(order) // 2], rows[order[len(order) // 2 :]]
     sampled = Gaussian().fit_rows(rows[fitted], unit_weights[fitted], names)
     gaussian = _judge("gaussian", sampled, held_out, names, rng)
@@ -124,9 +129,13 @@ def choose_input_model(
     return InputChoice(model, (mixture, gaussian), _explain(gaussian, mixture))
 
 
+def drawn_inputs(data: Any, rng: np.random.Generator) -> list[NDArray[np.intp]]:
+    """Draw the rows that `choose_input_model` will draw with this generator."""
+    return [data.resample_index(2 * SAMPLED_ROWS, deepcopy(rng))]
+
+
 def keep_gaussian(
-    features: NDArray[np.generic],
-    weights: FloatArray,
+    data: Any,
     names: tuple[str, ...],
     frame: Gaussian,
     rng: np.random.Generator,
@@ -134,9 +143,7 @@ def keep_gaussian(
     reason: str,
 ) -> InputChoice:
     """Keep the Gaussian whatever Stein's identities say, and report them."""
-    # features: (n_obs, n_features), weights: (n_obs,)
-    drawn = resample_rows(weights, 2 * SAMPLED_ROWS, rng)
-    rows = np.asarray(features[drawn], dtype=np.float64)
+    rows = np.asarray(data.resample(2 * SAMPLED_ROWS, rng).X, dtype=np.float64)
     return InputChoice(frame, (_judge("gaussian", frame, rows, names, rng),), f"gaussian: {reason}")
 
 
@@ -173,14 +180,18 @@ class EstimationProblem:
     data: RegressionData  # validated rows
     # fitted density of the input, whose mean and covariance set the coordinates
     input_model: InputModel
-    # response after removing offset and trials, standardised for the identity link; (n_obs,)
-    response: FloatArray
     coordinates: Coordinates  # maps between standardised coordinates and the user's units
     # densities whose scores the moments use, the preferred one first; if empty, `input_model`
     densities: tuple[InputModel, ...] = ()
     choice: InputChoice | None = None  # how the densities were chosen, if they were
     # problem of the continuous columns, which the moments use if other columns are discrete
     block: "BlockProblem | None" = None
+    units: ResponseUnits = ((0.0, 1.0),)  # of the response of each linear predictor
+
+    @property
+    def response(self) -> FloatArray:
+        """Response after removing offset and trials, standardised for the identity link."""
+        return np.asarray(self.data.response)
 
     @property
     def source(self) -> "EstimationProblem":
@@ -189,8 +200,7 @@ class EstimationProblem:
 
     def thin(self, stride: int) -> "EstimationProblem":
         """Keep every `stride`-th row, without a copy; input model and coordinates stay the same."""
-        kept = slice(None, None, stride)
-        return replace(self, data=self.data.take(kept), response=self.response[kept])
+        return replace(self, data=self.data.thin(stride))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,17 +228,10 @@ def pose_problem(
     block: BlockProblem | None = None,
 ) -> EstimationProblem:
     """Standardise the response and fix the coordinates."""
-    response = data.single_family.moment_response(
-        data.y, order=1, offset=data.offset, n_trials=data.n_trials
-    )
-    shift, scale = 0.0, 1.0
-    if data.family.response_power:
-        weights = data.sample_weight / data.sample_weight.sum()
-        shift = float(weights @ response)
-        scale = float(np.sqrt(weights @ np.square(response - shift)))
-        response = (response - shift) / scale
-    coordinates = Coordinates(input_model.mean_, input_model.standardising_basis, shift, scale)
-    return EstimationProblem(data, input_model, response, coordinates, densities, choice, block)
+    units = response_units(data)
+    coordinates = Coordinates(input_model.mean_, input_model.standardising_basis, *units[0])
+    posed = data.map(with_response, units)
+    return EstimationProblem(posed, input_model, coordinates, densities, choice, block, units)
 
 
 InputModelName = Literal["auto", "gaussian"]
@@ -254,7 +257,7 @@ def resolve_input(
             "`input_model` must be 'auto', 'gaussian' or an input model of moment_init.scores; "
             f"got {input_model!r}."
         )
-    kinds = describe_discrete_columns(data.X)
+    kinds = describe_discrete_columns(sampled_inputs(data))
     is_discrete = np.array([bool(kind) for kind in kinds])
     if is_discrete.all():
         raise IdentifiabilityError(
@@ -282,6 +285,12 @@ def apply_features(phi: Callable[[Any], Any], X: Any, name: str) -> Any:
     # X: (n_obs, n_inputs) -> (n_obs, n_features)
     if not callable(phi):
         raise TypeError(f"`phi` must be a function of rows; got {type(phi).__name__}.")
+    if is_dask(X):
+        raise TypeError(
+            f"`phi` must be None for a Dask input; got a function. Apply it to the blocks of "
+            f"`{name}` first: `X.map_blocks(phi)`, or `X.map_partitions(phi)`."
+        )
+    X = as_known_table(X)
     rows = X if hasattr(X, "columns") else np.asarray(X)
     features = phi(rows)
     if np.ndim(features) != 2 or np.shape(features)[0] != np.shape(rows)[0]:
@@ -295,7 +304,7 @@ def apply_features(phi: Callable[[Any], Any], X: Any, name: str) -> Any:
 def _validate_unlabelled(unlabelled: Any, data: RegressionData) -> FloatArray | None:
     if unlabelled is None:
         return None
-    features, names = validate_features(unlabelled, name="X_unlabelled")
+    features, names = validate_features(as_known_table(unlabelled), name="X_unlabelled")
     if features.shape[1] != data.n_features:
         raise ValueError(
             f"`X_unlabelled` must have the columns of `X` ({data.n_features}); got "
@@ -311,16 +320,19 @@ def _validate_unlabelled(unlabelled: Any, data: RegressionData) -> FloatArray | 
 
 def _fit[M: InputModel](model: M, data: RegressionData, extra_rows: FloatArray | None) -> M:
     """Fit a density to the rows, and to rows without a response if there are any."""
-    return model.fit_rows(*_all_inputs(data, extra_rows), data.feature_names)
+    rows = _all_inputs(data, extra_rows)
+    if isinstance(model, Gaussian):
+        return model.fit_data(rows, data.feature_names)
+    rows = rows.whole("`input_model` must be fitted, or 'auto' or 'gaussian',")
+    return model.fit_rows(rows.X, rows.sample_weight, data.feature_names)
 
 
-def _all_inputs(
-    data: RegressionData, extra_rows: FloatArray | None
-) -> tuple[NDArray[np.generic], FloatArray]:
+def _all_inputs(data: RegressionData, extra_rows: FloatArray | None) -> Any:
+    """Inputs of all rows, with those that have no response."""
     if extra_rows is None:
-        return data.X, data.sample_weight
+        return data
     rows = np.concatenate([np.asarray(data.X, dtype=np.float64), extra_rows])
-    return rows, np.concatenate([data.sample_weight, np.ones(len(extra_rows))])
+    return InputRows(rows, np.concatenate([data.sample_weight, np.ones(len(extra_rows))]))
 
 
 def _pose_given(
@@ -351,12 +363,12 @@ def _pose_continuous(
     A mixture of Gaussians would have parts of zero width at their values.
     """
     frame = _fit(Gaussian(), data, extra_rows)
-    rows, weights = _all_inputs(data, extra_rows)
     reason = (
         f"the third moment treats all columns as continuous, including "
         f"{name_discrete(data.feature_names, kinds)}."
     )
-    choice = keep_gaussian(rows, weights, data.feature_names, frame, rng, reason=reason)
+    rows = _all_inputs(data, extra_rows)
+    choice = keep_gaussian(rows, data.feature_names, frame, rng, reason=reason)
     return pose_problem(data, frame, choice=choice)
 
 
@@ -369,8 +381,8 @@ def _pose_chosen(
 ) -> EstimationProblem:
     """Pose the problem under a chosen density; the Gaussian stays a candidate."""
     frame = _fit(Gaussian(), data, extra_rows)
-    rows, weights = _all_inputs(data, extra_rows)
-    choice = choose_input_model(rows, weights, data.feature_names, frame, rng)
+    rows = _all_inputs(data, extra_rows)
+    choice = choose_input_model(rows, data.feature_names, frame, rng)
     if extra_rows is not None:
         shared = f"The density was also fitted to {len(extra_rows)} rows without a response."
         choice = replace(choice, explanation=f"{choice.explanation} {shared}")

@@ -1,13 +1,13 @@
 """Gaussian input, known or fitted: its scores are Hermite tensors (Eq. 9)."""
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 
 from moment_init.checks import FloatArray, as_float_array
-from moment_init.data.standardising import COLLINEAR_TOLERANCE, fit_correlation
+from moment_init.data.standardising import COLLINEAR_TOLERANCE, InputRows, fit_correlation
 from moment_init.scores.base import ClosedFormContraction, InputModel, elliptical_contraction
 
 
@@ -91,11 +91,28 @@ class Gaussian(InputModel):
         Gaussian
             This object, fitted.
         """
-        fitted = fit_correlation(features, weights, names)
-        n_features = features.shape[1]
+        return self.fit_data(InputRows(features, weights), names)
+
+    def fit_data(self, rows: Any, names: tuple[str, ...]) -> Self:
+        """Fit to validated rows, in memory or of a Dask collection.
+
+        Parameters
+        ----------
+        rows : InputRows or other rows that have `X`
+            Validated rows.
+        names : tuple of str
+            Column names for error messages.
+
+        Returns
+        -------
+        Gaussian
+            This object, fitted.
+        """
+        fitted = fit_correlation(rows, names)
+        n_features = rows.n_features
         self.shrinkage_ = fitted.shrinkage if self.covariance is None else 0.0
         if self.mean is None or self.covariance is None:
-            self.n_fitted_ = float(weights.sum() ** 2 / np.square(weights).sum())
+            self.n_fitted_ = rows.total_weight**2 / float(rows.sum(_squares, doubles=1)[0])
         self._set_parameters(
             fitted.mean if self.mean is None else given_vector(self.mean, n_features),
             *(
@@ -152,6 +169,10 @@ class Gaussian(InputModel):
             raise self._not_given()
         mean = given_vector(self.mean, np.size(self.mean))
         self._set_parameters(mean, *split_covariance(self.covariance, len(mean)))
+
+
+def _squares(rows: InputRows, block: slice) -> tuple[FloatArray, ...]:
+    return (np.array(np.square(rows.sample_weight[block]).sum()),)
 
 
 def split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray, FloatArray]:

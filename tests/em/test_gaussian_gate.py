@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from moment_init import fit_em
 from moment_init.checks import ConvergenceWarning
-from moment_init.data.checking import validate_data, validate_gating
+from moment_init.data.checking import validate_data
 from moment_init.em.gaussian_gate import GatedProblem
 from moment_init.em.problem import pose_em
 from moment_init.em.result import EMFit
@@ -97,9 +97,9 @@ def gate_of(fit: EMFit) -> GaussianGate:
 def problem_of(drawn: Drawn, family: str = "gaussian", **block: Any) -> GatedProblem:
     """Pose rows."""
     names = ("link", "offset", "n_trials", "sample_weight", "groups")
-    data = validate_data(drawn.X, drawn.y, family=family, **(dict.fromkeys(names) | block))
-    covariates = validate_gating(drawn.gating, data.n_obs, data.groups)
-    return GatedProblem.of(pose_em(data, 2, gating=covariates))
+    block = dict.fromkeys(names) | block
+    data = validate_data(drawn.X, drawn.y, family=family, gating=drawn.gating, **block)
+    return GatedProblem.of(pose_em(data, 2))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -52,11 +52,11 @@ def test_rows_of_a_group_stand_together(rng: np.random.Generator) -> None:
     """Groups in the order of their first rows, rows in theirs; everything is sorted alike."""
     groups = np.array(["b", "a", "b", "c", "a", "b"])
     block: dict[str, Any] = {"offset": np.arange(6.0), "sample_weight": np.arange(1.0, 7.0)}
-    data = draw(rng, 6, y=np.arange(6), groups=groups, **block)
-    gating = validate_gating(np.array([5.0, 7.0, 5.0, 9.0, 7.0, 5.0]), 6, data.groups)
-    problem = pose_em(data, 2, gating=gating)
+    gating = np.array([5.0, 7.0, 5.0, 9.0, 7.0, 5.0])
+    data = draw(rng, 6, y=np.arange(6), groups=groups, gating=gating, **block)
+    problem = pose_em(data, 2)
     order = [0, 2, 5, 1, 4, 3]
-    assert_array_equal(problem.order, order)
+    assert_array_equal(problem.rows.order, order)
     assert_array_equal(problem.rows.group_starts, [0, 3, 5])
     assert_array_equal(problem.rows.y, order)
     assert_array_equal(problem.rows.offset, order)
@@ -66,7 +66,7 @@ def test_rows_of_a_group_stand_together(rng: np.random.Generator) -> None:
     assert len(np.unique(gate)) == 3
     assert_allclose(np.diff(gate[[0, 3, 5], 0]) > 0, True)
     plain = pose_em(draw(np.random.default_rng(1), 6, y=np.arange(6)), 2)
-    assert plain.order is None
+    assert plain.rows.order is None
 
 
 def test_projections_are_scaled_and_need_no_matrix_of_all_columns(
@@ -195,4 +195,4 @@ def test_wrong_gates_are_named(
 def test_a_constant_gate_is_named(rng: np.random.Generator) -> None:
     frame = pd.DataFrame({"year": rng.standard_normal(60), "site": np.ones(60)})
     with pytest.raises(ValueError, match="'site'"):
-        pose_em(draw(rng), 2, gating=validate_gating(frame, 60, None))
+        pose_em(draw(rng, gating=frame), 2)

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import moment_init.em.selection as selection
-from moment_init.data.checking import validate_data, validate_gating
+from moment_init.data.checking import validate_data
 from moment_init.em.assembly import assemble_fit
 from moment_init.em.problem import pose_em, validate_restrictions
 from moment_init.em.result import EMFit
@@ -30,12 +30,11 @@ class Fits:
     def __call__(self, X: Any, y: Any, n_components: int, **asked: Any) -> EMFit:
         self.calls.append({"X": X, "y": y, "n_components": n_components, **asked})
         rng = np.random.default_rng(asked.pop("random_seed"))
-        gating, shared = asked.pop("gating"), asked.pop("shared", None)
+        shared = asked.pop("shared", None)
         data = validate_data(X, y, **asked)
         problem = pose_em(
             data,
             n_components,
-            gating=validate_gating(gating, data.n_obs, data.groups),
             restrictions=validate_restrictions(data, n_components, shared=shared),
         )
         ends = [

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from moment_init import EMFit, fit_em
-from moment_init.data.checking import validate_data, validate_gating
+from moment_init.data.checking import validate_data
 from moment_init.em import fitting, runs
 from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
 from moment_init.em.runs import track
@@ -35,10 +35,10 @@ def pose(problem: Problem, n_components: int = 2, **restrictions: Any) -> EMProb
         family=problem.family.name,
         link=problem.family.link.name,
         n_trials=rows.n_trials,
+        gating=restrictions.pop("gating", None),
     )
-    gating = validate_gating(restrictions.pop("gating", None), rows.n_obs, None)
     held = validate_restrictions(data, n_components, **restrictions)
-    return pose_em(data, n_components, gating=gating, restrictions=held)
+    return pose_em(data, n_components, restrictions=held)
 
 
 def fit_random(problem: Problem, **options: Any) -> EMFit:
@@ -165,7 +165,7 @@ def test_moments_that_fail_leave_the_other_origins(
     def failing(*_: Any) -> Any:
         raise np.linalg.LinAlgError("no moments")
 
-    monkeypatch.setattr(fitting, "moment_starts", failing)
+    monkeypatch.setattr(fitting, "tensor_starts", failing)
     problem = make_problem("gaussian", "identity", rng, n_obs=400, with_extras=False)
     fit = fit_random(problem, init="search")
     failed = [start for start in fit.starts if start.status is StartStatus.FAILED]

@@ -79,9 +79,10 @@ def test_responsibilities_of_groups_and_of_rows_that_count(rng: np.random.Genera
     groups = rng.integers(30, size=120)
     counted = rng.random(120) < 0.8
     data = validate_data(drawn.rows.Z, drawn.rows.y, family="poisson", groups=groups)
-    problem = pose_em(data.take(np.flatnonzero(counted)), 2)
+    data = replace(data, sample_weight=counted.astype(float))
+    problem = pose_em(data.drop_zero_weights(), 2)
     shares = rng.dirichlet([1.0, 1.0], 120)
-    ((_, start),) = given_starts(problem, shares, counted)
+    ((_, start),) = given_starts(problem, shares, data)
     means = pd.DataFrame(shares[counted]).groupby(groups[counted]).transform("mean").to_numpy()
     ((_, again),) = given_starts(problem, means)
     assert_allclose(start.coefficients, again.coefficients, rtol=1e-7)
@@ -95,7 +96,7 @@ def test_responsibilities_of_other_rows_are_refused(n_more: int, rng: np.random.
     problem = pose("poisson", rng)
     n_obs = problem.rows.n_obs
     with pytest.raises(ValueError, match=rf"got an array of shape \({n_obs + n_more}, 2\)"):
-        given_starts(problem, np.full((n_obs + n_more, 2), 0.5), np.ones(n_obs, dtype=bool))
+        given_starts(problem, np.full((n_obs + n_more, 2), 0.5))
 
 
 def test_a_fit_is_matched_by_names_and_by_held_weights(rng: np.random.Generator) -> None:

@@ -19,10 +19,10 @@ from moment_init import fit_em, simulate_mixture
 from moment_init.em.result import EMFit
 from moment_init.models import mixture_glm, mixture_of_experts
 from moment_init.models.mixture_glm import build_model
-from moment_init.models.specification import specify
 from tests.bayesian_models import COMPILE, Built, built, draw, evaluate, fitted, model_of
 from tests.em_fits import GATE_NAMES, NAMES, Fitted
 from tests.likelihood_problems import FAMILY_LINKS, VARIANTS
+from tests.specified import specify_rows
 
 DIRECTIONS = ("anchored", "fixed", "free")
 
@@ -147,7 +147,7 @@ def specification_of(start: Fitted, **arguments: Any) -> Any:
     fit = start.fit
     block = {name: values for name, values in start.block.items() if name != "gating"}
     given: dict[str, Any] = {"init": fit, "directions": "anchored", "anchor_angle": 45.0}
-    return specify(
+    return specify_rows(
         start.X,
         start.y,
         fit.n_components,

@@ -13,9 +13,9 @@ from moment_init import EMFit, estimate, fit_em
 from moment_init.em.prediction import rows_for, unit_scores
 from moment_init.families.registry import get_family
 from moment_init.models import mixture_glm
-from moment_init.models.specification import specify
 from tests.bayesian_models import evaluate
 from tests.joint_mixtures import simulate_joint
+from tests.specified import specify_rows
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("gaussian", {"dispersion": 0.4}),
@@ -234,7 +234,7 @@ def test_prior_of_the_user_has_the_dim_of_responses(rng: np.random.Generator) ->
 def test_estimate_is_fitted_from(rng: np.random.Generator) -> None:
     data = simulate_joint("gaussian", 2_000, 3, [0.6, 0.4], 2, rng, dispersion=0.4, is_tied=True)
     found = estimate(data.X, data.y, 2, family="gaussian", random_seed=1)
-    specification = specify(
+    specification = specify_rows(
         data.X,
         data.y,
         2,

@@ -12,8 +12,9 @@ from moment_init import estimate, fit_em, simulate_mixture
 from moment_init.checks import ConvergenceWarning
 from moment_init.em.result import EMFit
 from moment_init.em.start_values import start_values_of
-from moment_init.models.specification import Specification, specify
+from moment_init.models.specification import Specification
 from tests.bayesian_models import fitted
+from tests.specified import specify_rows
 
 FloatArray = NDArray[np.float64]
 
@@ -38,7 +39,7 @@ def specified(data: Any, **arguments: Any) -> Specification:
         "n_components": 2,
     } | arguments
     block = {"family": given.pop("family", "poisson")}
-    return specify(data.X, data.y, data_block=block, **given)
+    return specify_rows(data.X, data.y, data_block=block, **given)
 
 
 # --- the start -----------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ def test_counts_are_centred_by_their_mean_rate() -> None:
     """A bias of zero is the log of the weighted count per unit of exposure."""
     start = fitted("poisson", "log", "plain")
     block = start.block
-    specification = specify(
+    specification = specify_rows(
         start.X,
         start.y,
         2,
@@ -145,7 +146,7 @@ def test_counts_are_centred_by_their_mean_rate() -> None:
 def test_draws_of_a_gate_have_logits_of_sum_zero() -> None:
     start = fitted("gaussian", "identity", "gate")
     block = dict(start.block)
-    specification = specify(
+    specification = specify_rows(
         start.X,
         start.y,
         2,
@@ -244,7 +245,7 @@ def test_fit_with_another_gate_is_refused() -> None:
     start = fitted("gaussian", "identity", "gate")
     gating = start.block["gating"].iloc[:, :1]
     with pytest.raises(ValueError, match="`init` must have the 1 gating covariates of `gating`"):
-        specify(
+        specify_rows(
             start.X,
             start.y,
             2,
@@ -269,8 +270,8 @@ def test_fit_of_columns_in_another_order_is_refused() -> None:
         "random_seed": 1,
     }
     with pytest.raises(ValueError, match="`init` must come from the columns of `X`, in their ord"):
-        specify(start.X[start.X.columns[::-1]], start.y, 2, **arguments)
-    unnamed = specify(start.X.to_numpy(), start.y, 2, **arguments)
+        specify_rows(start.X[start.X.columns[::-1]], start.y, 2, **arguments)
+    unnamed = specify_rows(start.X.to_numpy(), start.y, 2, **arguments)
     assert_array_equal(unnamed.start.coefficients, start.fit.coefficients)
 
 
@@ -283,10 +284,10 @@ def test_gate_of_a_fit_is_not_dropped() -> None:
         "random_seed": 1,
     }
     with pytest.raises(ValueError, match="`gating` must be given with an `init` that has a gate"):
-        specify(start.X, start.y, 2, gating=None, init=start.fit, **arguments)
+        specify_rows(start.X, start.y, 2, gating=None, init=start.fit, **arguments)
     gaussian = replace(start.fit, gate_means=np.zeros((2, 2)))
     with pytest.raises(ValueError, match="`init` must have a softmax gate or none"):
-        specify(start.X, start.y, 2, gating=start.block["gating"], init=gaussian, **arguments)
+        specify_rows(start.X, start.y, 2, gating=start.block["gating"], init=gaussian, **arguments)
 
 
 def test_biases_are_relative_to_an_offset(data: Any) -> None:
@@ -294,7 +295,7 @@ def test_biases_are_relative_to_an_offset(data: Any) -> None:
     y = np.arange(data.y.size) % 2
     offset = np.full(data.y.size, -8.0)
     init = (ARRAYS[0], np.array([8.0, 8.5]), ARRAYS[2])
-    specification = specify(
+    specification = specify_rows(
         data.X,
         y,
         2,

@@ -96,7 +96,8 @@ def test_inner_moments_of_a_gaussian_are_a_weighted_regression(rng: np.random.Ge
     basis = hermite_basis(2, 3)
     design, weights = basis.evaluate(p), piece.weights / piece.weights.sum()
     gram = design.T @ (weights[:, None] * design)
-    share = (basis.size / piece.effective_n) ** 2
+    effective_n = piece.weights.sum() ** 2 / np.square(piece.weights).sum()
+    share = (basis.size / effective_n) ** 2
     gram = (1.0 - share) * gram + share * np.eye(basis.size)
     values = piece.function_values(slice(None))
     expected = np.linalg.solve(gram, design.T @ (weights[:, None] * values)).T

@@ -335,11 +335,13 @@ def test_refusals_name_the_argument(
     assert not fake.calls
 
 
-def test_dask_is_refused(fake: FakeSampler, rng: np.random.Generator) -> None:
+def test_few_rows_of_dask_are_read(fake: FakeSampler) -> None:
     dask = pytest.importorskip("dask.array")
-    X, y = dask.from_array(rng.standard_normal((60, 2))), rng.poisson(1.0, (60, 2))
-    with pytest.raises(TypeError, match="must be in memory for several responses"):
-        sample(X, y, 2, family="poisson", **SHORT)
+    X, y, fit = fitted("poisson")
+    expected = sample(X, y, 2, family="poisson", init=fit, **SHORT)
+    lazy = dask.from_array(np.asarray(X)), dask.from_array(np.asarray(y))
+    found = sample(*lazy, 2, family="poisson", init=fit, **SHORT)
+    assert_array_equal(found["observed_data"]["y"], expected["observed_data"]["y"])
 
 
 def test_start_outside_of_a_prior_is_refused(fake: FakeSampler) -> None:

@@ -12,6 +12,7 @@ from scipy.stats import chi2
 
 from moment_init import Status, angles_in_degrees, estimate, fit_em, simulate_mixture
 from moment_init.checks import IdentifiabilityError, WeakSignalWarning
+from moment_init.data.standardising import InputRows
 from moment_init.likelihood.parameters import match_components
 from moment_init.scores import Gaussian, GaussianMixture, StudentT
 from moment_init.scores.choosing import InputChoice, choose_input_model
@@ -24,7 +25,9 @@ COEFFICIENTS = np.array([[3.0, 0.0], [0.0, 3.0], [1.0, -1.0]])
 
 def choose(X: FloatArray, seed: int) -> InputChoice:
     frame = Gaussian().fit(X)
-    return choose_input_model(X, np.ones(len(X)), NAMES, frame, np.random.default_rng(seed))
+    return choose_input_model(
+        InputRows(X, np.ones(len(X))), NAMES, frame, np.random.default_rng(seed)
+    )
 
 
 def clusters(n_obs: int, rng: np.random.Generator) -> FloatArray:
@@ -85,7 +88,7 @@ def test_weights_say_how_often_rows_count(rng: np.random.Generator) -> None:
     weights = np.repeat([1.0, 1e-9], 10_000)
     frame = Gaussian().fit(X, sample_weight=weights)
     rng_of_choice = np.random.default_rng(1)
-    choice = choose_input_model(X, weights, NAMES, frame, rng_of_choice)
+    choice = choose_input_model(InputRows(X, weights), NAMES, frame, rng_of_choice)
     assert choice.chosen.name == "gaussian"
     assert "hold on held-out rows" in choice.explanation
 

@@ -136,10 +136,10 @@ def dependence_warning(data: RegressionData, input_model: InputModel) -> tuple[s
     They affect functions of the response other than its mean, and the moments assume that they are
     independent of the inputs. A correlation contradicts this.
     """
-    weights = data.sample_weight / data.sample_weight.sum()
     for name, values in (("offset", data.offset), ("n_trials", data.n_trials)):
         if values is None:
             continue
+        weights = data.sample_weight / data.sample_weight.sum()
         centred = values - weights @ values
         variance = float(weights @ np.square(centred))
         basis = input_model.standardising_basis

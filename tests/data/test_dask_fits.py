@@ -85,6 +85,98 @@ def test_given_starts_and_held_directions(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("nothing_whole")
+@pytest.mark.filterwarnings("ignore::moment_init.checks.ConvergenceWarning")
+@pytest.mark.parametrize("init", ["tensor", "random"])
+def test_starts_on_a_sample(init: Any) -> None:
+    both: dict[str, Any] = {"family": "poisson", "random_seed": 1, "init": init, "n_starts": 2}
+    expected = fit_em(POISSON.X, POISSON.y, 2, **both)
+    _assert_same(fit_em(_lazy(POISSON.X), POISSON.y, 2, **both), expected)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_gaussian_gate_and_priors() -> None:
+    rng = np.random.default_rng(7)
+    gating = rng.normal(size=(N_OBS, 2)) + POISSON.labels[:, None]
+    offset = 0.1 * rng.normal(size=N_OBS)
+    start = (POISSON.coefficients, POISSON.biases, POISSON.weights)
+    both: dict[str, Any] = {
+        "family": "poisson",
+        "gate": "gaussian",
+        "init": start,
+        "priors": "default",
+    }
+    expected = fit_em(POISSON.X, POISSON.y, 2, gating=gating, offset=offset, **both)
+    found = fit_em(
+        _lazy(POISSON.X), POISSON.y, 2, gating=_lazy(gating), offset=_lazy(offset), **both
+    )
+    _assert_same(found, expected)
+    assert found.gate_covariances is not None
+    assert expected.gate_covariances is not None
+    assert_allclose(found.gate_covariances, expected.gate_covariances, rtol=1e-8)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("init", ["search", "tensor"])
+def test_several_responses(init: Any) -> None:
+    rng = np.random.default_rng(8)
+    mean = POISSON.X @ POISSON.coefficients[:, POISSON.labels].T.mean(axis=0)
+    y = np.column_stack([POISSON.y, 3.0 + mean + POISSON.labels + rng.normal(size=N_OBS)])
+    frame = pd.DataFrame(POISSON.X, columns=["a", "b"]).assign(count=y[:, 0], value=y[:, 1])
+    lazy = dd.from_pandas(frame, npartitions=4)
+    names, responses = ["a", "b"], ["count", "value"]
+    both: dict[str, Any] = {"family": ["poisson", "gaussian"], "random_seed": 1, "init": init}
+    expected = fit_em(frame[names], frame[responses], 2, **both)
+    found = fit_em(lazy[names], lazy[responses], 2, **both)
+    assert found.response_names == ("count", "value")
+    _assert_same(found, expected)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_classes() -> None:
+    rng = np.random.default_rng(9)
+    logits = np.column_stack([np.zeros(N_OBS), POISSON.X @ [2.0, 0.5], POISSON.X @ [-1.0, 1.0]])
+    logits[POISSON.labels == 1] *= -1.0
+    labels = np.array(["low", "middle", "top"])[
+        np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    ]
+    frame = pd.DataFrame(POISSON.X, columns=["a", "b"]).assign(label=labels)
+    lazy = dd.from_pandas(frame, npartitions=4)
+    both: dict[str, Any] = {"family": "categorical", "random_seed": 1}
+    start = (np.ones((2, 2, 2)) * [1.0, -1.0], np.zeros((2, 2)), [0.5, 0.5])
+    expected = fit_em(frame[["a", "b"]], frame["label"], 2, init=start, **both)
+    found = fit_em(lazy[["a", "b"]], lazy["label"], 2, init=start, **both)
+    assert found.classes is not None
+    assert found.classes.tolist() == ["low", "middle", "top"]
+    _assert_same(found, expected)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_groups_in_one_block_each() -> None:
+    """Groups of three rows that are not sorted, some of them without weight."""
+    rng = np.random.default_rng(10)
+    labels = rng.choice(2, size=N_OBS // 3)
+    groups = np.concatenate(
+        [rng.permutation(np.repeat(np.arange(5_000), 3)) + 5_000 * k for k in range(4)]
+    )
+    component = labels[groups]
+    eta = (POISSON.X @ POISSON.coefficients + POISSON.biases)[np.arange(N_OBS), component]
+    y = rng.poisson(np.exp(np.minimum(eta, 5.0))).astype(float)
+    weights = (groups % 7 > 0).astype(float)
+    both: dict[str, Any] = {"family": "poisson", "random_seed": 1}
+    rows: dict[str, Any] = {"groups": groups, "sample_weight": weights}
+    expected = fit_em(POISSON.X, y, 2, **rows, **both)
+    in_blocks = {name: da.from_array(values, chunks=15_000) for name, values in rows.items()}
+    X = da.from_array(POISSON.X, chunks=(15_000, 2))
+    _assert_same(fit_em(X, y, 2, **in_blocks, **both), expected)
+    with pytest.raises(ValueError, match=r"must have all rows of a group in one block .* 2 blocks"):
+        fit_em(_lazy(POISSON.X), y, 2, groups=groups, **both)
+
+
+@pytest.mark.usefixtures("nothing_whole")
 def test_an_identity_link_is_standardised() -> None:
     data = simulate_mixture(N_OBS, 2, 2, family="gaussian", scales=1.0, random_seed=6)
     expected = fit_em(data.X, 5.0 + 3.0 * data.y, 2, family="gaussian", random_seed=1)
@@ -106,9 +198,7 @@ def test_what_a_search_reads_whole_is_read_whole() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"init": "random"}, "`init` must be 'search', 'tensor', an estimate, a fit or parameters"),
-        ({"init": np.full((N_OBS, 2), 0.5)}, "`init` must be 'search'.*got 'ndarray'"),
-        ({"gate": "gaussian", "gating": POISSON.X[:, 0]}, "`gate` must be 'softmax' for a Dask"),
+        ({"init": np.full((N_OBS, 2), 0.5)}, "`init` must not be responsibilities for a Dask"),
         ({"gating": POISSON.X[:100]}, r"`gating` must have one row for each of `X` \(60000\)"),
         ({"gating": np.full(N_OBS, np.nan)}, "Block 0, .*: `gating` must be finite"),
     ],

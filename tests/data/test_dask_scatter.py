@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from moment_init.data.checking import validate_data
-from moment_init.data.standardising import fit_correlation
-from moment_init.row_sources.columns import Scatter, block_scatter, known_scatter, merged
+from moment_init.data.dask_rows import block_scatter, merged
+from moment_init.data.standardising import InputRows, Scatter, fit_correlation
 
 RNG = np.random.default_rng(1)
 X = 1e6 + RNG.normal(size=(3_000, 3)) * [1.0, 2.0, 0.1] + np.linspace(0.0, 5.0, 3_000)[:, None]
@@ -43,12 +43,12 @@ def test_correlations_need_no_pass_of_their_own(size: float) -> None:
         lazy, np.arange(3_000.0), family="gaussian", sample_weight=da.from_array(WEIGHTS)
     )
     counted = data.drop_zero_weights()
-    assert known_scatter(counted.X, counted.sample_weight) is not None
-    assert known_scatter(counted.X[::50], counted.sample_weight[::50]) is None
-    assert known_scatter(np.square(counted.X), counted.sample_weight) is None
-    found = fit_correlation(counted.X, counted.sample_weight, data.feature_names)
+    assert counted.scatter is not None
+    assert counted.thin(50).scatter is None
+    assert counted.map(InputRows.take, slice(None)).scatter is None
+    found = fit_correlation(counted, data.feature_names)
     kept = WEIGHTS > 0.0
-    expected = fit_correlation(size * X[kept], WEIGHTS[kept], data.feature_names)
+    expected = fit_correlation(InputRows(size * X[kept], WEIGHTS[kept]), data.feature_names)
     assert_allclose(found.mean, expected.mean, rtol=1e-12)
     assert_allclose(found.scales, expected.scales, rtol=1e-8)
     assert_allclose(found.correlation, expected.correlation, rtol=1e-8)

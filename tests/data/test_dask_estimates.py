@@ -116,7 +116,10 @@ def test_a_density_that_is_given_or_fitted() -> None:
         ({"X_unlabelled": GAUSSIAN.X}, "`X_unlabelled` must be None for a Dask input"),
         ({"known_scales": 1.0, "known_biases": 0.0}, "`known_scales` and `known_biases` must be"),
         ({"offset": GAUSSIAN.y, "polish": False}, "`polish` must be True with `offset`"),
-        ({"input_model": StudentT().fit(GAUSSIAN.X[:5_000])}, "`input_model` must be 'gaussian'"),
+        (
+            {"input_model": StudentT().fit(GAUSSIAN.X[:5_000]), "polish": False},
+            "`input_model` must be 'gaussian'",
+        ),
     ],
 )
 def test_what_needs_all_rows_raises(options: dict[str, Any], message: str) -> None:

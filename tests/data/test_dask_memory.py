@@ -2,18 +2,18 @@
 
 import tracemalloc
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from moment_init import estimate, fit_em
-from moment_init.row_sources import dask_blocks
-from moment_init.row_sources.sources import BlockPlace
+from moment_init.data import dask_rows
+from moment_init.data.checking import RegressionData, validate_data
 
 BLOCK_ROWS, N_FEATURES = 50_000, 5
 COEFFICIENTS = np.array([[1.5, 0.0, -1.0, 0.5, 0.3], [-0.5, 1.0, 0.0, 1.0, -0.7]]).T
@@ -41,6 +41,8 @@ def _n_bytes(values: Any) -> int:
     """Bytes of arrays, however nested."""
     if isinstance(values, np.ndarray):
         return int(values.nbytes)
+    if isinstance(values, RegressionData):
+        values = values.columns().values()
     if isinstance(values, dict):
         values = values.values()
     return sum(map(_n_bytes, values)) if hasattr(values, "__iter__") else 0
@@ -49,22 +51,22 @@ def _n_bytes(values: Any) -> int:
 @pytest.fixture
 def some_held(monkeypatch: pytest.MonkeyPatch, nothing_whole: None) -> None:
     """As much smaller than the tables here as half a gigabyte is than those of many rows."""
-    for module in ("columns", "posing", "em_rows"):
-        monkeypatch.setattr(f"moment_init.row_sources.{module}.MOST_HELD", 2**20)
+    monkeypatch.setattr("moment_init.data.dask_rows.MOST_HELD", 2**20)
+    monkeypatch.setattr("moment_init.moments.sums.FEW_DOUBLES", 2**20)
 
 
 @pytest.fixture
 def returned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Bytes that every graph brought back; all that Dask computes goes through one function."""
     sizes: list[int] = []
-    compute: Any = getattr(dask_blocks, COMPUTE)
+    compute: Any = getattr(dask_rows, COMPUTE)
 
     def counted(*arguments: Any) -> Any:
         results = compute(*arguments)
         sizes.append(0 if isinstance(results[0], str) else _n_bytes(results))
         return results
 
-    monkeypatch.setattr(dask_blocks, COMPUTE, counted)
+    monkeypatch.setattr(dask_rows, COMPUTE, counted)
     tracemalloc.start()
     with dask.config.set(scheduler="synchronous"):  # a block at a time, however many cores
         yield sizes
@@ -98,27 +100,33 @@ def test_a_fit_holds_its_search_only(returned: list[int]) -> None:
     assert tracemalloc.get_traced_memory()[1] < table.nbytes
 
 
+@pytest.mark.usefixtures("nothing_whole")
 @pytest.mark.parametrize("n_blocks", [1, 8, 9, 200])
 def test_sums_are_added_in_a_tree(n_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No task adds more than a few results, and all of it is one graph."""
+    X = da.from_array(np.arange(6.0 * n_blocks).reshape(-1, 2), chunks=(3, 2))
+    rows: Any = validate_data(X, np.arange(3.0 * n_blocks), family="gaussian")
     graphs: list[Any] = []
-    compute: Any = getattr(dask_blocks, COMPUTE)
+    terms: list[int] = []
+    compute: Any = getattr(dask_rows, COMPUTE)
+    add: Any = dask_rows._add
 
     def counted(*arguments: Any) -> Any:
         graphs.append(arguments)
         return compute(*arguments)
 
-    monkeypatch.setattr(dask_blocks, COMPUTE, counted)
-    reader = dask_blocks.align_blocks({"X": da.ones((3 * n_blocks, 1), chunks=(3, 1))})
-    terms: list[int] = []
-    places = [BlockPlace(3 * at, 3) for at in range(n_blocks)]
-    monkeypatch.setattr(dask_blocks, "run_task", lambda task, place, block: block.sum())
-    total = reader.combine(b"", (0,), places, partial(_add, terms))
-    assert total == 3.0 * n_blocks
-    assert max(terms) <= dask_blocks.FAN_IN
+    def noted(values: list[Any]) -> Any:
+        terms.append(len(values))
+        return add(values)
+
+    monkeypatch.setattr(dask_rows, COMPUTE, counted)
+    monkeypatch.setattr(dask_rows, "_add", noted)
+    with dask.config.set(scheduler="synchronous"):
+        (total,) = rows.sum(_column_sums, doubles=2)
+    assert_array_equal(total, np.arange(6.0 * n_blocks).reshape(-1, 2).sum(axis=0))
+    assert max(terms) <= dask_rows.FAN_IN
     assert len(graphs) == 1
 
 
-def _add(terms: list[int], values: list[float]) -> float:
-    terms.append(len(values))
-    return sum(values)
+def _column_sums(rows: RegressionData, block: slice) -> tuple[NDArray[Any], ...]:
+    return (np.asarray(rows.X[block]).sum(axis=0),)

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from moment_init.data.checking import validate_data
-from moment_init.row_sources.columns import RowColumn
+from moment_init.data.dask_rows import DaskRows
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(50, 2))
@@ -39,11 +39,12 @@ def test_columns_of_many_types_are_those_of_a_frame_in_memory() -> None:
     assert_array_equal(found.X, expected.X)
     assert_array_equal(found.y, Y)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("moment_init.row_sources.checking.MOST_READ_WHOLE", 0)
-        patch.setattr("moment_init.row_sources.checking.SAMPLE_ROWS", 0)
-        blocks = validate_data(lazy[["a", "b", "c"]], lazy["y"], family="bernoulli")
-    assert_array_equal(blocks.X[np.arange(50)], expected.X)
-    assert_array_equal(blocks.y[np.arange(50)], Y)
+        for name in ("MOST_READ_WHOLE", "FEW_ROWS"):
+            patch.setattr(f"moment_init.data.dask_rows.{name}", 0)
+        blocks: Any = validate_data(lazy[["a", "b", "c"]], lazy["y"], family="bernoulli")
+    assert isinstance(blocks, DaskRows)
+    assert_array_equal(blocks.take(np.arange(50)).X, expected.X)
+    assert_array_equal(blocks.take(np.arange(50)).y, Y)
 
 
 def test_groups_alone_may_be_of_dask() -> None:
@@ -70,9 +71,9 @@ def test_empty_blocks_hold_no_rows() -> None:
     some = frame.map_partitions(lambda part: part[part.index % 20 >= 10], meta=frame._meta)
     data: Any = validate_data(some[["a", "b"]], some["y"], family="bernoulli")
     kept = np.arange(50) % 20 >= 10
-    assert 0 in data.X.source.sizes
-    assert_array_equal(data.X[np.arange(kept.sum())], X[kept])
-    assert_array_equal(data.y[::2], Y[kept][::2])
+    assert 0 in data.table.sizes
+    assert_array_equal(data.take(np.arange(kept.sum())).X, X[kept])
+    assert_array_equal(data.thin(2).y, Y[kept][::2])
     none = frame[frame["a"] > 1e6]
     with pytest.raises(ValueError, match="`X` must have at least 2 rows; got 0"):
         validate_data(none[["a", "b"]], none["y"], family="bernoulli")
@@ -84,11 +85,15 @@ def test_many_rows_stay_where_they_are() -> None:
     data: Any = validate_data(
         _lazy(X), Y, family="binomial", n_trials=3, sample_weight=_lazy(weights)
     )
-    assert isinstance(data.X, RowColumn)
-    assert data.X.shape == (50, 2)
+    assert isinstance(data, DaskRows)
+    assert (data.n_obs, data.n_features, data.total_weight) == (50, 2, weights.sum())
     assert data.feature_names == ("x0", "x1")
+    with pytest.raises(TypeError, match="Rows of a Dask input are not read whole"):
+        np.asarray(data.X)
+    with pytest.raises(ValueError, match="`method` must be 'a' for a Dask input of 50 rows"):
+        data.whole("`method` must be 'a'")
     counted = data.drop_zero_weights()
-    assert_array_equal(counted.X[np.arange(33)], X[weights > 0.0])
+    assert_array_equal(counted.take(np.arange(33)).X, X[weights > 0.0])
     taken = counted.take(np.array([5, 2]))
     assert_array_equal(taken.y, Y[weights > 0.0][[5, 2]])
     assert_array_equal(taken.n_trials, [3.0, 3.0])
@@ -124,11 +129,14 @@ def test_what_holds_for_all_rows_together() -> None:
     masked = np.ma.MaskedArray(np.ones(50), mask=Y > 0.0)
     with pytest.raises(ValueError, match="`sample_weight` must not have masked values"):
         validate_data(_lazy(X), _lazy(Y), family="bernoulli", sample_weight=masked)
-    with pytest.raises(ValueError, match="`groups` must be None for a Dask input"):
+    with pytest.raises(ValueError, match="`groups` must have all rows of a group in one block"):
         validate_data(_lazy(X), Y, family="bernoulli", groups=Y)
-    with pytest.raises(TypeError, match="must be in memory for several responses"):
-        validate_data(_lazy(X), _lazy(X), family="bernoulli")
-    with pytest.raises(ValueError, match="`y` must have 1 axis; got 3"):
+    responses = np.column_stack([Y, np.full(50, 2.0)])
+    with pytest.raises(ValueError, match="response 'y1': `y` must vary; got 2 in all 50 rows"):
+        validate_data(_lazy(X), _lazy(responses), family="poisson")
+    with pytest.raises(ValueError, match="at least two classes"):
+        validate_data(_lazy(X), _lazy(np.full(50, "a")), family="categorical")
+    with pytest.raises(ValueError, match="`y` must have 1 or 2 axes; got 3"):
         validate_data(_lazy(X), _lazy(X)[:, :, None], family="bernoulli")
     with pytest.raises(ValueError, match="`n_trials` must be whole numbers"):
         validate_data(_lazy(X), Y, family="binomial", n_trials=0.5)

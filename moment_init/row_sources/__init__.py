@@ -1,1 +1,0 @@
-"""Rows that Dask holds."""
