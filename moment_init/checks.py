@@ -112,6 +112,7 @@ def in_memory[T](values: T, name: str) -> T:
 
 def as_real_array(values: Any, name: str) -> NDArray[np.generic]:
     """Convert an argument to a numeric array, or say which part of it is not numeric."""
+    values = as_known_table(values)
     if hasattr(values, "dtypes") and hasattr(values, "columns"):
         in_memory(values, name)
         _require_numeric_columns(values, name)
@@ -134,7 +135,7 @@ def as_float_array(values: Any, name: str) -> FloatArray:
 
 def as_array(values: Any, name: str) -> NDArray[Any]:
     """Convert an argument of any type, such as labels, to an array."""
-    in_memory(values, name)
+    values = as_known_table(in_memory(values, name))
     require_unmasked(values, name)
     try:
         return np.asarray(values)

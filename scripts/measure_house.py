@@ -153,7 +153,7 @@ def record_calls() -> dict[str, CallRecord]:
 def measure() -> dict[str, str]:
     """Every figure by name."""
     sizes = [count_lines(path.read_text(encoding="utf-8")) for path in source_files()]
-    pairs, _ = mutual_imports()
+    pairs = mutual_imports()
     architecture = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     entries = [path for path in PACKAGE.iterdir() if path.name != "__pycache__"]
     figures = {

@@ -259,6 +259,15 @@ def _equal_blocks(n_obs: int, doubles_per_row: int, *, at_least: int) -> list[sl
     return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 
+def is_mapped(values: Any) -> bool:
+    """Whether an array is a file mapped into memory, or a view of one."""
+    while isinstance(values, np.ndarray):
+        if isinstance(values, np.memmap):
+            return True
+        values = values.base
+    return False
+
+
 def read_block(X: NDArray[np.generic], rows: slice | EllipsisType | NDArray[np.intp]) -> FloatArray:
     """Read a block of rows of any type as doubles."""
     return np.asarray(X[rows], dtype=np.float64)

@@ -387,6 +387,7 @@ def validate_features(
 ) -> tuple[NDArray[np.generic], tuple[str, ...]]:
     """Check a matrix of inputs."""
     # X: (n_obs, n_features) -> (n_obs, n_features), n_features names
+    X = as_known_table(X)
     if hasattr(X, "toarray") or hasattr(X, "sparse"):
         raise TypeError(f"`{name}` must be dense; got {type(X).__name__}. Pass `{name}.toarray()`.")
     names = _column_names(X, name)
@@ -516,10 +517,12 @@ def validate_sample_weight(sample_weight: Any, n_obs: int, *, is_part: bool = Fa
     return weights
 
 
-def match_columns(values: Any, names: tuple[str, ...], argument: str) -> FloatArray:
+def match_columns(
+    values: Any, names: tuple[str, ...], argument: str, *, min_obs: int = 1
+) -> FloatArray:
     """Put columns into the order of the fit; they are matched by name if they have names."""
     # values: (n_obs, n_columns) -> (n_obs, n_columns)
-    features, columns = validate_features(values, name=argument, min_obs=1)
+    features, columns = validate_features(values, name=argument, min_obs=min_obs)
     if not hasattr(values, "columns"):
         if features.shape[1] != len(names):
             raise ValueError(

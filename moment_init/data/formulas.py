@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from moment_init.checks import as_known_table
 from moment_init.data.formula_encoding import (
     FormulaPart,
     Scope,
@@ -136,7 +137,7 @@ class FormulaDesign:
         pandas.DataFrame
             One column for each of `feature_names`.
         """
-        return self.features.encode(data, self.scope, argument)
+        return self.features.encode(data, self.scope, argument).set_index(data.index)
 
     def encode_response(self, data: "pandas.DataFrame", argument: str = "X") -> Any:
         """Encode the response of rows.
@@ -413,6 +414,7 @@ def reads_design[**P, R](method: Callable[P, R]) -> Callable[P, R]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         bound = parameters.bind(*args, **kwargs)
         bound.apply_defaults()
+        bound.arguments["X"] = as_known_table(bound.arguments["X"])
         design, X = bound.arguments["self"].design, bound.arguments["X"]
         if design is not None and is_frame(X) and not design.has_features_of(X):
             _encode_missing(bound, design)
@@ -433,7 +435,7 @@ def _replace_formula(
     """Read the formula of a call, and replace it and the names of columns by arrays."""
     bound.apply_defaults()
     arguments = bound.arguments
-    formula, data = arguments["X"], arguments["y"]
+    formula, data = arguments["X"], as_known_table(arguments["y"])
     named = {
         name: arguments[name]
         for name in (*ROW_ARGUMENTS, "groups", "gating")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray
+from moment_init.checks import FloatArray, as_known_table
 from moment_init.data.checking import (
     group_order,
     match_columns,
@@ -57,7 +57,8 @@ def predicted_mean(
             f"`kind` must be 'mean' or 'components'; got {kind!r}. Choose one of them."
         )
     family = fit.response_family
-    features = match_columns(X, fit.feature_names, "X")
+    X, offset, n_trials, gating = map(as_known_table, (X, offset, n_trials, gating))
+    features = match_columns(X, fit.feature_names, "X", min_obs=0)
     n_obs = len(features)
     covariates = _centred_gate(fit, gating, n_obs, None)  # checked for both kinds
     known = match_offset(offset, n_obs, family.n_predictors)
@@ -70,6 +71,18 @@ def predicted_mean(
         prior = prior_probabilities(logit_parameters(fit), _with_ones(covariates, n_obs))
         means = (means * prior.T[:, :, None]).sum(axis=1)
     return means if fit.outcome_names else means[..., 0]
+
+
+def with_index_of(X: Any, means: FloatArray, outcome_names: tuple[str, ...]) -> Any:
+    """Give predictions the index of a DataFrame, so that they are assigned to its rows."""
+    # means: (n_obs,) or (n_obs, n_columns), with three axes returned as they are
+    if not (hasattr(X, "columns") and hasattr(X, "index")) or means.ndim > 2:
+        return means
+    from pandas import DataFrame, Series
+
+    if means.ndim == 1:
+        return Series(means, index=X.index, name="mean")
+    return DataFrame(means, index=X.index, columns=outcome_names or None)
 
 
 def _component_means(fit: "EMFit", features: FloatArray, offset: FloatArray | None) -> FloatArray:
@@ -160,6 +173,8 @@ def rows_for(
     """Check rows against a fit; return them by group, with the order of the user's rows."""
     # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses) -> ..., (n_obs,)
     family = fit.response_family
+    X, y, offset, n_trials = map(as_known_table, (X, y, offset, n_trials))
+    gating, groups, sample_weight = map(as_known_table, (gating, groups, sample_weight))
     features = match_columns(X, fit.feature_names, "X")
     n_obs = len(features)
     trials = match_trials(n_trials, family, n_obs)
@@ -209,7 +224,7 @@ def _centred_gate(
         )
     if np.ndim(gating) == 1:
         gating = gating.to_frame() if hasattr(gating, "to_frame") else np.asarray(gating)[:, None]
-    covariates = match_columns(gating, fit.gate_names, "gating")
+    covariates = match_columns(gating, fit.gate_names, "gating", min_obs=0)
     if len(covariates) != n_obs:
         raise ValueError(
             f"`gating` must have one row per row of `X` ({n_obs}); got {len(covariates)}. "

@@ -16,7 +16,7 @@ from scipy.linalg import block_diag, cholesky
 from scipy.optimize import linear_sum_assignment
 
 from moment_init.checks import FloatArray, as_float_array
-from moment_init.data.blocks import read_block, row_blocks
+from moment_init.data.blocks import is_mapped, read_block, row_blocks
 from moment_init.data.checking import RegressionData, group_order
 from moment_init.data.standardising import (
     Coordinates,
@@ -36,7 +36,7 @@ from moment_init.likelihood.parameters import (
     parameter_count,
 )
 from moment_init.likelihood.prior import LogPrior
-from moment_init.likelihood.rows import LikelihoodRows, likelihood_rows
+from moment_init.likelihood.rows import MAX_STORED_DOUBLES, LikelihoodRows, likelihood_rows
 from moment_init.likelihood.sums import (
     LikelihoodSums,
     likelihood_sums,
@@ -434,18 +434,23 @@ def standardise_rows(data: RegressionData, coordinates: EMCoordinates) -> Likeli
     """Standardise rows and sort them by group."""
     rows = likelihood_rows(data, coordinates.units)
     order, starts = group_order(data.groups)
-    inputs = _standardised_inputs(data, coordinates)
-    gate = None
-    if data.gating is not None and coordinates.gate is not None:
-        gate = (data.gating - coordinates.gate.mean) / coordinates.gate.scales
 
     def sort(values: FloatArray | None, layout: Literal["C", "F"] = "F") -> Any:
         if values is None or order is None:
             return values
         return np.asarray(values[order], order=layout)
 
+    inputs, whitening = data.X, None
+    if coordinates.directions is None and is_mapped(inputs) and inputs.size > MAX_STORED_DOUBLES:
+        whitening = coordinates.inputs.mean, coordinates.inputs.factor
+    else:
+        inputs = sort(_standardised_inputs(data, coordinates), "C")
+    gate = None
+    if data.gating is not None and coordinates.gate is not None:
+        gate = (data.gating - coordinates.gate.mean) / coordinates.gate.scales
+
     return LikelihoodRows(
-        Z=inputs if order is None else inputs[order],
+        Z=inputs,
         y=sort(rows.y),
         sample_weight=sort(rows.sample_weight),
         offset=sort(rows.offset),
@@ -453,6 +458,7 @@ def standardise_rows(data: RegressionData, coordinates: EMCoordinates) -> Likeli
         gate=sort(gate, "C"),
         group_starts=starts,
         order=order,
+        whitening=whitening,
     )
 
 

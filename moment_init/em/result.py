@@ -27,6 +27,7 @@ from moment_init.em.prediction import (
     predicted_mean,
     rows_for,
     unit_scores,
+    with_index_of,
 )
 from moment_init.families.registry import parse_family
 from moment_init.families.several import AnyFamily
@@ -440,7 +441,7 @@ class EMFit:
         n_trials: Any = None,
         gating: Any = None,
         kind: PredictionKind = "mean",
-    ) -> FloatArray:
+    ) -> Any:
         """Predict the mean responses of rows, or the probabilities of all classes.
 
         Parameters
@@ -460,14 +461,16 @@ class EMFit:
         -------
         numpy.ndarray, shape (n_obs,) or (n_obs, n_components)
             Mean responses; for the binomial family, probabilities times the number of trials. With
-            several responses or classes, a last axis runs over `outcome_names`.
+            several responses or classes, a last axis runs over `outcome_names`. Of a pandas
+            DataFrame, a Series or DataFrame with its index, unless there are three axes.
 
         Raises
         ------
         ValueError
             For an unknown kind, wrong shapes or columns, or missing values.
         """
-        return predicted_mean(self, X, offset=offset, n_trials=n_trials, gating=gating, kind=kind)
+        given = {"offset": offset, "n_trials": n_trials, "gating": gating}
+        return with_index_of(X, predicted_mean(self, X, **given, kind=kind), self.outcome_names)
 
     @reads_design
     def predict_membership(

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from moment_init.checks import FloatArray, require_unmasked
+from moment_init.checks import FloatArray, as_known_table, require_unmasked
 from moment_init.data.checking import require_finite_predictors, require_one_response
 from moment_init.em.result import EMFit
 from moment_init.estimators.fitting import (
@@ -274,7 +274,7 @@ def validated_data(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
     """Check arrays by scikit-learn's rules."""
     # Scikit-learn sums to find infinities: if both signs occur, the sum is NaN and NumPy warns.
     with np.errstate(invalid="ignore"):
-        return validate_data(estimator, *data, **checks)
+        return validate_data(estimator, *map(as_known_table, data), **checks)
 
 
 def _drawn_seeds(random_state: Any, number: int) -> NDArray[np.integer[Any]]:

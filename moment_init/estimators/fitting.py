@@ -506,7 +506,7 @@ class FittedMixture:
         """Compute the mean responses of rows, or the probabilities of all classes."""
         # X: (n_obs, n_features) -> (n_obs[, n_components][, n_outcomes])
         if self.tree is None:
-            return self.fit.predict(X, kind=kind, **data)
+            return np.asarray(self.fit.predict(X, kind=kind, **data))
         rows, gating = self._rows(X, None, **data)
         return mean_response(self._draws(rows, gating), rows, gating, kind)
 

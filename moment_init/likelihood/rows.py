@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import Rows
 from moment_init.data.checking import RegressionData
-from moment_init.data.standardising import ResponseUnits
+from moment_init.data.standardising import ResponseUnits, whiten_rows
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.passes import multiply_features, scale_features
 
@@ -134,6 +134,9 @@ class LikelihoodRows(Rows):
     counts: tuple[FloatArray | None, ...] = ()
     # indices of the user's rows in the order of these rows, (n_obs,); None if the order is the same
     order: IndexArray | None = None
+    # mean and factor by which inputs are whitened when they are read, if `Z` is a large file mapped
+    # into memory, in the user's units and order; it is never copied whole
+    whitening: tuple[FloatArray, FloatArray] | None = None
 
     @property
     def n_obs(self) -> int:
@@ -189,11 +192,11 @@ class LikelihoodRows(Rows):
             sizes = np.array([len(span) for span in spans], dtype=np.intp)
             starts = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes)[:-1]])
             index = np.concatenate(spans)
-        names = ("Z", "y", "sample_weight", "offset", "n_trials", "gate", "numbers")
-        columns = {name: getattr(self, name) for name in names}
-        some: dict[str, Any] = {
-            name: None if of is None else of[index] for name, of in columns.items()
-        }
+        names = ("y", "sample_weight", "offset", "n_trials", "gate", "numbers")
+        some: dict[str, Any] = {"Z": self.inputs(index)}
+        for name in names:
+            values = getattr(self, name)
+            some[name] = None if values is None else values[index]
         x = None if self.x is None else with_ones(some["Z"])
         return LikelihoodRows(**some, group_starts=starts, x=x, counts=self.counts)
 
@@ -218,10 +221,18 @@ class LikelihoodRows(Rows):
         x = with_ones(self.Z) if is_small else None
         return replace(self, x=x, numbers=numbers, counts=tuple(counts))
 
+    def inputs(self, index: IndexArray | slice) -> NDArray[np.generic]:
+        """Read the inputs of some rows, (n_rows, n_features)."""
+        if self.whitening is None:
+            return self.Z[index]
+        return whiten_rows(
+            *self.whitening, self.Z[index if self.order is None else self.order[index]]
+        )
+
     def read_x(self, rows: slice) -> FloatArray:
         """Inputs and a one of some rows, (n_features + 1, n_block)."""
         if self.x is None:
-            return with_ones(self.Z[rows])
+            return with_ones(self.inputs(rows))
         some = self.x[:, rows]
         # compiled loops want contiguous arrays
         is_contiguous = some.flags.c_contiguous or some.flags.f_contiguous
