@@ -29,7 +29,7 @@ from moment_init.checks import (
 )
 from moment_init.data.checking import RegressionData
 from moment_init.data.standardising import Coordinates
-from moment_init.em.fitting import fit_checked
+from moment_init.em.fitting import fit_em
 from moment_init.em.priors import typical_level
 from moment_init.em.problem import GateCoordinates, find_coordinates
 from moment_init.em.result import EMFit
@@ -390,7 +390,7 @@ def _find_start(
         if is_held and data.family.n_predictors == 1:
             options["fixed_directions"] = init.directions
     options |= {"random_seed": random_seed, "progressbar": progressbar}
-    fit = fit_checked(data, n_components, **options)
+    fit = fit_em(data, None, n_components, **options)
     return start_values_of(fit), fit
 
 

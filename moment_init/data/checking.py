@@ -258,6 +258,8 @@ def validate_data(
     the number of classes, `y` has codes already.
     """
     # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses), gating: (n_obs, n_gate)
+    if isinstance(X, RegressionData):  # rows that have been checked
+        return X
     given = {
         "X": X,
         "y": y,

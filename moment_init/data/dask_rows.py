@@ -10,7 +10,7 @@ has what all blocks have in common, and the functions that make its rows from th
 `validate_dask` checks all blocks in a first pass.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -50,11 +50,10 @@ from moment_init.data.responses import (
     find_classes,
     has_classes,
     read_labels,
-    response_columns,
     response_families,
 )
 from moment_init.data.standardising import Scatter
-from moment_init.families.several import AnyFamily, Categorical, categorical, join_families
+from moment_init.families.several import Categorical, categorical, join_families
 
 IndexArray = NDArray[np.intp]
 Sums = BlockSums | None
@@ -85,11 +84,11 @@ OTHER_COLUMNS = 4
 
 
 class _Place(NamedTuple):
-    """Where the rows of a block stand among all that count, and which units are asked for."""
+    """Where the rows of a block stand among all that count, and samples of units asked for."""
 
     start: int
     n_rows: int
-    wanted: IndexArray | None = None
+    wanted: tuple[IndexArray, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,8 +97,8 @@ class _Reader:
 
     names: tuple[str, ...]  # of the stored columns, as arguments of `validate_data`
     like: RegressionData  # names and families
-    n_trials: float | None = None  # the number of trials, if it is the same for all rows
-    has_labels: bool = False  # whether the response is labels of classes, not their codes
+    constants: dict[str, Any]  # the number of trials, if it is the same for all rows
+    has_labels: bool  # whether the response is labels of classes, not their codes
     is_weighted: bool = False  # whether rows of weight zero are left out
     stride: int = 1
 
@@ -119,7 +118,7 @@ class _Reader:
             columns["y"] = _per_predictor(stored["y"], n_obs, len(family.members))
         if "offset" in stored:
             columns["offset"] = _per_predictor(stored["offset"], n_obs, family.n_predictors)
-        trials = stored.get("n_trials", self.n_trials)
+        trials = (stored | self.constants).get("n_trials")
         if trials is not None:
             columns["n_trials"] = _per_predictor(trials, n_obs, len(family.members))
             for index, member in enumerate(family.members):
@@ -196,26 +195,15 @@ class _Table:
         return [_Place(first, size) for first, size in pairs]
 
     def find_held(self, index: IndexArray) -> RegressionData | None:
-        """Take rows from those that are held."""
+        """Take rows from a sample that is held; evenly spaced ones are not copied."""
         numbers = index * self.reader.stride
         for held, rows in self.held:
-            at = _positions(held, numbers)
-            if at is not None:
-                return rows.take(at)
+            at = np.searchsorted(held, numbers)
+            if at.max(initial=0) < len(held) and np.array_equal(held[at], numbers):
+                step = int(at[1] - at[0]) if len(at) > 1 else 1
+                is_even = step > 0 and np.all(np.diff(at) == step)
+                return rows.take(slice(int(at[0]), int(at[-1]) + 1, step) if is_even else at)
         return None
-
-
-def _positions(held: IndexArray, index: IndexArray) -> IndexArray | slice | None:
-    """Where rows stand among those held; a slice, which copies nothing, where it can be one."""
-    if len(index) == 0 or index.max() > held[-1]:
-        return None
-    at = np.searchsorted(held, index)
-    if not np.array_equal(held[at], index):
-        return None
-    steps = np.diff(at)
-    if len(steps) and steps[0] > 0 and np.all(steps == steps[0]):
-        return slice(int(at[0]), int(at[-1]) + 1, int(steps[0]))
-    return np.asarray(at, dtype=np.intp)
 
 
 class _Step(NamedTuple):
@@ -422,12 +410,11 @@ class DaskRows:
         kept = {s for s in strides if s > 1 and n_obs // s * table.width <= MOST_HELD}
         # what is a part of another sample needs no copy of its own
         alone = [s for s in kept if not any(s % other == 0 for other in kept - {s})]
-        samples = [np.arange(0, n_obs, stride) for stride in sorted(alone)]
-        samples += [] if draw is None else [np.unique(index) for index in draw(self)]
+        samples: list[IndexArray] = [np.arange(0, n_obs, stride) for stride in alone]
+        samples += [] if draw is None else map(np.unique, draw(self))
         if samples:
-            stride = table.reader.stride
-            pairs = zip(samples, self._read(samples), strict=True)
-            table.held.extend((index * stride, rows) for index, rows in pairs)
+            numbers = [index * table.reader.stride for index in samples]
+            table.held.extend(zip(numbers, self._read(samples), strict=True))
 
     def take(self, index: IndexArray | slice) -> Any:
         """Read units, unless they are held; blocks that have none of them are not read."""
@@ -439,32 +426,33 @@ class DaskRows:
             (rows,) = self._read([index])
         elif rows is None:
             ascending, back = np.unique(index, return_inverse=True)
-            (rows,) = self._read([ascending])
-            rows = rows.take(back)
+            rows = next(self._read([ascending])).take(back)
         for step in self.steps:
             rows = step(rows)
         return rows
 
-    def _read(self, wanted: Sequence[IndexArray]) -> list[RegressionData]:
+    def _read(self, samples: Sequence[IndexArray]) -> Iterator[RegressionData]:
         """Read samples of ascending units of the table in one graph."""
-        union = wanted[0] if len(wanted) == 1 else np.unique(np.concatenate(wanted))
         is_grouped, table = self.empty.is_grouped, self.table
         starts = table.starts
         if is_grouped:
             starts = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(table.group_sizes)])
-        cuts = np.searchsorted(union, starts)
+        cuts = [np.searchsorted(index, starts) for index in samples]
         places = [
-            place._replace(wanted=union[first:end] - start)
-            for place, first, end, start in zip(
-                table.places(), cuts[:-1], cuts[1:], starts[:-1], strict=True
+            place._replace(
+                wanted=tuple(
+                    index[cut[number] : cut[number + 1]] - starts[number]
+                    for index, cut in zip(samples, cuts, strict=True)
+                )
             )
+            for number, place in enumerate(table.places())
         ]
         raw = DaskRows(table, table.reader.like)
-        parts = compute(*raw._tasks(_pick_groups if is_grouped else _pick_rows, places))
-        rows = _joined([part for part in parts if part is not None])
-        if len(wanted) == 1:
-            return [rows]
-        return [rows.take(np.searchsorted(union, index)) for index in wanted]
+        found = compute(*raw._tasks(_pick_groups if is_grouped else _pick_rows, places))
+        parts: list[list[RegressionData]] = [list(each) for each in found if each is not None]
+        del found
+        for _ in samples:  # memory goes over from the parts to the samples
+            yield _joined([each.pop(0) for each in parts])
 
     def _reduce(self, action: Callable[[Any, _Place], Any], add: Callable[[list[Any]], Any]) -> Any:
         """Run an action on every block and add the results in a tree; one graph."""
@@ -481,13 +469,12 @@ class DaskRows:
         task = _Task(self.table.reader, self.steps, action)
         shared = delayed(task, pure=False, traverse=False)  # sent once to each worker
         running = delayed(_run_task, pure=False)
-        pairs = zip(
-            self.table.places() if places is None else places, self.table.blocks, strict=True
-        )
+        every = self.table.places() if places is None else places
+        pairs = zip(every, self.table.blocks, strict=True)
         return [
             running(shared, delayed(place, pure=False, traverse=False), *blocks)
             for place, blocks in pairs
-            if place.wanted is None or len(place.wanted)
+            if places is None or any(map(len, place.wanted))
         ]
 
 
@@ -505,15 +492,15 @@ def _weights_of(rows: Rows, _: _Place) -> FloatArray:
     return rows.sample_weight
 
 
-def _pick_rows(rows: RegressionData, place: _Place) -> RegressionData:
-    return rows.take(_some(place.wanted))
+def _pick_rows(rows: RegressionData, place: _Place) -> list[RegressionData]:
+    return [rows.take(index) for index in place.wanted]
 
 
-def _pick_groups(rows: RegressionData, place: _Place) -> RegressionData:
+def _pick_groups(rows: RegressionData, place: _Place) -> list[RegressionData]:
     """Take all rows of some groups."""
     order, starts = group_order(rows.groups)
     spans = np.split(_some(order), _some(starts)[1:])
-    return rows.take(np.concatenate([spans[group] for group in _some(place.wanted)]))
+    return [rows.take(np.concatenate([spans[group] for group in index])) for index in place.wanted]
 
 
 def _joined(parts: Sequence[RegressionData]) -> RegressionData:
@@ -589,11 +576,12 @@ class _Summary(NamedTuple):
     weight: float = 0.0
     smallest: FloatArray | None = None  # of each response, in rows of positive weight
     largest: FloatArray | None = None
-    labels: NDArray[Any] | None = None  # of classes; those of positive weight come first
-    n_counted: int = 0  # how many of these have positive weight
+    # of classes, with and without positive weight
+    labels: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
     groups: NDArray[Any] | None = None  # distinct labels
     n_kept_groups: int = 0  # groups with rows of positive weight
     scatter: Scatter | None = None
+    like: RegressionData | None = None  # no rows: names and families
     error: Exception | None = None
 
 
@@ -604,34 +592,32 @@ def validate_dask(given: dict[str, Any], *, family: Any, link: str | None) -> An
         lazy = {name: values for name, values in given.items() if is_dask_collection(values)}
         given |= dict(zip(lazy, compute(*lazy.values()), strict=True))
         return validate_data(**given, family=family, link=link)
-    own_trials = None
-    if "n_trials" in given and np.ndim(given["n_trials"]) == 0:
-        own_trials = given.pop("n_trials")
+    meta: Any = getattr(given["X"], "_meta", None)
+    if hasattr(meta, "iloc"):  # wrong types raise before anything is read
+        validate_features(meta.iloc[:0], min_obs=0)
+    has_own_trials = "n_trials" in given and np.ndim(given["n_trials"]) == 0
+    constants = {"n_trials": given.pop("n_trials")} if has_own_trials else {}
     if "gating" in given:
         given["gating"] = gating_table(given["gating"])
-    _require_axes(given)
-    like = _described(given, family, link, has_trials=own_trials is not None)
-    blocks = align_blocks(given)
-    names = tuple(given)
-    checking = delayed(partial(_check_block, names, family, link, own_trials), pure=False)
-    found = compute(*(checking(*block) for block in blocks))
+    blocks, names = align_blocks(given), tuple(given)
+    has_labels = has_classes(family) and not isinstance(family, Categorical)
+    used = categorical(2) if has_labels else family
+    action = partial(_check_block, names, constants, used, link, has_labels=has_labels)
+    checking = delayed(action, pure=False)
+    found: list[_Summary] = list(compute(*(checking(*block) for block in blocks)))
     sizes = np.array([each.n_rows for each in found], dtype=np.intp)
-    _raise_first(found, sizes)
+    like = _require_sound(found, sizes)
     n_obs, width = int(sizes.sum()), like.n_features
     is_small = n_obs * width <= MOST_READ_WHOLE
     if is_small or (n_obs <= FEW_ROWS and n_obs * width <= MOST_HELD):
-        columns = dict(zip(names, zip(*blocks, strict=True), strict=True))
-        whole = {name: _read_whole(column) for name, column in columns.items()}
-        whole |= {} if own_trials is None else {"n_trials": own_trials}
-        return validate_data(**whole, family=family, link=link)
-    has_labels = has_classes(family) and not isinstance(family, Categorical)
+        columns = zip(names, zip(*blocks, strict=True), strict=True)
+        whole = {name: _read_whole(column) for name, column in columns}
+        return validate_data(**whole, **constants, family=family, link=link)
     if has_labels:
-        like = _with_classes(like, found, link)
-    for index in range(len(like.family.members)):
-        _require_whole(found, like, index)
+        like = _with_classes(like, found, link, has_offset="offset" in names)
     table = _Table(
         blocks=blocks,
-        reader=_Reader(names, like, own_trials, has_labels),
+        reader=_Reader(names, like, constants, has_labels),
         sizes=sizes,
         group_sizes=_count_groups(found),
         weight=float(sum(each.weight for each in found)),
@@ -642,155 +628,96 @@ def validate_dask(given: dict[str, Any], *, family: Any, link: str | None) -> An
     return DaskRows(table, like)
 
 
-def _require_axes(given: dict[str, Any]) -> None:
-    for name, allowed in (("X", (2,)), ("y", (1, 2))):
-        if np.ndim(given[name]) not in allowed:
-            axes = "2 axes" if name == "X" else "1 or 2 axes"
-            raise ValueError(
-                f"`{name}` must have {axes}; got {np.ndim(given[name])}. Select the columns, or "
-                "`reshape` it."
-            )
-    if given["X"].shape[1] == 0:
-        raise ValueError("`X` must have at least 1 column; got none.")
-
-
-def _described(
-    given: dict[str, Any], family: Any, link: str | None, *, has_trials: bool
-) -> RegressionData:
-    """Rows without any row: names and families, of what is known before anything is read."""
-    X = _empty(given["X"], "X")
-    names = validate_features(X, min_obs=0)[1]
-    gate_names: tuple[str, ...] = ()
-    if "gating" in given:
-        table = _empty(given["gating"], "gating")
-        gate_names = validate_features(table, name="gating", min_obs=0)[1]
-        if not hasattr(table, "columns"):
-            gate_names = tuple(f"g{index}" for index in range(len(gate_names)))
-    classes: NDArray[Any] | None = None
-    response_names: tuple[str, ...] = ()
-    if has_classes(family):
-        joined: AnyFamily = family if isinstance(family, Categorical) else categorical(2)
-        classes = np.arange(joined.n_predictors + 1)
-        response_names = tuple(str(label) for label in classes[1:])
-    else:
-        response_names, columns = response_columns(_empty(given["y"], "y"))
-        joined = join_families(response_families(family, link, len(columns)))
-    width = joined.n_predictors
-    members = len(joined.members)
-    by_response = np.empty(0 if members == 1 else (0, members))
-    has_trials = has_trials or "n_trials" in given
-    return RegressionData(
-        X=np.empty((0, len(names)), dtype=X.dtype if isinstance(X, np.ndarray) else np.float64),
-        y=by_response,
-        family=joined,
-        feature_names=names,
-        offset=np.empty(0 if width == 1 else (0, width)) if "offset" in given else None,
-        n_trials=by_response if has_trials else None,
-        sample_weight=np.empty(0),
-        groups=np.empty(0) if "groups" in given else None,
-        response_names=response_names,
-        classes=classes,
-        gating=np.empty((0, len(gate_names))) if gate_names else None,
-        gate_names=gate_names,
-    )
-
-
-def _empty(values: Any, name: str) -> Any:
-    """Table or column of the same kind without rows."""
-    frame = getattr(values, "_meta", values)
-    if hasattr(frame, "iloc"):
-        return frame.iloc[:0]
-    shape = (0, *np.shape(values)[1:])
-    return np.empty(shape, dtype=getattr(values, "dtype", np.float64))
-
-
 def _check_block(
-    names: tuple[str, ...], family: Any, link: str | None, own_trials: float | None, *blocks: Any
+    names: tuple[str, ...],
+    constants: dict[str, Any],
+    family: Any,
+    link: str | None,
+    *blocks: Any,
+    has_labels: bool,
 ) -> _Summary:
     """Check one block by the rules of arrays in memory, and sum it up."""
     given = dict(zip(names, blocks, strict=True))
     n_rows = len(given["X"])
-    lengths = {name: len(values) for name, values in given.items()}
-    if any(length != n_rows for length in lengths.values()):
-        text = ", ".join(f"`{name}` {length}" for name, length in lengths.items())
+    if any(len(values) != n_rows for values in given.values()):
+        text = ", ".join(f"`{name}` {len(values)}" for name, values in given.items())
         error = ValueError(f"columns must have the same rows; got {text} of them.")
         return _Summary(n_rows, error=error)
     if n_rows == 0:
         return _Summary(0)
-    if own_trials is not None:
-        given["n_trials"] = own_trials
     labels = None
     try:
-        if has_classes(family) and not isinstance(family, Categorical):
+        if has_labels:  # how many classes there are, and columns of an offset, is not known yet
             labels = read_labels(given["y"], n_rows)
-            given |= {"y": np.zeros(n_rows)}
-            family, offset = categorical(2), given.pop("offset", None)
-            if offset is not None:  # as many columns as classes but one, which are not known yet
-                validate_features(gating_table(offset), name="offset", min_obs=1)
-        rows = check_rows(**given, family=family, link=link, is_part=True)
+            if "offset" in given:
+                validate_features(gating_table(given.pop("offset")), name="offset", min_obs=1)
+            given["y"] = np.zeros(n_rows)
+        rows = check_rows(**given, **constants, family=family, link=link, is_part=True)
     except (TypeError, ValueError) as error:
         return _Summary(n_rows, error=error)
-    is_kept = rows.sample_weight > 0.0
-    values = (rows.y if rows.n_trials is None else rows.y / rows.n_trials)[is_kept]
-    values = values.reshape(len(values), len(rows.family.members))
-    summary = _Summary(n_rows, int(is_kept.sum()), float(rows.sample_weight.sum()))
+    kept = rows.drop_zero_weights()
+    values = kept.y if kept.n_trials is None else kept.y / kept.n_trials
+    values = values.reshape(kept.n_obs, len(kept.family.members))
+    has_rows, counted, others = kept.n_obs > 0, None, None
     if labels is not None:
-        counted = np.unique(labels[is_kept])
+        counted = np.unique(labels[rows.sample_weight > 0.0])
         others = np.setdiff1d(labels, counted)
-        joined = np.concatenate([counted, others]) if len(others) else counted
-        summary = summary._replace(labels=joined, n_counted=len(counted))
-    if rows.groups is not None:
-        groups = np.unique(rows.groups)
-        n_kept = len(np.unique(rows.groups[is_kept]))
-        summary = summary._replace(groups=groups, n_kept_groups=n_kept)
-    if len(values):
-        summary = summary._replace(smallest=values.min(axis=0), largest=values.max(axis=0))
-    if rows.n_features <= MOST_COLUMNS:
-        summary = summary._replace(scatter=block_scatter(rows.X, rows.sample_weight))
-    return summary
+    groups = None if rows.groups is None else np.unique(rows.groups)
+    return _Summary(
+        n_rows,
+        n_kept=kept.n_obs,
+        weight=float(rows.sample_weight.sum()),
+        smallest=values.min(axis=0) if has_rows else None,
+        largest=values.max(axis=0) if has_rows else None,
+        labels=(counted, others),
+        groups=groups,
+        n_kept_groups=0 if kept.groups is None else len(np.unique(kept.groups)),
+        scatter=block_scatter(kept.X, kept.sample_weight) if has_rows else None,
+        like=rows.take(np.empty(0, dtype=np.intp)),  # a view would hold the whole block
+    )
 
 
-def _raise_first(found: Sequence[_Summary], sizes: IndexArray) -> None:
-    """Raise what the first block complains of, or what holds for all rows together."""
+def _require_sound(found: Sequence[_Summary], sizes: IndexArray) -> RegressionData:
+    """Raise what the first block complains of, or what holds for all rows; return names."""
     for number, each in enumerate(found):
         if each.error is not None:
             first = int(sizes[:number].sum())
             text = f"Block {number}, which begins at row {first}: {each.error}"
             raise type(each.error)(text)
-    n_obs = int(sizes.sum())
-    if n_obs < 2:
-        raise ValueError(f"`X` must have at least 2 rows; got {n_obs}.")
-    if sum(each.weight for each in found) <= 0.0:
+    if sizes.sum() < 2:
+        raise ValueError(f"`X` must have at least 2 rows; got {sizes.sum()}.")
+    kept = [each for each in found if each.smallest is not None and each.largest is not None]
+    if not kept:
         raise ValueError("`sample_weight` must not be all zero; got no positive weight.")
-
-
-def _require_whole(found: Sequence[_Summary], like: RegressionData, index: int) -> None:
-    """Raise for a response that does not vary over the rows of all blocks."""
-    if like.classes is not None:
-        return
-    smallest = min(float(each.smallest[index]) for each in found if each.smallest is not None)
-    largest = max(float(each.largest[index]) for each in found if each.largest is not None)
-    with named_response(like.response_names, index):
-        require_variation(smallest, largest, sum(each.n_kept for each in found))
+    like, n_kept = _some(kept[0].like), sum(each.n_kept for each in kept)
+    for index in range(len(like.family.members)):
+        smallest = min(float(_some(each.smallest)[index]) for each in kept)
+        largest = max(float(_some(each.largest)[index]) for each in kept)
+        with named_response(like.response_names, index):
+            if like.classes is None:
+                require_variation(smallest, largest, n_kept)
+    return like
 
 
 def _with_classes(
-    like: RegressionData, found: Sequence[_Summary], link: str | None
+    like: RegressionData, found: Sequence[_Summary], link: str | None, *, has_offset: bool
 ) -> RegressionData:
     """Complete what is known of the rows by the classes of all blocks."""
-    labels, weights = [], []
-    for each in found:
-        if each.labels is not None:
-            labels.append(each.labels)
-            weights.append(np.arange(len(each.labels)) < each.n_counted)
-    classes = find_classes(np.concatenate(labels), np.concatenate(weights).astype(np.float64))
-    names = tuple(str(label) for label in classes[1:])
+    counted, others = (
+        np.concatenate([labels for labels in column if labels is not None])
+        for column in zip(*(each.labels for each in found), strict=True)
+    )
+    weights = np.repeat([1.0, 0.0], [len(counted), len(others)])
+    classes = find_classes(np.concatenate([counted, others.astype(counted.dtype)]), weights)
     family = join_families(response_families(categorical(len(classes)), link, 1))
-    offset = like.offset
-    if offset is not None:
-        width = family.n_predictors
-        offset = np.empty(0 if width == 1 else (0, width))
-    return replace(like, family=family, classes=classes, response_names=names, offset=offset)
+    P = family.n_predictors
+    return replace(
+        like,
+        family=family,
+        classes=classes,
+        response_names=tuple(str(label) for label in classes[1:]),
+        offset=np.empty(0 if P == 1 else (0, P)) if has_offset else None,
+    )
 
 
 def _count_groups(found: Sequence[_Summary]) -> IndexArray:

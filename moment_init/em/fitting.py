@@ -245,48 +245,6 @@ def fit_em(
         groups=groups,
         gating=gating,
     )
-    return fit_checked(
-        all_rows,
-        n_components,
-        gate=gate,
-        init=init,
-        priors=priors,
-        n_starts=n_starts,
-        max_seconds=max_seconds,
-        random_start=random_start,
-        shared=shared,
-        fixed_weights=fixed_weights,
-        fixed_directions=fixed_directions,
-        min_dispersion_ratio=min_dispersion_ratio,
-        max_iter=max_iter,
-        tolerance=tolerance,
-        n_jobs=n_jobs,
-        progressbar=progressbar,
-        random_seed=random_seed,
-    )
-
-
-def fit_checked(
-    all_rows: RegressionData,
-    n_components: int,
-    *,
-    gate: GateKind = "softmax",
-    init: Init = "search",
-    priors: PriorsArgument = None,
-    n_starts: int | None = None,
-    max_seconds: float | None = None,
-    random_start: RandomStart = "both",
-    shared: Any = None,
-    fixed_weights: ArrayLike | None = None,
-    fixed_directions: ArrayLike | None = None,
-    min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
-    max_iter: int = 1000,
-    tolerance: float = 1e-6,
-    n_jobs: int | None = None,
-    progressbar: bool = True,
-    random_seed: RandomSeed = None,
-) -> EMFit:
-    """Fit a mixture to rows that have been checked; the arguments are those of `fit_em`."""
     number = validate_n_components(n_components, all_rows.n_obs)
     all_rows = all_rows.within(2 * search_units(all_rows.family, all_rows.n_features, number))
     validate_gate_kind(gate, all_rows.gating)
