@@ -31,6 +31,7 @@ from moment_init.em.runs import Runs, is_limiting_family
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.gate import pack_gate
 from moment_init.likelihood.parameters import (
+    ActiveBound,
     MixtureParameters,
     bound_parts,
     component_size,
@@ -75,6 +76,8 @@ class _Findings(NamedTuple):
     # standard errors of the standardised parameters, in the order of the end of the climb, and its
     # parameters
     errors: FloatArray
+    # pairs of components between which the slopes of the gate are not determined
+    steep: tuple[tuple[int, int], ...] = ()
 
 
 def assemble_fit(
@@ -88,9 +91,12 @@ def assemble_fit(
     at = end.parameters.reorder(order)
     laplace, flat = laplace_of(problem, end, order)
     shares = responsibilities(problem.family, problem.rows, at)
-    bounds = tuple(bound.label for bound in active_bounds_of(problem, at))
-    errors = fit_errors(problem, end)[_vector_order(at, order)]
-    findings = _Findings(at, laplace, flat, shares, bounds, problem.log_jacobian, errors)
+    # not those of `at`: slopes of the gate are relative to the last component, and bounded as such
+    bounds = _reordered_bounds(active_bounds_of(problem, end.parameters), order)
+    errors = fit_errors(problem, end)
+    steep = _undetermined_gates(end.parameters, errors, order)
+    errors = errors[_vector_order(at, order)]
+    findings = _Findings(at, laplace, flat, shares, bounds, problem.log_jacobian, errors, steep)
     return _assembled(problem, data, end, runs, findings)
 
 
@@ -131,7 +137,8 @@ def _assembled(
     runs: Runs,
     findings: "_Findings",
 ) -> EMFit:
-    at, laplace, _, shares, bounds, log_jacobian, _ = findings
+    at, laplace, shares = findings.at, findings.laplace, findings.shares
+    bounds, log_jacobian = findings.bounds, findings.log_jacobian
     user = _user_parameters(problem, at)
     gate, prior = problem.gate_coordinates, problem.prior
     status, messages = _judge(problem, data, end, findings, runs, user)
@@ -236,6 +243,34 @@ def _vector_order(parameters: MixtureParameters, order: IndexArray) -> IndexArra
     return np.asarray((order[:, None] * size + np.arange(size)).ravel())
 
 
+def _reordered_bounds(active: list[ActiveBound], order: IndexArray) -> tuple[str, ...]:
+    """Labels of active bounds, with the numbers of the components in another order."""
+    # order: (n_components,)
+    place = np.argsort(order)
+    labels = []
+    for bound in active:
+        _, component, _ = bound_parts(bound.label)
+        number = f" of component {component}"
+        labels.append(bound.label.replace(number, f" of component {place[component]}", 1))
+    return tuple(sorted(labels))
+
+
+def _undetermined_gates(
+    parameters: MixtureParameters, errors: FloatArray, order: IndexArray
+) -> tuple[tuple[int, int], ...]:
+    """Pairs of components, by their final numbers, whose gate has run away."""
+    # errors: (n_parameters,), order: (n_components,)
+    if parameters.gate is None or parameters.n_components == 1:
+        return ()
+    place, last = np.argsort(order), parameters.n_components - 1
+    logits = errors[parameters.n_components * component_size(parameters) :]
+    slope_errors = logits.reshape(last, -1)[:, 1:].T  # (n_gate, n_components - 1)
+    is_vague = np.abs(parameters.gate[:, :-1]) < DETERMINED * slope_errors
+    has_run_away = ((slope_errors > ENORMOUS_ERROR) & is_vague).any(axis=0)
+    pairs = [sorted((int(place[j]), int(place[last]))) for j in np.flatnonzero(has_run_away)]
+    return tuple((first, second) for first, second in sorted(pairs))
+
+
 ENORMOUS_ERROR = 10.0
 """Standard error of a standardised parameter beyond which it has run away: ten standard deviations
 of a real response, or a factor of e^10 in a mean or in odds, for each one of a column."""
@@ -292,6 +327,12 @@ def _doubts(
             f"A parameter of component {j} has an enormous standard error: the data do not "
             "determine it, and it may have run away. Use fewer components or columns."
         )
+    messages += [
+        f"The gate between components {j} and {k} is nearly a jump: a slope has an enormous standard "
+        "error and may have run away. Use fewer gating covariates or components, or "
+        "priors='default'."
+        for j, k in findings.steep
+    ]
     size = parameters_per_response(problem.family, at.n_features)
     for j in np.flatnonzero(counts <= size):
         messages.append(
