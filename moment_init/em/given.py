@@ -74,7 +74,7 @@ def _from_fit(
 ) -> MixtureParameters:
     """Return the parameters of a fit for these columns; drop its gate if the problem has none.
 
-    The weights are those at the centre of its gate: at covariates zero they may be zero to rounding.
+    The weights are those at the centre of its gate; at covariates zero they may vanish.
     """
     parameters = fit.centred_parameters
     if problem.gate_coordinates is None:

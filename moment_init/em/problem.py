@@ -233,7 +233,7 @@ class EMProblem:
         if restrictions.is_empty:
             return parameters
         parameters = self._labelled(parameters)
-        # without the gate: at its covariates zero, far from the rows, weights may be zero to rounding
+        # without the gate: at covariates zero, far from the rows, weights may be zero to rounding
         user, shares = self.to_user(replace(parameters, gate=None)), parameters.weights
         shared = list(restrictions.shared_features)
         slopes, levels, dispersion = user.slopes.copy(), user.levels, user.dispersion

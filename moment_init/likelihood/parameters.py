@@ -280,9 +280,9 @@ may be rare there and common at other values. This floor only keeps logarithms f
 LARGEST_GATE = 100.0
 """Largest length of a component's gate slopes on standardised covariates: a tenth of a standard
 deviation then changes the odds by e^10, so that the gate jumps between neighbouring rows. Where two
-components are equally likely 6.4 standard deviations from the mean, the weight at the mean is e^-640,
-still above its floor: it is this bound that stops a slope without a limit, and this bound is
-reported."""
+components are equally likely 6.4 standard deviations from the mean, the weight at the mean is
+e^-640, still above its floor: it is this bound that stops a slope without a limit, and this bound
+is reported."""
 
 _CLOSE = 1e-9
 """A bound is active within this relative distance; `enforce` is exact up to rounding."""
@@ -425,7 +425,7 @@ def _lengths(parameters: MixtureParameters) -> FloatArray:
 
 
 def _flattened(weights: FloatArray, share: FloatArray) -> FloatArray:
-    """Shrink logits with the slopes of the gate: a component and the last stay equal where they are.
+    """Shrink logits with the gate's slopes: a component and the last stay equal where they are.
 
     Otherwise the gate would move, and most rows would change their component.
     """

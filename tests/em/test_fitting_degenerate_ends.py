@@ -48,7 +48,7 @@ def test_a_nearly_jumping_gate_is_reported_beside_a_higher_fit_on_a_bound() -> N
     assert fit.bounds == ()
     assert "! The gate between components 0 and 1" in repr(fit)
     table = fit.starts_table
-    highest = table.loc[table["log_likelihood"].idxmax()]
+    highest = table.sort_values("log_likelihood").iloc[-1]
     assert highest["log_likelihood"] > -616.3
     assert highest["bounds"].startswith("dispersion ratio of component")
     assert "a boundary solution has the higher log-likelihood -616.2" in repr(fit)

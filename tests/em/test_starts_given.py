@@ -1,5 +1,7 @@
 """Solutions that come back as `init`: the climb must start at their log-likelihood."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -24,7 +26,7 @@ NAMES = (
 def test_a_climb_starts_at_the_given_solution(name: str, is_fit: bool) -> None:
     (problem,) = (each for each in load_real_problems() if each.name == name)
     block = (problem.X, problem.y, problem.n_components)
-    options = {**problem.options, "progressbar": False}
+    options: dict[str, Any] = {**problem.options, "progressbar": False}
     fit = fit_em(*block, init="random", n_starts=1, random_seed=1, **options)
     assert fit.bounds == ()
     init = fit if is_fit else fit.responsibilities
@@ -40,7 +42,7 @@ def test_a_gate_far_from_covariates_zero_is_kept(is_fit: bool, seed: int) -> Non
     year = rng.integers(1990, 2011, 400).astype(float)
     is_late = rng.random(400) < 1 / (1 + np.exp(-0.8 * (year - 2000)))
     y = data.y + 4.0 * is_late
-    options = {"family": "gaussian", "gating": year, "shared": [0, 1]}
+    options: dict[str, Any] = {"family": "gaussian", "gating": year, "shared": [0, 1]}
     fit = fit_em(data.X, y, 2, random_seed=1, **options)
     again = fit_em(
         data.X, y, 2, init=fit if is_fit else fit.responsibilities, max_iter=0, **options
@@ -55,4 +57,5 @@ def test_labels_are_an_assignment(seed: int) -> None:
     y = np.where(labels == 0, 100 + x, -100 - x) + 0.01 * rng.standard_normal(200)
     fit = fit_em(x[:, None], y, 2, family="gaussian", init=np.eye(2)[labels], max_iter=0)
     assert_allclose(np.sort(fit.biases), [-100, 100], atol=0.01)
+    assert fit.dispersion is not None
     assert_allclose(fit.dispersion, 0.01, rtol=0.3)
