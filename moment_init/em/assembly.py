@@ -328,8 +328,8 @@ def _doubts(
             "determine it, and it may have run away. Use fewer components or columns."
         )
     messages += [
-        f"The gate between components {j} and {k} is nearly a jump: a slope has an enormous standard "
-        "error and may have run away. Use fewer gating covariates or components, or "
+        f"The gate between components {j} and {k} is nearly a jump: a slope has an enormous "
+        "standard error and may have run away. Use fewer gating covariates or components, or "
         "priors='default'."
         for j, k in findings.steep
     ]
@@ -338,6 +338,12 @@ def _doubts(
         messages.append(
             f"Component {j} has {counts[j]:.1f} rows for {size} parameters: it fits them, not a "
             "relation. Use fewer components."
+        )
+    for j in np.flatnonzero(_has_nearly_collapsed(problem, at, counts, size) & (counts > size)):
+        messages.append(
+            f"The variance of component {j} has nearly collapsed, onto {counts[j]:.1f} rows for "
+            f"{size} parameters: so few rows lie close to some line by chance. Use fewer "
+            "components, shared='dispersion' or priors='default'."
         )
     if problem.restrictions.directions is None:
         runaways = set(np.flatnonzero(has_run_away.any(axis=1)).tolist())
@@ -348,6 +354,27 @@ def _doubts(
             if not runaways & {j, k}
         ]
     return messages
+
+
+SMALL_DEVIATION, FEW_ROWS = 0.25, 2.0
+"""A variance has nearly collapsed if the standard deviation is below this share of the largest one,
+and there are at most so many rows per parameter. Of 40 rows a subset of 6 that deviates from some
+line by a quarter of the others' deviation is sure to exist: one of 130 subsets does by chance."""
+
+
+def _has_nearly_collapsed(
+    problem: EMProblem, at: MixtureParameters, counts: FloatArray, size: int
+) -> NDArray[np.bool_]:
+    """Whether a few rows close to each other by chance may be all of a component."""
+    # counts: (n_components,) -> (n_components,)
+    is_small = np.zeros(len(counts), dtype=bool)
+    if at.spreads is None or problem.prior is not None:
+        return is_small
+    for family, spreads in zip(problem.family.predictor_families, at.spreads, strict=True):
+        if family.deviation_power is not None:
+            deviations = spreads**family.deviation_power
+            is_small |= deviations < SMALL_DEVIATION * deviations.max()
+    return is_small & (counts <= FEW_ROWS * size)
 
 
 def _unexplored(runs: Runs) -> list[str]:
