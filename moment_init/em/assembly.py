@@ -290,7 +290,9 @@ def _judge(
     """Return the status of the fit and the warnings that explain it."""
     bounds, flat = findings.bounds, findings.flat
     at_limit = [bound for bound in bounds if is_limiting_family(problem, findings.at, bound)]
+    limits = _simpler_families(findings.at, findings.errors, problem, bounds)
     messages = [_at_bound(bound, data, is_limit=bound in at_limit) for bound in bounds]
+    messages += [_at_bound(limit, data, is_limit=True) for limit in limits]
     if problem.prior is None and len(at_limit) < len(bounds):
         messages.append("Priors keep parameters off their bounds: try priors='default'.")
     doubts = [*flat]
@@ -307,6 +309,25 @@ def _judge(
         status = Status.NOT_CONVERGED
         messages.insert(0, convergence_message(end))
     return status, (*messages, *doubts, *unexplored)
+
+
+def _simpler_families(
+    at: MixtureParameters, errors: FloatArray, problem: EMProblem, bounds: tuple[str, ...]
+) -> list[str]:
+    """Labels of dispersions that the data do not tell from the upper end of their range.
+
+    A climb may end before the bound, because the likelihood hardly rises any more.
+    """
+    # errors: (n_components * size,)
+    layout, r = at.layout, at.n_components
+    by_component = errors.reshape(r, layout.size)
+    labels = []
+    for predictor, place in zip(layout.dispersed, layout.dispersions, strict=True):
+        is_bounded = problem.family.predictor_families[predictor].deviation_power is None
+        of_response = f" of response {predictor}" if at.n_predictors > 1 else ""
+        for j in np.flatnonzero(is_bounded & (by_component[:, place] > ENORMOUS_ERROR)):
+            labels.append(f"dispersion of component {j}{of_response}")
+    return [label for label in labels if label not in bounds]
 
 
 def _doubts(
@@ -403,9 +424,9 @@ def _at_bound(bound: str, data: RegressionData, *, is_limit: bool) -> str:
         response = f", {noun} {data.response_names[predictor]!r},"
     if is_limit:
         return (
-            f"Component {component}{response} is Poisson: its counts are not overdispersed. Its "
-            "dispersion is at the upper end of its range, is treated as fixed and has a standard "
-            "error of zero."
+            f"Component {component}{response} is Poisson: its counts are not overdispersed, and "
+            "how large its dispersion is means nothing. At the upper end of its range it is "
+            "treated as fixed, with a standard error of zero."
         )
     return f"Component {component}{response} {_MEANINGS[kind]}"
 
