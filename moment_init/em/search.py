@@ -34,6 +34,7 @@ from moment_init.likelihood.many_rows import QuasiNewton
 from moment_init.likelihood.parameters import MixtureParameters, bounds_of, enforce, move
 from moment_init.likelihood.splits import improve
 from moment_init.likelihood.sums import LikelihoodSums
+from moment_init.progress import Display
 from moment_init.results import BREAKDOWNS, SAME_OPTIMUM
 
 MOMENT_UNITS_PER_PARAMETER = 100
@@ -104,6 +105,7 @@ def search(
     rng: np.random.Generator,
     options: FitOptions | None = None,
     parts: SearchParts | None = None,
+    display: Display | None = None,
 ) -> Runs:
     """Search for the highest interior maximum of the likelihood."""
     parts, options = parts or SearchParts(), options or FitOptions()
@@ -113,6 +115,8 @@ def search(
         _attempt(runs, "single", lambda: runs.race([("single", problem.blank(1))]))
         return runs
     budget = _Budget(runs, options)
+    if display is not None:
+        runs.announce = lambda origin: display.update(runs.describe(origin), budget.used())
 
     is_first = _units_per_parameter(problem) >= MOMENT_UNITS_PER_PARAMETER
     if parts.use_tensor and is_first:
@@ -131,6 +135,7 @@ def search(
 
 def _attempt(runs: Runs, origin: str, route: Callable[[], None]) -> None:
     """Run a route; record it if it breaks down, so that others can go on."""
+    runs.announce(origin)
     try:
         route()
     except BREAKDOWNS as error:
