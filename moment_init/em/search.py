@@ -49,6 +49,10 @@ RANDOM_SHARE = 0.4
 """Share of the budget that random starts may use before moves and perturbations, which find better
 optima more often where there are many."""
 
+OFTEN_REACHED = 25
+"""Random starts end when so many of them have reached the best optimum, however many others there
+are: one above it that a tenth of all starts reach would have been seen with probability .93."""
+
 N_LEFT = 3
 """Number of distinct optima from which moves and perturbations start: the best may be left in one
 step where another is not."""
@@ -157,7 +161,10 @@ def _start_at_random(budget: _Budget, rng: np.random.Generator) -> None:
                 return
         # at least one, so that a search without time to look says that it has not
         elif unseen is not None and (
-            unseen.mass < MASS_LIMIT or budget.used() >= RANDOM_SHARE or unseen.stands_out
+            unseen.mass < MASS_LIMIT
+            or unseen.stands_out
+            or budget.used() >= RANDOM_SHARE
+            or (runs.optima and runs.ranked[0].n_random >= OFTEN_REACHED)
         ):
             return
         _try_random(budget, rng)
