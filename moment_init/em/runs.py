@@ -14,7 +14,12 @@ from moment_init.data.blocks import single_threaded_blas
 from moment_init.em.exploration import MASS_LIMIT, UnseenMass
 from moment_init.em.problem import EMProblem, parameters_per_response
 from moment_init.em.starts import RandomStart, random_parameters
-from moment_init.likelihood.climbing import KnownMaximum, MaximiseResult, matching_order
+from moment_init.likelihood.climbing import (
+    KnownMaximum,
+    MaximiseResult,
+    matched_vectors,
+    matching_order,
+)
 from moment_init.likelihood.parameters import (
     MixtureParameters,
     bound_parts,
@@ -296,7 +301,8 @@ def is_same_optimum(problem: EMProblem, first: MaximiseResult, second: MaximiseR
         return len(bounds[0]) == len(bounds[1])
     if first.sums.missing_information is None:
         return True
-    order = matching_order(first.parameters, second.parameters)
+    pair = matched_vectors(first.parameters), matched_vectors(second.parameters)
+    order = matching_order(*pair)
     size = first.parameters.n_components * component_size(first.parameters)
     gap = (pack(second.parameters.reorder(order)) - pack(first.parameters))[:size]
     return bool(gap @ first.sums.information()[:size, :size] @ gap < SAME_POINT)

@@ -23,7 +23,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import null_space, solve_triangular
+from scipy.linalg import null_space
+from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import linear_sum_assignment
 
 from moment_init.checks import FloatArray
@@ -374,6 +375,8 @@ class KnownMaximum:
     log_likelihood: float
     # lower Cholesky factor of the observed information; (n_parameters, n_parameters)
     factor: FloatArray
+    vector: FloatArray  # parameters as a vector; (n_parameters,)
+    matched: FloatArray  # coefficients and biases; (n_components, P (n_features + 1))
 
     @classmethod
     def of(cls, parameters: MixtureParameters, sums: LikelihoodSums) -> "KnownMaximum | None":
@@ -384,39 +387,65 @@ class KnownMaximum:
             factor = np.linalg.cholesky(sums.information())
         except np.linalg.LinAlgError:
             return None
-        return cls(parameters, sums.objective, sums.log_likelihood, factor)
-
-    def lies_ahead(self, parameters: MixtureParameters, sums: LikelihoodSums) -> bool:
-        """Whether a climb from the given parameters leads to this maximum."""
-        if len(sums.score) != len(self.factor):
-            return False
-        # A climb never goes down: from above this maximum it leads to another one.
-        if not -SMALLEST_GAP < self.height - sums.objective < LARGEST_GAP:
-            return False
-        order = matching_order(self.parameters, parameters)
-        distance = self.factor.T @ (pack(parameters.reorder(order)) - pack(self.parameters))
-        score = _reordered_score(sums.score, parameters, order)
-        left = distance + solve_triangular(self.factor, score, lower=True)
-        return bool(left @ left <= max(CONTRACTION**2 * (distance @ distance), CLOSE))
+        height, vector, matched = sums.objective, pack(parameters), matched_vectors(parameters)
+        return cls(parameters, height, sums.log_likelihood, factor, vector, matched)
 
 
-def matching_order(known: MixtureParameters, other: MixtureParameters) -> IndexArray:
+def known_ahead(
+    known: Sequence[KnownMaximum], parameters: MixtureParameters, sums: LikelihoodSums
+) -> KnownMaximum | None:
+    """Find the known maximum to which a climb from the given parameters leads, if it is one."""
+    # A climb never goes down: from above a maximum it leads to another one.
+    near = [
+        maximum
+        for maximum in known
+        if -SMALLEST_GAP < maximum.height - sums.objective < LARGEST_GAP
+        and len(sums.score) == len(maximum.factor)
+    ]
+    if not near:
+        return None
+    vector, matched = pack(parameters), matched_vectors(parameters)
+    for maximum in near:
+        order = matching_order(maximum.matched, matched)
+        gap = _reordered(vector, parameters, order, is_score=False) - maximum.vector
+        distance = maximum.factor.T @ gap
+        score = _reordered(sums.score, parameters, order, is_score=True)
+        left = distance + dtrtrs(maximum.factor, score, lower=True)[0].ravel()
+        if left @ left <= max(CONTRACTION**2 * (distance @ distance), CLOSE):
+            return maximum
+    return None
+
+
+def matched_vectors(parameters: MixtureParameters) -> FloatArray:
+    """Coefficients and biases of each component, by which components are matched."""
+    # -> (n_components, P (n_features + 1))
+    return component_vectors(parameters)[:, parameters.layout.slopes.ravel()]
+
+
+def matching_order(known: FloatArray, other: FloatArray) -> IndexArray:
     """Component of another mixture that matches each component of the known one."""
-    places = known.layout.slopes.ravel()  # coefficients and biases
-    mine, others = (component_vectors(each)[:, places] for each in (known, other))
-    gaps = mine[:, None] - others[None]
+    # known, other: `matched_vectors`
+    gaps = known[:, None] - other[None]
     return np.asarray(linear_sum_assignment(np.einsum("jka,jka->jk", gaps, gaps))[1])
 
 
-def _reordered_score(
-    score: FloatArray, parameters: MixtureParameters, order: IndexArray
+def _reordered(
+    vector: FloatArray, parameters: MixtureParameters, order: IndexArray, *, is_score: bool
 ) -> FloatArray:
-    """Score in the coordinates of the reordered mixture; the scores of all logits sum to zero."""
-    r, q = parameters.n_components, component_size(parameters)
-    by_component = score[: r * q].reshape(r, q)[order]
-    logits = score[r * q :].reshape(r - 1, 1 + parameters.n_gate)
-    logits = np.concatenate([logits, -logits.sum(axis=0, keepdims=True)])[order][:-1]
-    return np.concatenate([by_component.ravel(), logits.ravel()])
+    """Parameters or their score in the coordinates of the reordered mixture.
+
+    Logits are relative to the last component; the scores of all logits sum to zero.
+    """
+    # vector: (n_parameters,), order: (n_components,) -> (n_parameters,)
+    r, size = parameters.n_components, component_size(parameters)
+    by_component = vector[: r * size].reshape(r, size)[order]
+    logits = np.zeros((r, 1 + parameters.n_gate))
+    logits[:-1] = vector[r * size :].reshape(r - 1, -1)
+    if is_score:
+        logits[-1] = -logits.sum(axis=0)
+    logits = logits[order]
+    rest = logits[:-1] if is_score else logits[:-1] - logits[-1]
+    return np.concatenate([by_component.ravel(), rest.ravel()])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -514,11 +543,12 @@ def maximise(
     if constant is None:
         constant = parameter_free_log_likelihood(family, rows)
     likelihood = _Likelihood(family, rows, bounds, constraint, constant, prior)
-    ahead: list[KnownMaximum] = []
+    ahead: KnownMaximum | None = None
 
     def is_recognised(parameters: MixtureParameters, sums: LikelihoodSums) -> bool:
-        ahead.extend(maximum for maximum in known if maximum.lies_ahead(parameters, sums))
-        return bool(ahead)
+        nonlocal ahead
+        ahead = known_ahead(known, parameters, sums)
+        return ahead is not None
 
     search = climb(
         likelihood,
@@ -539,5 +569,5 @@ def maximise(
         search.ending or Ending.OUT_OF_STEPS,
         tuple(search.history),
         labels,
-        ahead[0] if ahead else None,
+        ahead,
     )

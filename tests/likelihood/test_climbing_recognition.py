@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from moment_init.likelihood.climbing import Ending, KnownMaximum, _reordered_score, maximise
+from moment_init.likelihood.climbing import (
+    Ending,
+    KnownMaximum,
+    _reordered,
+    known_ahead,
+    maximise,
+)
 from moment_init.likelihood.parameters import MixtureParameters, pack
 from moment_init.likelihood.sums import likelihood_sums
 from tests.likelihood_problems import FAMILY_LINKS, VARIANTS, make_problem, nearby
@@ -24,7 +30,10 @@ def test_score_of_a_reordered_mixture(variant: str, rng: np.random.Generator) ->
     order = np.roll(np.arange(at.n_components), 1)
     here = likelihood_sums(problem.family, problem.rows, at).score
     there = likelihood_sums(problem.family, problem.rows, at.reorder(order)).score
-    assert_allclose(_reordered_score(here, at, order), there, atol=1e-8 * np.abs(there).max())
+    reordered = _reordered(here, at, order, is_score=True)
+    assert_allclose(reordered, there, atol=1e-8 * np.abs(there).max())
+    vector = _reordered(pack(at), at, order, is_score=False)
+    assert_allclose(vector, pack(at.reorder(order)), atol=1e-12)
 
 
 @each_family
@@ -57,13 +66,14 @@ def test_other_maxima_are_not_recognised(rng: np.random.Generator) -> None:
     moved = replace(
         best.parameters, coefficients=best.parameters.coefficients + 5.0 / np.sqrt(len(vector))
     )
-    elsewhere = replace(known, parameters=moved)
-    assert known.lies_ahead(best.parameters, best.sums)
-    assert not elsewhere.lies_ahead(best.parameters, best.sums)
+    elsewhere = KnownMaximum.of(moved, best.sums)
+    assert elsewhere is not None
+    assert known_ahead([known], best.parameters, best.sums) is known
+    assert known_ahead([elsewhere], best.parameters, best.sums) is None
     far_below = replace(best.sums, log_likelihood=best.log_likelihood - 1000.0)
-    assert not known.lies_ahead(best.parameters, far_below)
+    assert known_ahead([known], best.parameters, far_below) is None
     above = replace(best.sums, log_likelihood=best.log_likelihood + 0.1)
-    assert not known.lies_ahead(best.parameters, above)
+    assert known_ahead([known], best.parameters, above) is None
 
 
 def test_maximum_needs_a_curvature(rng: np.random.Generator) -> None:
@@ -74,6 +84,8 @@ def test_maximum_needs_a_curvature(rng: np.random.Generator) -> None:
     sums = likelihood_sums(problem.family, problem.rows, at)
     saddle = replace(sums, component_information=-np.asarray(sums.component_information))
     assert KnownMaximum.of(at, saddle) is None
-    known = KnownMaximum(at, sums.objective, sums.log_likelihood, np.eye(len(sums.score)))
+    best = maximise(problem.family, problem.rows, at, max_steps=200)
+    known = KnownMaximum.of(best.parameters, best.sums)
+    assert known is not None
     single = at.reorder(np.array([0]))
-    assert not known.lies_ahead(single, replace(sums, score=sums.score[:3]))
+    assert known_ahead([known], single, replace(sums, score=sums.score[:3])) is None
