@@ -116,7 +116,7 @@ def _promising(
     family: AnyFamily, rows: LikelihoodRows, candidates: Sequence[MixtureParameters]
 ) -> MixtureParameters:
     """Climb a few steps from the best candidates, unless it is heavy; return the highest end."""
-    if rows.n_obs * parameter_count(candidates[0]) ** 2 > HEAVY_STEP:
+    if len(candidates) == 1 or rows.n_obs * parameter_count(candidates[0]) ** 2 > HEAVY_STEP:
         return candidates[0]
     best = maximise(family, rows, candidates[0], **RACE)
     for each in candidates[1:RACED_CANDIDATES]:
