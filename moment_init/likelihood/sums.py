@@ -236,8 +236,8 @@ def _complete_blocks(
 ) -> FloatArray:
     """Complete-data information of each component, (n_components, q, q), from weighted derivatives.
 
-    `grams` are the sums of x x' weighted by second derivatives, one predictor after another. A lean standard deviation gets its expected information, twice the number of rows, and none in
-    common with the coefficients.
+    `grams` are the sums of x x' weighted by second derivatives. A lean standard deviation gets its
+    expected information, twice the number of rows, and none in common with the coefficients.
     """
     _, first, second, tau = block.derivatives
     (n_predictors, r, _), width = first.shape, len(block.x)
