@@ -82,7 +82,7 @@ def is_exception(name: str) -> bool:
 def is_allowed(importer: str, imported: str) -> bool:
     """Whether a module may import a name: only from rooms before its own.
 
-    `checks` and `results` may be imported by all rooms, and import none of them.
+    `checks`, `progress` and `results` may be imported by all rooms, and import none of them.
     """
     if is_exception(importer) or is_exception(imported):
         return True
@@ -90,7 +90,7 @@ def is_allowed(importer: str, imported: str) -> bool:
     room = FACES.get(room, room)
     if room == other or other == "checks":
         return True
-    if other == "results":
+    if other in ("progress", "results"):
         return room in ROOMS
     if room not in ROOMS or other not in ROOMS:
         return False
