@@ -17,7 +17,7 @@ from pytensor.configdefaults import config
 
 import moment_init
 from moment_init import EMFit, estimate, fit_em, sample
-from moment_init.comparison.landscape import COLUMNS
+from moment_init.comparison.scoring import COLUMNS
 from scripts.gather_pages import gather, page_map, turn_links
 from scripts.layers import module_name, source_files
 from scripts.make_thumbnail import make_thumbnail
