@@ -47,10 +47,10 @@ class Display:
     @property
     def line(self) -> str:
         """The line of this run."""
-        parts = [f"{self.title}: {self.doing}", f"{time.perf_counter() - self.began:.0f} s"]
+        passed = f"{time.perf_counter() - self.began:.0f} s"
         if self.share is not None:
-            parts.append(f"{min(self.share, 1.0):.0%} of its time used")
-        return ", ".join(parts)
+            passed += f", {min(self.share, 1.0):.0%} of its time"
+        return f"{self.title} ({passed}): {self.doing}"
 
 
 class _Writer(Protocol):

@@ -67,10 +67,10 @@ def test_a_run_inside_another_one_adds_a_line(recorder: Recorder) -> None:
         with progress("hidden", is_shown=False) as hidden:
             hidden.update("nothing")
         outer.update("3 components")
-    assert ["outer: 2 components, 0 s", "search: random 3, 0 s, 25% of its time used"] in (
+    assert ["outer (0 s): 2 components", "search (0 s, 25% of its time): random 3"] in (
         recorder.shown
     )
-    assert recorder.shown[-1] == ["outer: 3 components, 0 s"]
+    assert recorder.shown[-1] == ["outer (0 s): 3 components"]
     assert recorder.n_clear == 1
     with progress("next", is_shown=True):  # the screen is free again
         wait_for(lambda: recorder.shown[-1][0].startswith("next"))
@@ -86,7 +86,7 @@ def test_items_pass_through(recorder: Recorder) -> None:
         yield 1
 
     assert list(track(slow(), 1, "starts", is_shown=True)) == [1]
-    assert recorder.shown[-1] == ["starts: 1 of 1, 0 s"]
+    assert recorder.shown[-1] == ["starts (0 s): 1 of 1"]
 
 
 def test_a_display_that_fails_does_not_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,8 +197,8 @@ def test_a_search_says_what_it_does(recorder: Recorder) -> None:
         select_components(data.X, data.y, [1, 2], progressbar=False, **arguments)
         assert len(recorder.shown) == n_shown
     text = "\n".join("\n".join(lines) for lines in recorder.shown)
-    for word in ("growth", "bins", "random 1", "of its time used"):
+    for word in ("growth", "bins", "random 1", "of its time"):
         assert word in text
     assert f"best log-likelihood {fit.log_likelihood:.2f}" in text
-    assert "select_components: 1 component, all rows" in text
-    assert "select_components: 2 components, fold 1 of 2" in text
+    assert "s): 1 component, all rows" in text
+    assert "s): 2 components, fold 1 of 2" in text

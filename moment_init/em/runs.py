@@ -205,7 +205,7 @@ class Runs:
             return origin
         name = "log-likelihood" if self.problem.prior is None else "log-posterior"
         height = self.best.log_posterior - self.problem.log_jacobian
-        return f"{origin}, {counted(len(self.records), 'start')} so far, best {name} {height:.2f}"
+        return f"{origin}, {counted(len(self.records), 'start')}, best {name} {height:.2f}"
 
     def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
         """Climb from a start, and stop early if it leads to a known maximum."""
@@ -236,7 +236,7 @@ class Runs:
             runs = [(origin, self.climb(start, **RACE)) for origin, start in starts]
             runs.sort(key=lambda run: run[1].log_posterior, reverse=True)
             for origin, run in runs[1:]:
-                self.record(origin, run, StartStatus.RACED)
+                self.record(origin, run, StartStatus.OVERTAKEN)
             starts = [(runs[0][0], runs[0][1].parameters)]
         for origin, start in starts:
             self.finish(origin, start)

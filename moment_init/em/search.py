@@ -131,7 +131,7 @@ def search(
         _attempt(runs, "bins", lambda: _finish_all(runs, bin_starts(problem)))
     if parts.use_tensor and not is_first:
         _attempt(runs, "tensor", lambda: runs.race(tensor_starts()))
-    _attempt(runs, "own", lambda: _finish_all(runs, problem.own_starts(rng)))
+    _attempt(runs, "clusters", lambda: _finish_all(runs, problem.own_starts(rng)))
     _start_at_random(budget, rng)
     _leave_optima(budget, parts, rng)
     return runs

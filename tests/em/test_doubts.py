@@ -38,7 +38,8 @@ def two_curves(rng: np.random.Generator, n_obs: int = 300) -> tuple[FloatArray, 
     """Counts around two curves, with a column that marks twelve rows."""
     X = np.column_stack([rng.standard_normal(n_obs), np.arange(n_obs) < 12])
     is_first = rng.random(n_obs) < 0.5
-    return X, rng.poisson(np.exp(np.where(is_first, 2 + 0.5 * X[:, 0], -0.5 * X[:, 0])))
+    predictor = np.where(is_first, 2 + 0.5 * X[:, 0], -0.5 * X[:, 0])
+    return X, rng.poisson(np.exp(predictor)).astype(np.float64)
 
 
 @pytest.mark.parametrize(
