@@ -25,7 +25,7 @@ from moment_init import EMFit
 
 __all__ = ["BENCHMARK", "run"]
 
-N_PROBLEMS, QUICK_PROBLEMS = 240, 6
+N_PROBLEMS, QUICK_PROBLEMS = 200, 6
 
 N_RANDOM = 50  # random starts of each kind
 N_OTHER_SEEDS = 5

@@ -27,13 +27,28 @@ BREAKDOWNS: tuple[type[Exception], ...] = (np.linalg.LinAlgError, ArithmeticErro
 not finite. The start is recorded as failed, and the others continue."""
 
 
+class StartKind(StrEnum):
+    """Where a start comes from. The guide to `fit_em` explains each kind in a table."""
+
+    SINGLE = "single"
+    TENSOR = "tensor"
+    GROWTH = "growth"
+    BINS = "bins"
+    CLUSTERS = "clusters"
+    RANDOM = "random"
+    MOVE = "move"
+    PERTURBATION = "perturbation"
+    SAMPLE = "sample"
+    GIVEN = "given"
+    ESTIMATE = "estimate"
+
+
 class StartStatus(StrEnum):
-    """How a start ended."""
+    """How a start ended. The guide to `fit_em` explains each ending in a table."""
 
     CONVERGED = "converged"
     RECOGNISED = "recognised"
-    RACED = "raced"
-    ABANDONED = "abandoned"
+    OVERTAKEN = "overtaken"
     OUT_OF_STEPS = "out_of_steps"
     STALLED = "stalled"
     FAILED = "failed"
@@ -49,15 +64,16 @@ class StartRecord:
     Parameters
     ----------
     origin : str
-        The kind and number of the start, such as "tensor 1", "growth" or "random 3".
+        The kind of the start (`StartKind`) and its number, such as "tensor 1", "growth" or
+        "random 3".
     log_likelihood : float
         Log-likelihood in the user's units at the end of the start, or at the known maximum that it
         was recognised to lead to; NaN if it failed.
     n_iter : int
         Number of iterations.
     status : StartStatus
-        How it ended. "raced": it lost a race of short runs. "recognised": it was stopped because it
-        led to a maximum that an earlier start had reached.
+        How it ended. "overtaken": others of its kind were higher after a few steps. "recognised":
+        it was stopped because it led to a maximum that an earlier start had reached.
     bounds : tuple of str
         Bounds of the parameters that it ended on.
     message : str
@@ -77,6 +93,10 @@ class StartRecord:
     message: str = ""
     is_sampled: bool = False
     log_posterior: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an origin that the guide does not explain."""
+        StartKind(self.origin.split()[0])
 
     @property
     def objective(self) -> float:

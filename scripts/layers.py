@@ -74,13 +74,13 @@ def imports_of(path: Path) -> set[str]:
 def is_allowed(importer: str, imported: str) -> bool:
     """Whether a module may import a name: only from rooms before its own.
 
-    `checks` and `results` may be imported by all rooms, and import none of them.
+    `checks`, `progress` and `results` may be imported by all rooms, and import none of them.
     """
     room, other = importer.split(".")[0], imported.split(".")[0]
     room = FACES.get(room, room)
     if room == other or other == "checks":
         return True
-    if other == "results":
+    if other in ("progress", "results"):
         return room in ROOMS
     if room not in ROOMS or other not in ROOMS:
         return False

@@ -100,7 +100,7 @@ def refit(
     end = problem.climb(inner, max_steps=max_steps, tolerance=1e-16)  # to rounding
     value = end.log_likelihood - problem.log_jacobian
     if starts is None:
-        starts = (StartRecord("truth", value, end.n_iter, StartStatus(str(end.ending))),)
+        starts = (StartRecord("given", value, end.n_iter, StartStatus(str(end.ending))),)
     return Fitted(
         assemble_fit(problem, data, end, Runs(problem, list(starts))),
         problem,

@@ -942,6 +942,8 @@ def sample_by_laplace(X: FloatArray, y: FloatArray, **options: Any) -> Record:
     options |= {"method": "laplace", "draws": 200, "chains": 1, "progressbar": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the packages behind pymc-extras
+        # of PyTensor's own draw from a multivariate normal, when numba compiles it
+        warnings.filterwarnings("ignore", r"np.dot\(\) is faster on contiguous arrays")
         posterior = sample(X, y, 2, random_seed=1, **options)["posterior"]
     record: Record = {}
     for name in ("coefficient", "bias", "weight"):

@@ -17,7 +17,9 @@ from pytensor.configdefaults import config
 
 import moment_init
 from moment_init import EMFit, estimate, fit_em, sample
-from moment_init.comparison.landscape import COLUMNS
+from moment_init.comparison.scoring import COLUMNS
+from moment_init.likelihood.climbing import Ending
+from moment_init.results import StartKind, StartRecord, StartStatus
 from scripts.gather_pages import gather, page_map, turn_links
 from scripts.layers import module_name, source_files
 from scripts.make_thumbnail import make_thumbnail
@@ -217,6 +219,30 @@ def test_columns_that_the_guide_explains_are_those_of_a_comparison() -> None:
     named = {name for item in items for name in re.findall(r"`(\w+)`", item)}
     assert len(named) > 6
     assert named <= set(COLUMNS)
+
+
+def explained(column: str) -> set[str]:
+    """Words in the first column of the table of the guide to `fit_em` that begins with `column`."""
+    text = (ROOT / "docs" / "guide" / "fit_em.md").read_text(encoding="utf-8")
+    table = text.split(f"\n| {column} |", 1)[1].split("\n\n", 1)[0]
+    return set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+
+
+def test_starts_and_endings_that_the_guide_explains_are_those_of_the_code() -> None:
+    """A record refuses other kinds, so that no start can have an origin without an explanation."""
+    assert explained("origin") == set(StartKind)
+    assert explained("ending") == set(StartStatus)
+    with pytest.raises(ValueError, match="'peeling' is not a valid StartKind"):
+        StartRecord("peeling 1", 0.0, 1, StartStatus.CONVERGED)
+    rooms = [path for path in source_files() if path.parent.name in ("em", "row_sources")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in rooms)
+    for kind in StartKind:
+        assert re.search(rf'"{kind}( \{{| of |")', code), f"no start is called {kind}"
+
+
+def test_a_climb_ends_as_the_guide_explains() -> None:
+    """Starts of a fit have no target, without which no run is abandoned."""
+    assert set(Ending) - {Ending.ABANDONED} <= set(StartStatus)
 
 
 # --- the tables of groups ------------------------------------------------------------------------

@@ -53,6 +53,8 @@ def _modules(node: ast.AST) -> list[str]:
         ("em.search", "checks.FloatArray", True),
         ("checks", "families.base.Family", False),
         ("results", "checks.FloatArray", True),
+        ("em.search", "progress.Display", True),
+        ("progress", "em.search.search", False),
         ("checks", "results.Status", False),
         ("em.fitting", "models.mixture_glm.build_model", False),
         ("posterior.running", "models.mixture_glm.build_model", True),

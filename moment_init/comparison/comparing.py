@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from moment_init.checks import RandomSeed, make_generator, validate_n_components
-from moment_init.comparison.landscape import MethodFigures, tabulate, tabulate_landscape
 from moment_init.comparison.methods import CompareOptions, MethodRuns, run_all, validate_options
 from moment_init.comparison.result import (
     BEST_RANDOM_EM,
@@ -40,6 +39,7 @@ from moment_init.comparison.runs import (
 )
 from moment_init.comparison.scoring import (
     Convergence,
+    MethodFigures,
     Truth,
     assess_convergence,
     compare_loo,
@@ -49,6 +49,8 @@ from moment_init.comparison.scoring import (
     read_truth,
     score_held_out,
     score_loo,
+    tabulate,
+    tabulate_landscape,
 )
 from moment_init.comparison.verdict import StartEvidence, collect_caveats, judge
 from moment_init.data.checking import require_one_response

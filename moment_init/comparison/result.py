@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from moment_init.comparison.landscape import COLUMNS
-from moment_init.comparison.scoring import ScoreDifference
+from moment_init.comparison.scoring import COLUMNS, ScoreDifference
 
 if TYPE_CHECKING:
     import pandas
@@ -294,7 +293,7 @@ class Comparison:
     ----------
     table : pandas.DataFrame
         One row per method, in the order of `trees`; the columns are described in
-        `moment_init.comparison.landscape.COLUMNS`.
+        `moment_init.comparison.scoring.COLUMNS`.
     trees : dict of str to xarray.DataTree
         Draws by method, with aligned components: ``"search NUTS"``, ``"default NUTS"`` (if
         requested), ``"search EM"`` and ``"random EM"`` (one chain per start that converged; absent

@@ -19,12 +19,12 @@ from moment_init.data.blocks import single_threaded_blas
 from moment_init.data.checking import RegressionData, group_codes, validate_data
 from moment_init.em.fitting import fit_em
 from moment_init.em.result import EMFit
-from moment_init.em.runs import track
 from moment_init.em.start_values import DIMS, start_values_of
 from moment_init.posterior.alignment import align_components
 from moment_init.posterior.draws import PosteriorDraws, draw_responses
 from moment_init.posterior.membership import predict_membership
 from moment_init.posterior.sampling import sample
+from moment_init.progress import track
 from moment_init.results import BREAKDOWNS
 
 if TYPE_CHECKING:

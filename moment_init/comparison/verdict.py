@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betaincinv
 
-from moment_init.comparison.landscape import (
+from moment_init.comparison.result import DEFAULT_NUTS, RANDOM_EM, SEARCH_EM, SEARCH_NUTS, Verdict
+from moment_init.comparison.runs import FAILED, ComparedRows, EMRun, converged_runs, typical_run
+from moment_init.comparison.scoring import (
+    LARGEST_RHAT,
     SAME_MEMBERSHIP,
     MethodFigures,
+    ScoreDifference,
     best_log_likelihood,
     is_at_best,
     membership_distance,
     share_at_best,
 )
-from moment_init.comparison.result import DEFAULT_NUTS, RANDOM_EM, SEARCH_EM, SEARCH_NUTS, Verdict
-from moment_init.comparison.runs import FAILED, ComparedRows, EMRun, converged_runs, typical_run
-from moment_init.comparison.scoring import LARGEST_RHAT, ScoreDifference
 from moment_init.results import SAME_OPTIMUM, counted
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.gate import pack_gate
 from moment_init.likelihood.parameters import (
+    ActiveBound,
     MixtureParameters,
     bound_parts,
     component_size,
@@ -82,6 +83,8 @@ class _Findings(NamedTuple):
     # standard errors of the standardised parameters, in the order of the end of the climb, and its
     # parameters
     errors: FloatArray
+    # pairs of components between which the slopes of the gate are not determined
+    steep: tuple[tuple[int, int], ...] = ()
 
 
 def assemble_fit(
@@ -95,10 +98,13 @@ def assemble_fit(
     at = end.parameters.reorder(order)
     laplace, flat = laplace_of(problem, end, order)
     shares = problem.rows.column(_user_shares, problem.family, at, width=at.n_components)
-    bounds = tuple(bound.label for bound in active_bounds_of(problem, at))
-    errors = fit_errors(problem, end)[_vector_order(at, order)]
+    # not those of `at`: slopes of the gate are relative to the last component, and bounded as such
+    bounds = _reordered_bounds(active_bounds_of(problem, end.parameters), order)
+    errors = fit_errors(problem, end)
+    steep = _undetermined_gates(end.parameters, errors, order)
+    errors = errors[_vector_order(at, order)]
     entropy, jacobian = _entropy(problem, at), problem.log_jacobian
-    findings = _Findings(at, laplace, flat, shares, bounds, jacobian, entropy, errors)
+    findings = _Findings(at, laplace, flat, shares, bounds, jacobian, entropy, errors, steep)
     return _assembled(problem, data, end, runs, findings)
 
 
@@ -141,7 +147,8 @@ def _assembled(
     runs: Runs,
     findings: "_Findings",
 ) -> EMFit:
-    at, laplace, _, shares, bounds, log_jacobian, entropy, _ = findings
+    at, laplace, shares = findings.at, findings.laplace, findings.shares
+    bounds, log_jacobian = findings.bounds, findings.log_jacobian
     user = _user_parameters(problem, at)
     gate, prior = problem.gate_coordinates, problem.prior
     status, messages = _judge(problem, data, end, findings, runs, user)
@@ -167,7 +174,7 @@ def _assembled(
         n_parameters=_free_count(problem, at),
         n_obs=data.n_obs,
         n_units=problem.rows.total_units,
-        entropy=entropy,
+        entropy=findings.entropy,
         family=problem.family.name,
         link=problem.family.link_name,
         feature_names=data.feature_names,
@@ -259,6 +266,34 @@ def _vector_order(parameters: MixtureParameters, order: IndexArray) -> IndexArra
     return np.asarray((order[:, None] * size + np.arange(size)).ravel())
 
 
+def _reordered_bounds(active: list[ActiveBound], order: IndexArray) -> tuple[str, ...]:
+    """Labels of active bounds, with the numbers of the components in another order."""
+    # order: (n_components,)
+    place = np.argsort(order)
+    labels = []
+    for bound in active:
+        _, component, _ = bound_parts(bound.label)
+        number = f" of component {component}"
+        labels.append(bound.label.replace(number, f" of component {place[component]}", 1))
+    return tuple(sorted(labels))
+
+
+def _undetermined_gates(
+    parameters: MixtureParameters, errors: FloatArray, order: IndexArray
+) -> tuple[tuple[int, int], ...]:
+    """Pairs of components, by their final numbers, whose gate has run away."""
+    # errors: (n_parameters,), order: (n_components,)
+    if parameters.gate is None or parameters.n_components == 1:
+        return ()
+    place, last = np.argsort(order), parameters.n_components - 1
+    logits = errors[parameters.n_components * component_size(parameters) :]
+    slope_errors = logits.reshape(last, -1)[:, 1:].T  # (n_gate, n_components - 1)
+    is_vague = np.abs(parameters.gate[:, :-1]) < DETERMINED * slope_errors
+    has_run_away = ((slope_errors > ENORMOUS_ERROR) & is_vague).any(axis=0)
+    pairs = [sorted((int(place[j]), int(place[last]))) for j in np.flatnonzero(has_run_away)]
+    return tuple((first, second) for first, second in sorted(pairs))
+
+
 ENORMOUS_ERROR = 10.0
 """Standard error of a standardised parameter beyond which it has run away: ten standard deviations
 of a real response, or a factor of e^10 in a mean or in odds, for each one of a column."""
@@ -278,7 +313,9 @@ def _judge(
     """Return the status of the fit and the warnings that explain it."""
     bounds, flat = findings.bounds, findings.flat
     at_limit = [bound for bound in bounds if is_limiting_family(problem, findings.at, bound)]
+    limits = _simpler_families(findings.at, findings.errors, problem, bounds)
     messages = [_at_bound(bound, data, is_limit=bound in at_limit) for bound in bounds]
+    messages += [_at_bound(limit, data, is_limit=True) for limit in limits]
     if problem.prior is None and len(at_limit) < len(bounds):
         messages.append("Priors keep parameters off their bounds: try priors='default'.")
     doubts = [*flat]
@@ -295,6 +332,25 @@ def _judge(
         status = Status.NOT_CONVERGED
         messages.insert(0, convergence_message(end))
     return status, (*messages, *doubts, *unexplored)
+
+
+def _simpler_families(
+    at: MixtureParameters, errors: FloatArray, problem: EMProblem, bounds: tuple[str, ...]
+) -> list[str]:
+    """Labels of dispersions that the data do not tell from the upper end of their range.
+
+    A climb may end before the bound, because the likelihood hardly rises any more.
+    """
+    # errors: (n_components * size,)
+    layout, r = at.layout, at.n_components
+    by_component = errors.reshape(r, layout.size)
+    labels = []
+    for predictor, place in zip(layout.dispersed, layout.dispersions, strict=True):
+        is_bounded = problem.family.predictor_families[predictor].deviation_power is None
+        of_response = f" of response {predictor}" if at.n_predictors > 1 else ""
+        for j in np.flatnonzero(is_bounded & (by_component[:, place] > ENORMOUS_ERROR)):
+            labels.append(f"dispersion of component {j}{of_response}")
+    return [label for label in labels if label not in bounds]
 
 
 def _doubts(
@@ -315,11 +371,23 @@ def _doubts(
             f"A parameter of component {j} has an enormous standard error: the data do not "
             "determine it, and it may have run away. Use fewer components or columns."
         )
+    messages += [
+        f"The gate between components {j} and {k} is nearly a jump: a slope has an enormous "
+        "standard error and may have run away. Use fewer gating covariates or components, or "
+        "priors='default'."
+        for j, k in findings.steep
+    ]
     size = parameters_per_response(problem.family, at.n_features)
     for j in np.flatnonzero(counts <= size):
         messages.append(
             f"Component {j} has {counts[j]:.1f} rows for {size} parameters: it fits them, not a "
             "relation. Use fewer components."
+        )
+    for j in np.flatnonzero(_has_nearly_collapsed(problem, at, counts, size) & (counts > size)):
+        messages.append(
+            f"The variance of component {j} has nearly collapsed, onto {counts[j]:.1f} rows for "
+            f"{size} parameters: so few rows lie close to some line by chance. Use fewer "
+            "components, shared='dispersion' or priors='default'."
         )
     if problem.restrictions.directions is None:
         runaways = set(np.flatnonzero(has_run_away.any(axis=1)).tolist())
@@ -330,6 +398,27 @@ def _doubts(
             if not runaways & {j, k}
         ]
     return messages
+
+
+SMALL_DEVIATION, FEW_ROWS = 0.25, 2.0
+"""A variance has nearly collapsed if the standard deviation is below this share of the largest one,
+and there are at most so many rows per parameter. Of 40 rows a subset of 6 that deviates from some
+line by a quarter of the others' deviation is sure to exist: one of 130 subsets does by chance."""
+
+
+def _has_nearly_collapsed(
+    problem: EMProblem, at: MixtureParameters, counts: FloatArray, size: int
+) -> NDArray[np.bool_]:
+    """Whether a few rows close to each other by chance may be all of a component."""
+    # counts: (n_components,) -> (n_components,)
+    is_small = np.zeros(len(counts), dtype=bool)
+    if at.spreads is None or problem.prior is not None:
+        return is_small
+    for family, spreads in zip(problem.family.predictor_families, at.spreads, strict=True):
+        if family.deviation_power is not None:
+            deviations = spreads**family.deviation_power
+            is_small |= deviations < SMALL_DEVIATION * deviations.max()
+    return is_small & (counts <= FEW_ROWS * size)
 
 
 def _unexplored(runs: Runs) -> list[str]:
@@ -358,9 +447,9 @@ def _at_bound(bound: str, data: RegressionData, *, is_limit: bool) -> str:
         response = f", {noun} {data.response_names[predictor]!r},"
     if is_limit:
         return (
-            f"Component {component}{response} is Poisson: its counts are not overdispersed. Its "
-            "dispersion is at the upper end of its range, is treated as fixed and has a standard "
-            "error of zero."
+            f"Component {component}{response} is Poisson: its counts are not overdispersed, and "
+            "how large its dispersion is means nothing. At the upper end of its range it is "
+            "treated as fixed, with a standard error of zero."
         )
     return f"Component {component}{response} {_MEANINGS[kind]}"
 

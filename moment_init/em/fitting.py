@@ -52,6 +52,7 @@ from moment_init.families.base import Family
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 from moment_init.moments.result import MomentEstimate
+from moment_init.progress import progress
 from moment_init.results import BREAKDOWNS, Status
 
 Init = (
@@ -172,7 +173,8 @@ def fit_em(
     n_jobs : int, optional
         Number of random starts to run in parallel, with joblib; 1 by default.
     progressbar : bool, default True
-        Whether to show the progress of several random starts.
+        Whether to show the progress of a search or of random starts that take longer than two
+        seconds.
     random_seed : int, sequence of int, numpy.random.Generator, optional
         Seed; the result does not depend on `n_jobs`.
 
@@ -370,16 +372,18 @@ def _by_search(
             failures.append(str(error))
             return []
 
-    runs = search(sample, from_moments, seeds[1], options)
-    if sample is not problem:
-        runs = enlarged(problem, runs, from_moments, rng)
-    for message in failures:
-        runs.fail("tensor", message)
-    best = _require_run(runs)
-    if runs.problem.rows.n_units != problem.rows.n_units:
-        return _on_all_rows(problem, runs, options)
-    limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
-    end = problem.climb(best.parameters, damping=0.0, **limits)
+    with progress("search", is_shown=options.progressbar) as display:
+        runs = search(sample, from_moments, seeds[1], options, display=display)
+        display.update("last climb on all rows")
+        if sample is not problem:
+            runs = enlarged(problem, runs, from_moments, rng)
+        for message in failures:
+            runs.fail("tensor", message)
+        best = _require_run(runs)
+        if runs.problem.rows.n_units != problem.rows.n_units:
+            return _on_all_rows(problem, runs, options)
+        limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
+        end = problem.climb(best.parameters, damping=0.0, **limits)
     # the climb starts by evaluating the last point of the search again
     history = (*best.history[:-1], *end.history)
     return runs, replace(end, history=history, n_iter=best.n_iter + end.n_iter)

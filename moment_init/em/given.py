@@ -34,7 +34,8 @@ def given_starts(
         return _from_estimate(problem, init)
     if isinstance(init, EMFit):
         parameters = _from_fit(problem, init, feature_names, response_names)
-        start = _standardised(problem, parameters, has_labels=False)
+        centre = None if parameters.gate is None else init.gate_centre
+        start = _standardised(problem, parameters, has_labels=False, gate_centre=centre)
         if isinstance(problem, GatedProblem):
             start = replace(start, **_gate_of_fit(problem, init, start))
         return [("given", start)]
@@ -71,10 +72,13 @@ def _from_fit(
     feature_names: tuple[str, ...] | None,
     response_names: tuple[str, ...],
 ) -> MixtureParameters:
-    """Return the parameters of a fit for these columns; drop its gate if the problem has none."""
-    parameters = fit.parameters
+    """Return the parameters of a fit for these columns; drop its gate if the problem has none.
+
+    The weights are those at the centre of its gate; at covariates zero they may vanish.
+    """
+    parameters = fit.centred_parameters
     if problem.gate_coordinates is None:
-        parameters = replace(fit.centred_parameters, gate=None)
+        parameters = replace(parameters, gate=None)
     names = fit.feature_names
     if feature_names is not None and sorted(names) == sorted(feature_names):
         order = [names.index(name) for name in feature_names]
@@ -175,7 +179,11 @@ def _with_fixed_weights(problem: EMProblem, parameters: MixtureParameters) -> Mi
 
 
 def _standardised(
-    problem: EMProblem, parameters: MixtureParameters, *, has_labels: bool = True
+    problem: EMProblem,
+    parameters: MixtureParameters,
+    *,
+    has_labels: bool = True,
+    gate_centre: FloatArray | None = None,
 ) -> MixtureParameters:
     """Check the shapes, standardise the parameters, and fill in a missing dispersion.
 
@@ -183,7 +191,7 @@ def _standardised(
     fixed weights or directions.
     """
     parameters = _checked(problem, parameters)
-    standardised = problem.to_standardised(_projected(problem, parameters))
+    standardised = problem.to_standardised(_projected(problem, parameters), gate_centre)
     if problem.family.has_dispersion and parameters.dispersion is None:
         r = problem.n_components
         single = joined([fit_single(problem).parameters] * r, np.full(r, 1 / r))

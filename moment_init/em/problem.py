@@ -203,8 +203,14 @@ class EMProblem:
             spreads = spreads * self._response_scales[:, None]
         return _rebuilt(parameters, mapped, spreads, weights, gate)
 
-    def to_standardised(self, parameters: MixtureParameters) -> MixtureParameters:
-        """Map parameters from the user's units; the inverse of `to_user`."""
+    def to_standardised(
+        self, parameters: MixtureParameters, gate_centre: FloatArray | None = None
+    ) -> MixtureParameters:
+        """Map parameters from the user's units; the inverse of `to_user`.
+
+        Their weights are those at `gate_centre`, or at gating covariates zero.
+        """
+        # gate_centre: (n_gate,)
         predictors = zip(self.coordinates, parameters.slopes, parameters.levels, strict=True)
         mapped = [
             where.coefficients_to_standardised(*predictor) for where, *predictor in predictors
@@ -213,7 +219,8 @@ class EMProblem:
         if self.gate_coordinates is not None:
             if gate is None:
                 gate = np.zeros((self.rows.n_gate, parameters.n_components))
-            weights = _shift_logits(weights, self.gate_coordinates.mean @ gate)
+            shift = self.gate_coordinates.mean - (0.0 if gate_centre is None else gate_centre)
+            weights = _shift_logits(weights, shift @ gate)
             gate = gate * self.gate_coordinates.scales[:, None]
         spreads = parameters.spreads
         if spreads is not None:
@@ -229,7 +236,8 @@ class EMProblem:
         if restrictions.is_empty:
             return parameters
         parameters = self._labelled(parameters)
-        user, shares = self.to_user(parameters), parameters.weights
+        # without the gate: at covariates zero, far from the rows, weights may be zero to rounding
+        user, shares = self.to_user(replace(parameters, gate=None)), parameters.weights
         shared = list(restrictions.shared_features)
         slopes, levels, dispersion = user.slopes.copy(), user.levels, user.dispersion
         slopes[:, shared] = (slopes[:, shared] @ shares)[..., None]
@@ -240,16 +248,16 @@ class EMProblem:
         if user.spreads is not None and restrictions.has_shared_dispersion:
             common = np.exp(np.log(user.spreads) @ shares)
             dispersion = np.repeat(common, len(shares)).reshape(user.biases.shape)
-        weights = restrictions.weights if self._holds_weights(parameters) else user.weights
-        return self.to_standardised(
+        admitted = self.to_standardised(
             replace(
                 user,
                 coefficients=slopes.reshape(user.coefficients.shape),
                 biases=levels.reshape(user.biases.shape),
                 dispersion=dispersion,
-                weights=np.asarray(weights),
             )
         )
+        weights = restrictions.weights if self._holds_weights(parameters) else parameters.weights
+        return replace(admitted, weights=np.asarray(weights), gate=parameters.gate)
 
     def constraint(self, parameters: MixtureParameters) -> LinearConstraint | None:
         """Return the restrictions as a constraint on the vector of standardised parameters."""

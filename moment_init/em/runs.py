@@ -4,9 +4,9 @@
 the highest interior one. `FitOptions` says how long runs may be and how many there are.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -28,10 +28,8 @@ from moment_init.likelihood.parameters import (
 )
 from moment_init.likelihood.posterior import unit_log_likelihood
 from moment_init.likelihood.splits import misfit
-from moment_init.results import BREAKDOWNS, DISTINCT_OPTIMA, StartRecord, StartStatus
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from moment_init.progress import track
+from moment_init.results import BREAKDOWNS, DISTINCT_OPTIMA, StartRecord, StartStatus, counted
 
 FINISH_TOLERANCE = 1e-4
 """A run ends when its predicted gain is below this, far below the difference between maxima."""
@@ -48,7 +46,7 @@ FINISH: dict[str, Any] = {
 RACE = {"max_steps": 10, "em_steps": 3, "max_em_steps": 10}
 """Options of a short run, after which starts of one origin are compared."""
 
-STEP_SECONDS = 2.2e-4
+STEP_SECONDS = 1.3e-4
 ENTRY_SECONDS = 2.7e-9
 PAIR_SECONDS = 9e-8
 """Time of a step on one core: a fixed part, a part for each row, component and column, and one for
@@ -119,6 +117,7 @@ class Runs:
     n_runs: int = 0  # all runs, short ones apart
     work: float = 0.0  # estimated seconds of all runs
     seconds_per_step: float = field(init=False)
+    announce: Callable[[str], None] = lambda _: None  # is told which start runs
 
     def __post_init__(self) -> None:
         """Estimate the time of a step."""
@@ -172,16 +171,23 @@ class Runs:
             best.n_reached >= LEAST_REACHED
             and best.n_random > 0
             and all(self.is_clearly_lower(other, best) for other in others)
-            and misfit(self.problem.family, self.problem.rows, best.run.parameters) < LARGEST_MISFIT
+            and self.has_fit
         )
 
     @property
+    def has_fit(self) -> bool:
+        """Whether the components of the best optimum show no sign of a misfit."""
+        at = self.ranked[0].run.parameters
+        return misfit(self.problem.family, self.problem.rows, at) < LARGEST_MISFIT
+
+    @property
     def is_settled(self) -> bool:
-        """Whether the best optimum stands out, or is the only one and hardly anything is unseen."""
+        """Whether the best optimum stands out, or is the only one and fits."""
         unseen = self.unseen_mass
         if unseen is None:
             return False
-        return unseen.stands_out or (len(self.optima) == 1 and unseen.mass < MASS_LIMIT)
+        is_only = len(self.optima) == 1 and unseen.mass < MASS_LIMIT
+        return unseen.stands_out or (is_only and self.has_fit)
 
     def is_clearly_lower(self, lower: Optimum, upper: Optimum) -> bool:
         """Whether one optimum is lower than another by more than `LARGEST_DEFICIT`."""
@@ -192,6 +198,14 @@ class Runs:
         error = np.sqrt(rows.unit_weights @ np.square(above - below))
         deficit = upper.run.log_likelihood - lower.run.log_likelihood
         return bool(deficit > LARGEST_DEFICIT * error)
+
+    def describe(self, origin: str) -> str:
+        """Say which start runs, how many there were, and how high they came."""
+        if self.best is None:
+            return origin
+        name = "log-likelihood" if self.problem.prior is None else "log-posterior"
+        height = self.best.log_posterior - self.problem.log_jacobian
+        return f"{origin}, {counted(len(self.records), 'start')}, best {name} {height:.2f}"
 
     def climb(self, start: MixtureParameters, **options: Any) -> MaximiseResult:
         """Climb from a start, and stop early if it leads to a known maximum."""
@@ -209,6 +223,7 @@ class Runs:
         self, origin: str, start: MixtureParameters, *, source: Optimum | None = None
     ) -> Optimum | None:
         """Run a start to its maximum; return the optimum, or None if it did not converge."""
+        self.announce(origin)
         try:
             return self.add(origin, self.climb(start, **FINISH), source=source)
         except BREAKDOWNS as error:
@@ -221,7 +236,7 @@ class Runs:
             runs = [(origin, self.climb(start, **RACE)) for origin, start in starts]
             runs.sort(key=lambda run: run[1].log_posterior, reverse=True)
             for origin, run in runs[1:]:
-                self.record(origin, run, StartStatus.RACED)
+                self.record(origin, run, StartStatus.OVERTAKEN)
             starts = [(runs[0][0], runs[0][1].parameters)]
         for origin, start in starts:
             self.finish(origin, start)
@@ -415,43 +430,6 @@ def _is_whole(value: Any) -> bool:
 
 def _is_real(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-def track[Item](
-    items: Iterable[Item], total: int, description: str, *, is_shown: bool
-) -> Iterator[Item]:
-    """Yield items and show a progress bar.
-
-    If the bar cannot be shown, for instance inside another one, it is left out without an error.
-    """
-    display = _started(description, total) if is_shown and total > 1 else None
-    try:
-        for item in items:
-            if display is not None:
-                _quietly(lambda: display.advance(display.task_ids[0]))
-            yield item
-    finally:
-        if display is not None:
-            _quietly(display.stop)
-
-
-def _started(description: str, total: int) -> "Progress | None":
-    """Start a progress bar; None if it cannot be shown."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    display = Progress(console=Console(stderr=True), transient=True)
-    display.add_task(description, total=total)
-    return display if _quietly(display.start) else None
-
-
-def _quietly(act: Callable[[], object]) -> bool:
-    """Call a method of a progress bar; return whether it succeeded."""
-    try:
-        act()
-    except Exception:  # a broken terminal must not stop the fit
-        return False
-    return True
 
 
 DEFAULT_RANDOM_STARTS = 10

@@ -5,8 +5,7 @@
 2. Random starts of both kinds, until the estimated mass of optima not yet seen is small, the best
    optimum stands out, or their share of the budget is used up (see `moment_init.em.exploration`).
 3. Moves and perturbations from the best few distinct optima, until they find nothing better. If the
-   best optimum stands out, only moves from it; if it is the only one, only those moves that lead
-   where other starts do not.
+   best optimum stands out, or is the only one, they leave only this one, and end sooner.
 
 The budget is counted in estimated time (`moment_init.em.runs.step_seconds`), so that the result
 depends on the seed only; `max_seconds` is real time.
@@ -35,6 +34,7 @@ from moment_init.likelihood.many_rows import QuasiNewton
 from moment_init.likelihood.parameters import MixtureParameters, bounds_of, enforce, move
 from moment_init.likelihood.splits import improve
 from moment_init.likelihood.sums import LikelihoodSums
+from moment_init.progress import Display
 from moment_init.results import BREAKDOWNS, SAME_OPTIMUM
 
 MOMENT_UNITS_PER_PARAMETER = 100
@@ -45,8 +45,13 @@ BUDGET_STARTS = 30
 """A search ends after this estimated time or that of so many random starts, whichever is longer,
 unless the user asks for more."""
 
-RANDOM_SHARE = 0.6
-"""Share of the budget that random starts may use before moves and perturbations."""
+RANDOM_SHARE = 0.4
+"""Share of the budget that random starts may use before moves and perturbations, which find better
+optima more often where there are many."""
+
+OFTEN_REACHED = 25
+"""Random starts end when so many of them have reached the best optimum, however many others there
+are: one above it that a tenth of all starts reach would have been seen with probability .93."""
 
 N_LEFT = 3
 """Number of distinct optima from which moves and perturbations start: the best may be left in one
@@ -55,10 +60,13 @@ step where another is not."""
 MIN_GAIN = 2 * SAME_OPTIMUM
 """A move is accepted if it gains at least this."""
 
-PATIENCE, LEAST_SHARE = 18, 0.25
+PATIENCE, LEAST_SHARE = 18, 0.35
 """Number of perturbations without a better optimum after which the search ends, if hardly anything
-is unseen and this share of the budget is used. Otherwise they go on while the budget lasts. There
-are none if all runs ended in one optimum, or the best one stands out."""
+is unseen and this share of the budget is used. Otherwise they go on while the budget lasts."""
+
+SETTLED_PATIENCE = 6
+"""The same number if the best optimum stands out or is the only one, whatever the budget: sometimes
+a rare component leads away from it that no start has found."""
 
 RANDOM_TURN = 4
 """Every so many tries among perturbations, one is a further random start."""
@@ -101,6 +109,7 @@ def search(
     rng: np.random.Generator,
     options: FitOptions | None = None,
     parts: SearchParts | None = None,
+    display: Display | None = None,
 ) -> Runs:
     """Search for the highest interior maximum of the likelihood."""
     parts, options = parts or SearchParts(), options or FitOptions()
@@ -110,6 +119,8 @@ def search(
         _attempt(runs, "single", lambda: runs.race([("single", problem.blank(1))]))
         return runs
     budget = _Budget(runs, options)
+    if display is not None:
+        runs.announce = lambda origin: display.update(runs.describe(origin), budget.used())
 
     is_first = _units_per_parameter(problem) >= MOMENT_UNITS_PER_PARAMETER
     if parts.use_tensor and is_first:
@@ -120,7 +131,7 @@ def search(
         _attempt(runs, "bins", lambda: _finish_all(runs, bin_starts(problem)))
     if parts.use_tensor and not is_first:
         _attempt(runs, "tensor", lambda: runs.race(tensor_starts()))
-    _attempt(runs, "own", lambda: _finish_all(runs, problem.own_starts(rng)))
+    _attempt(runs, "clusters", lambda: _finish_all(runs, problem.own_starts(rng)))
     _start_at_random(budget, rng)
     _leave_optima(budget, parts, rng)
     return runs
@@ -128,6 +139,7 @@ def search(
 
 def _attempt(runs: Runs, origin: str, route: Callable[[], None]) -> None:
     """Run a route; record it if it breaks down, so that others can go on."""
+    runs.announce(origin)
     try:
         route()
     except BREAKDOWNS as error:
@@ -149,7 +161,10 @@ def _start_at_random(budget: _Budget, rng: np.random.Generator) -> None:
                 return
         # at least one, so that a search without time to look says that it has not
         elif unseen is not None and (
-            unseen.mass < MASS_LIMIT or budget.used() >= RANDOM_SHARE or unseen.stands_out
+            unseen.mass < MASS_LIMIT
+            or unseen.stands_out
+            or budget.used() >= RANDOM_SHARE
+            or (runs.optima and runs.ranked[0].n_random >= OFTEN_REACHED)
         ):
             return
         _try_random(budget, rng)
@@ -181,13 +196,10 @@ def _leave_optima(budget: _Budget, parts: SearchParts, rng: np.random.Generator)
             moved.append(unmoved[0])
             is_only = is_settled and len(runs.optima) == 1
             _move(runs, unmoved[0], propose_unlikely if is_only else propose_moves, rng)
-        elif (
-            parts.use_perturbations
-            and not is_settled
-            and (n_idle < PATIENCE or budget.used() < LEAST_SHARE or _is_open(runs))
-        ):
+        elif parts.use_perturbations and _goes_on(budget, n_idle, is_settled=is_settled):
             rank, n_idle = rank + 1, n_idle + 1
-            if rank % RANDOM_TURN == 0 and budget.options.n_starts is None:
+            is_turn = rank % RANDOM_TURN == 0 and not is_settled
+            if is_turn and budget.options.n_starts is None:
                 _try_random(budget, rng)
             else:
                 _perturb(runs, leading[rank % len(leading)], rank, rng)
@@ -197,10 +209,14 @@ def _leave_optima(budget: _Budget, parts: SearchParts, rng: np.random.Generator)
             n_idle = 0
 
 
-def _is_open(runs: Runs) -> bool:
-    """Whether a better optimum is likely, or the best was reached only once."""
-    unseen = runs.unseen_mass
-    return unseen is None or not unseen.is_explored or unseen.n_best < 2
+def _goes_on(budget: _Budget, n_idle: int, *, is_settled: bool) -> bool:
+    """Whether to perturb again, after so many perturbations without a better optimum."""
+    if is_settled:
+        return n_idle < SETTLED_PATIENCE
+    unseen = budget.runs.unseen_mass
+    # a better optimum is likely, or the best was reached only once
+    is_open = unseen is None or not unseen.is_explored or unseen.n_best < 2
+    return is_open or n_idle < PATIENCE or budget.used() < LEAST_SHARE
 
 
 def _move(runs: Runs, optimum: Optimum, proposals: Moves, rng: np.random.Generator) -> None:

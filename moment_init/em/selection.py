@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray, RandomSeed, make_generator, validate_n_components
+from moment_init.checks import (
+    FloatArray,
+    RandomSeed,
+    make_generator,
+    notify,
+    quiet_notices,
+    validate_n_components,
+)
 from moment_init.data.checking import validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.em.fitting import fit_em
 from moment_init.em.prediction import rows_for, unit_scores
 from moment_init.em.result import EMFit
+from moment_init.progress import Display, progress
+from moment_init.results import Status, counted
 
 if TYPE_CHECKING:
     import pandas
@@ -34,21 +43,29 @@ class ComponentChoice:
     Parameters
     ----------
     table : pandas.DataFrame
-        One row per number: n_components, log_likelihood, n_parameters, aic, bic, icl, status; with
-        criterion "cv" also the held-out log-likelihood per unit and its standard error (cv_score,
-        cv_error).
+        One row per number: n_components, log_likelihood, n_parameters, aic, bic, icl, status,
+        bounds; with criterion "cv" also the held-out log-likelihood per unit and its standard error
+        (cv_score, cv_error).
     chosen : int
         The chosen number of components.
     fit : EMFit
         Fit to all rows.
     criterion : str
         The criterion of the choice.
+    sound : int or None
+        Number that is chosen among the fits that are identified: those on no bound, without a
+        collapsed variance and without components that coincide. None if there is no such fit. It
+        differs from `chosen` if the criterion prefers a fit that is not identified.
+    warnings : tuple of str
+        Why the chosen fit is doubtful, and what to do.
     """
 
     table: "pandas.DataFrame"
     chosen: int
     fit: EMFit
     criterion: str
+    sound: int | None
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Table with the chosen number marked."""
@@ -58,7 +75,8 @@ class ComponentChoice:
             "".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in cells
         ]
-        return "\n".join([self._title(), *lines])
+        warnings = [f"! {warning}" for warning in self.warnings]
+        return "\n".join([self._title(), *lines, *warnings])
 
     def _repr_html_(self) -> str:
         """Same table for a notebook."""
@@ -69,24 +87,30 @@ class ComponentChoice:
             "<tr>" + "".join(f"{cell}{escape(value)}</td>" for value in row) + "</tr>"
             for row in body
         )
-        return f"<p>{escape(self._title())}</p><table><tr>{names}</tr>{rows}</table>"
+        warnings = "".join(f"<li>{escape(warning)}</li>" for warning in self.warnings)
+        return f"<p>{escape(self._title())}</p><table><tr>{names}</tr>{rows}</table>" + (
+            f"<ul>{warnings}</ul>" if warnings else ""
+        )
 
     def _title(self) -> str:
-        noun = "component" if self.chosen == 1 else "components"
-        return f"ComponentChoice: {self.chosen} {noun} by {self.criterion}"
+        return f"ComponentChoice: {counted(self.chosen, 'component')} by {self.criterion}"
+
+    def _mark(self, number: int) -> str:
+        if number == self.chosen:
+            return "chosen" if number == self.sound else "chosen, not identified"
+        return "chosen among the identified" if number == self.sound else ""
 
     def _cells(self) -> list[list[str]]:
         """Return the printed cells: names, then one row per number, with the chosen one marked."""
         rows = [[*map(str, self.table.columns), ""]]
         for record in self.table.to_dict("records"):
-            is_chosen = record["n_components"] == self.chosen
             cells = [
                 f"{value:.{_DECIMALS.get(str(name), 1)}f}"
                 if isinstance(value, float)
                 else f"{value}"
                 for name, value in record.items()
             ]
-            rows.append([*cells, "chosen" if is_chosen else ""])
+            rows.append([*cells, self._mark(record["n_components"])])
         return rows
 
 
@@ -134,7 +158,8 @@ def select_components(
     n_folds : int, default 5
         Number of folds of "cv". The rows of a group stay together.
     **options
-        Further arguments of `fit_em`.
+        Further arguments of `fit_em`, such as `shared`, `priors`, `fixed_directions`, `n_starts` or
+        `progressbar`.
 
     Returns
     -------
@@ -147,6 +172,13 @@ def select_components(
         For data or candidates of the wrong type.
     ValueError
         For an unknown criterion, no candidates, or folds without rows.
+
+    Warns
+    -----
+    UserWarning
+        If the chosen fit is not identified: on a bound, with a collapsed variance or an enormous
+        standard error, or with components that coincide. The warning names the number that is
+        chosen among the others. The states of all fits are in the table.
 
     Notes
     -----
@@ -169,15 +201,47 @@ def select_components(
     if criterion == "cv":
         folds = _draw_folds(data.n_obs, data.groups, n_folds, make_generator(random_seed))
     fits, scores = {}, {}
-    for number in reversed(numbers):  # the largest first, to fail early if there are too few rows
-        seeds = _seeds(random_seed, 1 + len(folds))
-        fits[number] = _fit(rows, number, {**settings, "random_seed": seeds[0]})
-        if folds:
-            scores[number] = _cross_validate(rows, number, folds, settings, seeds[1:])
+    is_shown = bool(settings.get("progressbar", True))
+    with progress("select_components", is_shown=is_shown) as display, quiet_notices():
+        for number in reversed(numbers):  # the largest first: it fails if there are too few rows
+            display.update(f"{counted(number, 'component')}, all rows")
+            seeds = _seeds(random_seed, 1 + len(folds))
+            fits[number] = _fit(rows, number, {**settings, "random_seed": seeds[0]})
+            if folds:
+                scores[number] = _cross_validate(rows, number, folds, settings, seeds[1:], display)
     table = _table({number: fits[number] for number in numbers}, scores)
+    choice = _choose(table, fits, criterion)
+    if choice.warnings:
+        notify(" ".join(choice.warnings), UserWarning)
+    return choice
+
+
+def _choose(
+    table: "pandas.DataFrame", fits: dict[int, EMFit], criterion: Criterion
+) -> ComponentChoice:
+    """Choose by the criterion, and say so if the fit is not identified."""
     values = -table["cv_score"] if criterion == "cv" else table[criterion]
-    chosen = numbers[int(np.argmin(values.to_numpy()))]
-    return ComponentChoice(table, chosen, fits[chosen], criterion)
+    by_number = dict(zip(table["n_components"].tolist(), values.tolist(), strict=True))
+    chosen = min(by_number, key=lambda number: by_number[number])
+    sound = [number for number in by_number if _is_sound(fits[number])]
+    best = min(sound, key=lambda number: by_number[number], default=None)
+    warnings: list[str] = []
+    if chosen != best:
+        others = "none of the others is"
+        if best is not None:
+            others = f"among the others {criterion} chooses {best}"
+        warnings.append(
+            f"The chosen fit with {counted(chosen, 'component')} is not identified; {others}."
+        )
+        warnings += fits[chosen].warnings
+    return ComponentChoice(table, chosen, fits[chosen], criterion, best, tuple(warnings))
+
+
+def _is_sound(fit: EMFit) -> bool:
+    """Whether a fit is identified; one that did not converge may lie on a bound."""
+    if fit.status is Status.NOT_CONVERGED:
+        return not fit.bounds
+    return fit.status is not Status.NOT_IDENTIFIED
 
 
 def _checked_candidates(candidates: Iterable[int], n_obs: int) -> list[int]:
@@ -236,10 +300,12 @@ def _cross_validate(
     folds: list[IndexArray],
     settings: dict[str, Any],
     seeds: list[RandomSeed],
+    display: Display,
 ) -> tuple[float, float]:
     """Compute the held-out log-likelihood per unit and its standard error."""
     values, weights = [], []
     for fold, (held_out, seed) in enumerate(zip(folds, seeds, strict=True)):
+        display.update(f"{counted(number, 'component')}, fold {fold + 1} of {len(folds)}")
         kept = np.setdiff1d(np.concatenate(folds), held_out)
         try:
             fit = _fit(_take(rows, kept), number, {**settings, "random_seed": seed})
@@ -281,5 +347,5 @@ def _table(fits: dict[int, EMFit], scores: dict[int, tuple[float, float]]) -> "p
         record |= {name: getattr(fit, name) for name in names}
         if number in scores:
             record["cv_score"], record["cv_error"] = scores[number]
-        records.append({**record, "status": str(fit.status)})
+        records.append({**record, "status": str(fit.status), "bounds": ", ".join(fit.bounds)})
     return pandas.DataFrame(records)

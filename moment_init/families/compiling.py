@@ -79,6 +79,7 @@ def _parts_of(value: Any, seen: set[int]) -> Iterator[bytes]:
         yield " ".join(value.co_names + value.co_varnames).encode()
     elif isinstance(value, FunctionType) and id(value) not in seen:
         seen.add(id(value))
+        yield str(value.__module__).encode()  # numba imports it when it reads a file
         yield from _parts_of((value.__code__, value.__defaults__), seen)
         for name in sorted(_names_in(value.__code__)):
             if name in value.__globals__:

@@ -16,8 +16,8 @@ from moment_init.families.base import (
     require_rows,
 )
 from moment_init.families.compiling import scalar
-from moment_init.families.count import DISPERSION_BOUNDS
 from moment_init.families.densities import Constants, Kernel, Ratios, Term
+from moment_init.families.discrete import DISPERSION_BOUNDS
 from moment_init.families.links import LARGEST_DEVIATION, LARGEST_LOG_MEAN
 from moment_init.families.response_functions import POSITIVE_BASIS, REAL_BASIS, ResponseBasis
 from moment_init.families.special import (

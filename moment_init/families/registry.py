@@ -6,9 +6,8 @@ from types import MappingProxyType
 from typing import Any
 
 from moment_init.families.base import Family
-from moment_init.families.binary import Bernoulli, Binomial
 from moment_init.families.continuous import Gamma, Gaussian
-from moment_init.families.count import NegativeBinomial, Poisson
+from moment_init.families.discrete import Bernoulli, Binomial, NegativeBinomial, Poisson
 from moment_init.families.links import LINKS
 from moment_init.families.several import CATEGORICAL, AnyFamily, categorical, join_families
 

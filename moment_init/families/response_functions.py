@@ -122,21 +122,18 @@ def _candidates(
 
 
 def _independent_columns(candidates: FloatArray) -> tuple[int, ...]:
-    """Run Gram-Schmidt in the given order and keep the columns with a large enough residual."""
+    """Keep the columns, in the given order, with a large enough residual on those before them."""
     centred = candidates - candidates.mean(axis=0)
-    deviations = np.sqrt((centred**2).mean(axis=0))
+    covariance = centred.T @ centred / len(centred)
+    largest = np.abs(candidates).max(axis=0)
     kept: list[int] = []
-    basis = np.empty((centred.shape[0], 0))
-    for column, deviation in enumerate(deviations):
-        if deviation <= _ROUNDING_SHARE * (1 + np.abs(candidates[:, column]).max()):
+    for column, variance in enumerate(np.diag(covariance)):
+        if np.sqrt(variance) <= _ROUNDING_SHARE * (1 + largest[column]):
             continue
-        residual = centred[:, column] / deviation
-        for _ in range(2):  # twice, since rounding spoils orthogonality after one pass
-            residual = residual - basis @ (basis.T @ residual) / len(residual)
-        share = np.sqrt((residual**2).mean())
-        if share > _SMALLEST_INDEPENDENT_SHARE:
+        shared = covariance[kept, column]
+        explained = shared @ np.linalg.solve(covariance[np.ix_(kept, kept)], shared)
+        if variance - explained > _SMALLEST_INDEPENDENT_SHARE**2 * variance:
             kept.append(column)
-            basis = np.column_stack([basis, residual / share])
     return tuple(kept)
 
 
@@ -171,7 +168,8 @@ def _positive_functions(z: FloatArray) -> list[FloatArray]:
 
 
 def _proportion_functions(z: FloatArray) -> list[FloatArray]:
-    return [z, z**2, z**3, *_waves(2 * z, 1)]
+    square = z * z
+    return [z, square, square * z, *_waves(2 * z, 1)]
 
 
 REAL_BASIS = ResponseBasis(transform=_identity, functions=_real_functions)

@@ -14,6 +14,7 @@ from scipy.linalg.lapack import dposv
 from moment_init.checks import FloatArray
 from moment_init.families.several import AnyFamily, Categorical
 from moment_init.likelihood.parameters import (
+    LARGEST_LOG_DISPERSION_STEP,
     LinearConstraint,
     MixtureParameters,
     component_size,
@@ -145,7 +146,7 @@ def fit_assigned(
     # assigned: (n_components, n_units)
     parameters = start
     sums = likelihood_sums(family, rows, start, missing=False, constant=0.0, assigned=assigned)
-    # one solve is then the whole M-step
+    # one solve is then the whole M-step, unless it is shortened
     is_closed = family.has_closed_deviation and start.gate is None and constraint is None
     share = 1.0
     for _ in range(max_steps):
@@ -153,7 +154,7 @@ def fit_assigned(
         if step is None:
             break
         candidate = move(parameters, share * step)
-        if is_closed:
+        if is_closed and not _is_cut(step, start):
             return candidate
         candidate_sums = likelihood_sums(
             family, rows, candidate, missing=False, constant=0.0, assigned=assigned
@@ -166,6 +167,13 @@ def fit_assigned(
         if gain < tolerance:
             break
     return parameters
+
+
+def _is_cut(step: FloatArray, parameters: MixtureParameters) -> bool:
+    """Whether a step is too long for a log dispersion, so that `move` shortens it."""
+    r, layout = parameters.n_components, parameters.layout
+    dispersions = step[: r * layout.size].reshape(r, layout.size)[:, layout.dispersions]
+    return bool(np.any(np.abs(dispersions) > LARGEST_LOG_DISPERSION_STEP))
 
 
 def _assigned_step(

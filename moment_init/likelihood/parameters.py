@@ -273,13 +273,16 @@ from a smaller weight EM needs ever more steps to come back."""
 MIN_DISPERSION_RATIO = 0.05
 """Default of Hathaway's constraint: deviations within a factor of twenty of each other."""
 
-MIN_GATED_WEIGHT = 1e-12
+MIN_GATED_WEIGHT = 1e-280
 """With a gate the weight is only the probability at the mean of the gating covariates; a component
-may be rare there and common at other values."""
+may be rare there and common at other values. This floor only keeps logarithms finite."""
 
-LARGEST_GATE = 40.0
-"""Largest length of a component's gate slopes on standardised covariates: one standard deviation
-then changes the odds by e^40, which no number of rows distinguishes from a jump."""
+LARGEST_GATE = 100.0
+"""Largest length of a component's gate slopes on standardised covariates: a tenth of a standard
+deviation then changes the odds by e^10, so that the gate jumps between neighbouring rows. Where two
+components are equally likely 6.4 standard deviations from the mean, the weight at the mean is
+e^-640, still above its floor: it is this bound that stops a slope without a limit, and this bound
+is reported."""
 
 _CLOSE = 1e-9
 """A bound is active within this relative distance; `enforce` is exact up to rounding."""
@@ -393,14 +396,14 @@ def enforce(parameters: MixtureParameters, bounds: ParameterBounds) -> MixturePa
             for spread, family in pairs
         ]
         dispersion = np.array(spreads).reshape(dispersion.shape)
-    gate, min_weight = parameters.gate, bounds.min_weight
+    gate, weights, min_weight = parameters.gate, parameters.weights, bounds.min_weight
     if gate is not None:
-        steepness = np.maximum(np.linalg.norm(gate, axis=0), LARGEST_GATE)
-        gate, min_weight = gate * (LARGEST_GATE / steepness), MIN_GATED_WEIGHT
+        share = LARGEST_GATE / np.maximum(np.linalg.norm(gate, axis=0), LARGEST_GATE)
+        gate, weights, min_weight = gate * share, _flattened(weights, share), MIN_GATED_WEIGHT
     return MixtureParameters(
         (parameters.slopes * shrink[:, None]).reshape(parameters.coefficients.shape),
         (parameters.levels * shrink).reshape(parameters.biases.shape),
-        _bounded_weights(parameters.weights, min_weight),
+        _bounded_weights(weights, min_weight),
         dispersion,
         gate,
     )
@@ -419,6 +422,20 @@ def active_bounds(parameters: MixtureParameters, bounds: ParameterBounds) -> lis
 def _lengths(parameters: MixtureParameters) -> FloatArray:
     """Length of (beta, b) of each predictor and component, (P, n_components)."""
     return np.asarray(np.hypot(np.linalg.norm(parameters.slopes, axis=1), parameters.levels))
+
+
+def _flattened(weights: FloatArray, share: FloatArray) -> FloatArray:
+    """Shrink logits with the gate's slopes: a component and the last stay equal where they are.
+
+    Otherwise the gate would move, and most rows would change their component.
+    """
+    # share: (n_components,)
+    if np.all(share == 1.0):
+        return weights
+    logits = np.log(np.maximum(weights, MIN_GATED_WEIGHT))
+    logits = share * (logits - logits[-1])
+    odds = np.exp(logits - logits.max())
+    return np.asarray(odds / odds.sum())
 
 
 def _bounded_weights(weights: FloatArray, smallest: float) -> FloatArray:

@@ -148,7 +148,7 @@ def _noise_edges(
 
     def sum_block(units: slice) -> tuple[FloatArray, ...]:
         block = posterior_of_block(family, rows, parameters, units)
-        variances = [_row_variances(block, j, block.x.T, w) for j, w in enumerate(whiteners)]
+        variances = [_row_variances(block, j, w) for j, w in enumerate(whiteners)]
         return (np.stack(variances),)
 
     (row_sums,) = sum_over_blocks(sum_block, rows.n_units, _doubles_per_unit(rows, parameters))
@@ -156,21 +156,19 @@ def _noise_edges(
     return 2 * np.sqrt(np.maximum(row_sums.max(axis=1), np.finfo(np.float64).tiny))
 
 
-def _row_variances(
-    block: BlockPosterior, component: int, x: FloatArray, whitener: FloatArray
-) -> FloatArray:
+def _row_variances(block: BlockPosterior, component: int, whitener: FloatArray) -> FloatArray:
     """Row sums of the variances of R (t t' - information) with whitened scores t, (w,)."""
     _, first, second, _ = block.derivatives
-    n_predictors, width = len(first), x.shape[1]
-    # design of each predictor, whitened
-    designs = [x @ whitener[:, a * width : (a + 1) * width].T for a in range(n_predictors)]
+    n_predictors, width, x = len(first), len(block.x), block.x.T
     slopes, curvature = first[:, component], second[:, component]
     share = block.responsibilities[component]
     if n_predictors == 1 and not block.is_grouped:
         excess = share * (slopes[0] ** 2 + curvature[0])
         # Whitened rows are small where slopes are huge, so neither is squared alone.
-        products = excess[:, None] * designs[0] ** 2
-        return np.asarray(np.dot(block.weight * products.sum(axis=1), products))
+        products = excess * (whitener @ block.x) ** 2
+        return np.asarray(np.dot(products, block.weight * products.sum(axis=0)))
+    # design of each predictor, whitened
+    designs = [x @ whitener[:, a * width : (a + 1) * width].T for a in range(n_predictors)]
     weight = block.weight if block.is_grouped else np.ones_like(block.weight)
 
     def by_unit(values: FloatArray) -> FloatArray:

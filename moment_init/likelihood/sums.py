@@ -155,9 +155,12 @@ def pass_over_block(
     block = posterior_of_block(family, rows, parameters, units, assigned=assigned, tables=tables)
     # before the derivatives are multiplied by responsibilities in place
     absent: tuple[FloatArray, ...] = ()
-    if missing:
-        sum_missing = _missing_by_pairs if _has_pairs(rows, parameters) else _missing_by_scores
-        absent = (sum_missing(block, layout),)
+    grams = None
+    if missing and _has_pairs(rows, parameters):
+        grams, information = _grams_and_missing(block, layout)
+        absent = (information,)
+    elif missing:
+        absent = (_missing_by_scores(block, layout),)
     _, first, second, tau = block.derivatives
     shares, starts = block.responsibilities, block.starts
     counts = np.empty(first.shape[1:])
@@ -178,7 +181,9 @@ def pass_over_block(
         return sums
     # a closed deviation needs its expected information only
     is_lean = [member.has_closed_deviation and not missing for member in family.predictor_families]
-    complete = _complete_blocks(block, tau_sums, row_counts, layout, is_lean)
+    if grams is None:
+        grams = weighted_grams(block.x, second.reshape(-1, second.shape[2]))
+    complete = _complete_blocks(block, grams, tau_sums, row_counts, layout, is_lean)
     return (*sums, complete, _gate_information(block), *absent)
 
 
@@ -211,6 +216,7 @@ def _gate_score(block: BlockPosterior, unit_counts: FloatArray) -> FloatArray:
 
 def _complete_blocks(
     block: BlockPosterior,
+    grams: FloatArray,
     tau_sums: FloatArray,
     row_counts: FloatArray,
     layout: Layout,
@@ -218,12 +224,11 @@ def _complete_blocks(
 ) -> FloatArray:
     """Complete-data information of each component, (n_components, q, q), from weighted derivatives.
 
-    A lean standard deviation gets its expected information, twice the number of rows, and none in
-    common with the coefficients.
+    `grams` are the sums of x x' weighted by second derivatives. A lean standard deviation gets its
+    expected information, twice the number of rows, and none in common with the coefficients.
     """
     _, first, second, tau = block.derivatives
-    (n_predictors, r, n), width = first.shape, len(block.x)
-    grams = weighted_grams(block.x, second.reshape(-1, n))
+    (n_predictors, r, _), width = first.shape, len(block.x)
     grams = grams.reshape(len(second), r, width, width)
     if layout.size == width:
         return np.asarray(grams[0])
@@ -256,10 +261,13 @@ def _gate_information(block: BlockPosterior) -> FloatArray:
     return result.reshape((r - 1) * width, (r - 1) * width)
 
 
-def _missing_by_pairs(block: BlockPosterior, layout: Layout) -> FloatArray:
-    """Conditional variance of the scores, from a weighting of x x' for each pair of predictors."""
-    # -> (n_parameters, n_parameters)
-    _, first, _, tau = block.derivatives
+def _grams_and_missing(block: BlockPosterior, layout: Layout) -> tuple[FloatArray, FloatArray]:
+    """Sums of x x' weighted by second derivatives, and the conditional variance of the scores.
+
+    The variance has a weighting of x x' for each pair of predictors: all are summed together.
+    """
+    # -> (n_second, width, width), (n_parameters, n_parameters)
+    _, first, second, tau = block.derivatives
     (n_predictors, r, n), width, n_levels = first.shape, len(block.x), len(tau) + 1
     shares, weight = block.responsibilities, block.weight
     marks = np.ones((r, n_levels, n))  # scores of log dispersions and logits
@@ -269,15 +277,18 @@ def _missing_by_pairs(block: BlockPosterior, layout: Layout) -> FloatArray:
     levels = -np.dot(weighted.reshape(-1, n), means.reshape(-1, n).T)
     for j, own in enumerate(np.matmul(weighted, marks.transpose(0, 2, 1))):
         levels[j * n_levels : (j + 1) * n_levels, j * n_levels : (j + 1) * n_levels] += own
+    curved = (-second * (shares * weight)).reshape(-1, n)
     channels = n_predictors * r
     n_pairs, n_mixed = channels * (channels + 1) // 2, channels * n_levels * r
-    grams, vectors = np.zeros((n_pairs, width, width)), np.zeros((n_mixed, width))
-    length = run_length(n_pairs + n_mixed, n_mixed * width)
+    n_grams = n_pairs + len(curved)
+    grams, vectors = np.zeros((n_grams, width, width)), np.zeros((n_mixed, width))
+    length = run_length(n_grams + n_mixed, n_mixed * width)
     for begin in range(0, n, length):
         n_rows = min(length, n - begin)
-        slopes = np.empty((n_pairs, n_rows))
+        slopes = np.empty((n_grams, n_rows))
+        slopes[n_pairs:] = curved[:, begin : begin + n_rows]
         mixed = np.empty((channels, n_levels * r, n_rows))
-        covary_rows(shares, weight, first, marks, begin, slopes, mixed)
+        covary_rows(shares, weight, first, marks, begin, slopes[:n_pairs], mixed)
         grams += weighted_grams(block.x, slopes, begin)
         vectors += np.dot(mixed.reshape(n_mixed, -1), block.x[:, begin : begin + n_rows].T)
     vectors = vectors.reshape(channels, -1, width)
@@ -296,7 +307,7 @@ def _missing_by_pairs(block: BlockPosterior, layout: Layout) -> FloatArray:
             pair += 1
         result[entries[:, None], at_levels] = vectors[c].T
         result[at_levels[:, None], entries] = vectors[c]
-    return result[:-1, :-1]
+    return grams[n_pairs:], result[:-1, :-1]
 
 
 def _missing_by_scores(block: BlockPosterior, layout: Layout) -> FloatArray:

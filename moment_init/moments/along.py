@@ -17,6 +17,9 @@ the noise of the columns has covariance :math:`E[\psi \psi']`. Fit and decomposi
 fixed point needs no density of the input, and for one response it is the maximum of the likelihood.
 """
 
+# EM steps of a fit along candidates, by which they are ranked, and Newton steps along refined
+# directions, where it begins near its end.
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -32,15 +35,14 @@ from moment_init.likelihood.sums import LikelihoodSums, outer_product_informatio
 from moment_init.likelihood.tied import TiedLikelihood, TiedParameters
 from moment_init.moments.tensor import held_decomposition
 
-# EM steps of a fit along candidates, by which they are ranked, and Newton steps along refined
-# directions, where it begins near its end.
-RANKING_STEPS = 5
+RANKING_STEPS = int(os.environ.get("RS", "5"))
+HEAT_STEPS = int(os.environ.get("HT", "1"))
 FOLLOWING_STEPS = 3
 FOLLOWING_DAMPING = 0.1
 TOLERANCE = 1e-3
 
-# Maximum number of steps of a single model: it converges in ten, or is separated.
-SINGLE_STEPS = 60
+# Steps of a single model, which only gives signs and lengths to the starts.
+SINGLE_STEPS = 4
 
 # Random starts along directions that do not tell the components apart.
 RANDOM_STARTS = 20
@@ -101,16 +103,18 @@ def rank_candidates(
 ) -> list[AlongFit]:
     """Fit mixtures along candidates for the directions, the largest likelihood first."""
     # candidates: (n_features, n_components)
+    steps = int(os.environ.get("SS", "3"))
     single = maximise(
-        family, rows, flat_start(family, rows), max_steps=SINGLE_STEPS, em_steps=3
+        family, rows, flat_start(family, rows), max_steps=steps, em_steps=steps
     ).parameters
     ends = []
     for directions in candidates:
         starts = _starts(family, directions, single)
         if directions.shape[1] > len(directions):
             starts += [_random_start(starts[0], rng) for _ in range(RANDOM_STARTS)]
-        fits = [fit_along(family, rows, start, em_steps=RANKING_STEPS) for start in starts]
-        ends.append(max(fits, key=lambda fit: fit.log_likelihood))
+        fits = [fit_along(family, rows, start, em_steps=1) for start in starts]
+        best = max(fits, key=lambda fit: fit.log_likelihood).parameters
+        ends.append(fit_along(family, rows, best, em_steps=RANKING_STEPS - 1))
     return sorted(ends, key=lambda fit: -fit.log_likelihood)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import sample_rows
 from moment_init.families.several import AnyFamily
-from moment_init.likelihood.climbing import maximise
+from moment_init.likelihood.climbing import MaximiseResult, maximise
 from moment_init.likelihood.em_step import solve_information
 from moment_init.likelihood.many_rows import AllRows, Optimum, climb_on_many, curvature_rows
 from moment_init.likelihood.parameters import (
@@ -39,8 +39,8 @@ SAMPLE_ROWS_PER_PARAMETER = 100
 # such steps takes minutes: Le Cam's few steps then start at the moment estimate.
 HEAVY_STEP = 5e8
 
-# Steps of the climb. It begins with EM steps, which cost a third of a Newton step.
-FINISH_STEPS, FINISH_EM_STEPS = 60, 3
+# Newton steps of the climb that follows.
+FINISH_STEPS = 60
 
 # Short climbs that decide between candidates, on this many rows or so many per parameter; of many
 # rows on the sample. EM steps come first: far from an optimum they gain as much as Newton steps.
@@ -116,7 +116,7 @@ def _promising(
     family: AnyFamily, rows: LikelihoodRows, candidates: Sequence[MixtureParameters]
 ) -> MixtureParameters:
     """Climb a few steps from the best candidates, unless it is heavy; return the highest end."""
-    if rows.n_obs * parameter_count(candidates[0]) ** 2 > HEAVY_STEP:
+    if len(candidates) == 1 or rows.n_obs * parameter_count(candidates[0]) ** 2 > HEAVY_STEP:
         return candidates[0]
     best = maximise(family, rows, candidates[0], **RACE)
     for each in candidates[1:RACED_CANDIDATES]:
@@ -155,13 +155,13 @@ def _on_many(
     family, n_parameters = likelihood.family, parameter_count(start)
     is_light = rows.n_obs * n_parameters**2 <= HEAVY_STEP
     if is_light and not _is_near(family, rows, start):
-        start = _finish(family, rows, start)
+        start = _finish(family, rows, start).parameters
     end = climb_on_many(likelihood, start, rows, rng)
     n_rows = min(RESCUE_ROWS_PER_PARAMETER * n_parameters, likelihood.rows.n_obs)
     if end.has_converged or n_rows * n_parameters**2 > HEAVY_STEP:
         return end
     more = rows if n_rows <= rows.n_obs else likelihood.sample(n_rows, rng)
-    again = climb_on_many(likelihood, _finish(family, more, start), more, rng)
+    again = climb_on_many(likelihood, _finish(family, more, start).parameters, more, rng)
     return max(again, end, key=lambda each: each.log_likelihood)
 
 
@@ -174,27 +174,18 @@ def _is_near(family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParamet
 
 
 def _finish(
-    family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters
-) -> MixtureParameters:
+    family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters, constant: float = 0.0
+) -> MaximiseResult:
     """Take Newton steps in all dimensions."""
-    end = maximise(family, rows, parameters, max_steps=FINISH_STEPS, damping=FINISH_DAMPING)
-    return end.parameters
+    options: dict[str, Any] = {"max_steps": FINISH_STEPS, "damping": FINISH_DAMPING}
+    return maximise(family, rows, parameters, **options, constant=constant)
 
 
 def _conclude(
     family: AnyFamily, rows: LikelihoodRows, parameters: MixtureParameters, constant: float
 ) -> Optimum:
     """Climb to the optimum; return it with a positive definite information matrix."""
-    end = maximise(
-        family,
-        rows,
-        parameters,
-        max_steps=FINISH_STEPS,
-        em_steps=FINISH_EM_STEPS,
-        max_em_steps=2 * FINISH_EM_STEPS,
-        damping=FINISH_DAMPING,
-        constant=constant,
-    )
+    end = _finish(family, rows, parameters, constant)
     information = end.information
     if solve_information(information, np.zeros(len(information))) is None:
         # Not an interior maximum, or too few rows to take a difference of two large matrices.

@@ -45,6 +45,7 @@ FINISHING_SWEEPS = 4
 
 # Relative ridge that keeps the normal equations of a sweep regular if two components meet.
 SWEEP_RIDGE = 1e-12
+SMALLEST_RIDGE = float(np.finfo(float).tiny)
 
 # Two candidates are the same if every direction has a partner with at least this cosine (14
 # degrees). Starts are farther from their optimum and are the same within 18 degrees.
@@ -185,9 +186,8 @@ def _column_products(first: FloatArray, second: FloatArray) -> FloatArray:
 
 def _solve_right(targets: FloatArray, grams: FloatArray) -> FloatArray:
     """Multiply targets by the inverse Gram matrix of each start."""
-    size = grams.shape[-1]
-    ridge = SWEEP_RIDGE * np.trace(grams, axis1=1, axis2=2)[:, None, None] * np.eye(size)
-    ridge += np.finfo(float).tiny * np.eye(size)
+    traces = np.einsum("sjj->s", grams)[:, None, None]
+    ridge = (SWEEP_RIDGE * traces + SMALLEST_RIDGE) * np.eye(grams.shape[-1])
     return np.asarray(np.linalg.solve(grams + ridge, targets.transpose(0, 2, 1))).transpose(0, 2, 1)
 
 

@@ -120,6 +120,7 @@ ASSUMPTIONS = (
 # Each identity is contracted with functions of z: with none, or with those of `_directions`.
 TERMS = (slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6), slice(6, 7), slice(7, 9), slice(9, 12))
 N_TERMS = 12
+SCORES = [0, 3, 6]  # the terms that are the scores themselves
 
 
 # Standard errors allow for this many missed rows as large as the largest one. With light tails this
@@ -278,16 +279,16 @@ def stein_check(
 
     peaks: list[FloatArray] = []  # largest terms of each block, in any order
 
-    def sums(rows: slice) -> tuple[FloatArray, ...]:
+    def sums(rows: slice) -> tuple[FloatArray]:
         block = read_block(features, rows)
         z = model.whiten(block)
         scores = np.stack([contraction.powers(block, order) for order in (1, 2, 3)])
         totals, largest = _sum_terms(scores, z @ functions, z @ others, np.stack(expected))
         peaks.append(largest)
-        return np.square(scores).mean(axis=2).sum(axis=1), totals
+        return (totals,)
 
     doubles = 8 * directions.shape[1] + 3 * n_features
-    squares, totals = sum_over_blocks(sums, len(features), doubles)
+    (totals,) = sum_over_blocks(sums, len(features), doubles)
     largest = np.max(peaks, axis=0)
     errors = np.sqrt(1.0 + len(features) / model.n_fitted_)
     identities = tuple(
@@ -297,6 +298,7 @@ def stein_check(
         for named, at in zip(ASSUMPTIONS, TERMS, strict=True)
     )
     edges = find_edges(model.features(features))
+    squares = totals[1, SCORES].mean(axis=1)
     sizes = squares / len(features) / np.array([1.0, 2.0, 6.0])
     named_edges = [(edge, _name_of(edge, names or column_names, n_features)) for edge in edges]
     return _assemble(model, identities, named_edges, sizes, len(features))

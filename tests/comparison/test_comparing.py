@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init import EMFit, fit_em, predict_membership, simulate_mixture
-from moment_init.comparison.landscape import COLUMNS
+from moment_init.comparison.scoring import COLUMNS
 from tests.comparison.laplace_sampler import LaplaceSampler, compare_quickly
 
 METHODS = ["search NUTS", "search EM", "random EM"]

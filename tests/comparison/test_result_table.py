@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from moment_init.comparison.landscape import COLUMNS
 from moment_init.comparison.result import (
     LINE_WIDTH,
     MEASURES,
@@ -17,6 +16,7 @@ from moment_init.comparison.result import (
     comparison_to_text,
     measure_rows,
 )
+from moment_init.comparison.scoring import COLUMNS
 from tests.comparison.examples import make_example
 
 

@@ -9,9 +9,8 @@ import pytest
 from scipy.stats import beta, binom
 
 from moment_init import EMFit, Status
-from moment_init.comparison.landscape import membership_distance
 from moment_init.comparison.runs import EMRun
-from moment_init.comparison.scoring import ScoreDifference
+from moment_init.comparison.scoring import ScoreDifference, membership_distance
 from moment_init.comparison.verdict import (
     USUAL_STARTS,
     StartEvidence,

@@ -9,9 +9,8 @@ import pytest
 import xarray as xr
 
 from moment_init import simulate_mixture
-from moment_init.comparison.landscape import MethodFigures
 from moment_init.comparison.runs import BY_ROW, ComparedRows, EMRun, check_rows
-from moment_init.comparison.scoring import Convergence, LooScore
+from moment_init.comparison.scoring import Convergence, LooScore, MethodFigures
 from moment_init.comparison.verdict import collect_caveats
 from tests.bayesian_models import fitted
 

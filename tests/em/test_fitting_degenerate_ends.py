@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.real_tables import load_real_problems
 from moment_init import Status, fit_em, simulate_mixture
 from moment_init.data.checking import validate_data
 from moment_init.em.problem import validate_restrictions
@@ -32,6 +33,37 @@ def test_separated_gate_is_reported(seed: int) -> None:
     assert any(
         "separated from the others by the gating covariates" in text for text in fit.warnings
     )
+
+
+def test_a_nearly_jumping_gate_is_reported_beside_a_higher_fit_on_a_bound() -> None:
+    """Accelerations that are exactly constant at first: the variance of their component collapses.
+
+    At that solution the first component is certain at the mean of the times, by a factor of e^40.
+    """
+    (problem,) = (each for each in load_real_problems() if each.name == "mcycle_gate_k2")
+    with pytest.warns(UserWarning, match="gate between components 0 and 1 is nearly a jump") as all:
+        fit = fit_em(problem.X, problem.y, 2, random_seed=1, **problem.options)
+    assert len(all) == 1
+    assert fit.status is Status.NOT_IDENTIFIED
+    assert fit.bounds == ()
+    assert "! The gate between components 0 and 1" in repr(fit)
+    table = fit.starts_table
+    highest = table.sort_values("log_likelihood").iloc[-1]
+    assert highest["log_likelihood"] > -616.3
+    assert highest["bounds"].startswith("dispersion ratio of component")
+    assert "a boundary solution has the higher log-likelihood -616.2" in repr(fit)
+    assert "dispersion ratio of component" in repr(fit)
+
+
+def test_bounds_name_components_in_their_final_order(seed: int) -> None:
+    """The gate is bounded relative to the last component of the climb, here the most common one."""
+    rng = np.random.default_rng([seed, 4])
+    X, gating = rng.standard_normal((200, 1)), rng.standard_normal(200)
+    y = np.where(gating > 0.5, 3.0, -3.0) + X[:, 0] + 0.5 * rng.standard_normal(200)
+    shares = np.column_stack([gating > 0.5, gating <= 0.5]).astype(float)
+    fit = fit_em(X, y, 2, family="gaussian", gating=gating, init=shares)
+    assert fit.biases[0] < fit.biases[1]
+    assert fit.bounds == ("gate slope of component 1",)
 
 
 def test_large_counts_converge(seed: int) -> None:

@@ -412,7 +412,7 @@ def test_random_starts_do_not_depend_on_workers(rng: np.random.Generator) -> Non
     assert one.log_likelihood == other.log_likelihood
     assert_array_equal(gate_of(one).means, gate_of(other).means)
     assert [start.origin for start in one.starts] == ["random 1", "random 2", "random 3"]
-    assert all(start.status is not StartStatus.RACED for start in one.starts)
+    assert all(start.status is not StartStatus.OVERTAKEN for start in one.starts)
 
 
 def test_same_seed_same_fit(rng: np.random.Generator) -> None:

@@ -27,7 +27,11 @@ def with_starts(fit: EMFit, *ends: tuple[float, StartStatus]) -> EMFit:
     return replace(fit, starts=tuple(records))
 
 
-CONVERGED, RACED, FAILED = StartStatus.CONVERGED, StartStatus.RACED, StartStatus.FAILED
+CONVERGED, OVERTAKEN, FAILED = (
+    StartStatus.CONVERGED,
+    StartStatus.OVERTAKEN,
+    StartStatus.FAILED,
+)
 
 
 # --- fields --------------------------------------------------------------------------------------
@@ -136,14 +140,14 @@ def test_an_unfinished_search_says_so(rng: np.random.Generator) -> None:
 
 
 def test_share_of_best_counts_converged_starts(gaussian: Fitted) -> None:
-    """Of four that converged, two are within .01; one that was raced and one that failed."""
+    """Of four that converged, two are within .01; one that was overtaken and one that failed."""
     fit = with_starts(
         gaussian.fit,
         (0.0, CONVERGED),
         (0.005, CONVERGED),
         (0.02, CONVERGED),
         (30.0, CONVERGED),
-        (0.0, RACED),
+        (0.0, OVERTAKEN),
         (np.nan, FAILED),
     )
     assert fit.share_of_best == 0.5
@@ -153,7 +157,7 @@ def test_share_of_best_counts_converged_starts(gaussian: Fitted) -> None:
 
 def test_one_start_says_nothing_about_others(gaussian: Fitted) -> None:
     assert gaussian.fit.share_of_best is None
-    assert with_starts(gaussian.fit, (0.0, CONVERGED), (0.0, RACED)).share_of_best is None
+    assert with_starts(gaussian.fit, (0.0, CONVERGED), (0.0, OVERTAKEN)).share_of_best is None
 
 
 def test_starts_come_as_a_table(gaussian: Fitted) -> None:

@@ -31,6 +31,7 @@ class Fits:
         self.calls.append({"X": X, "y": y, "n_components": n_components, **asked})
         rng = np.random.default_rng(asked.pop("random_seed"))
         shared = asked.pop("shared", None)
+        asked.pop("progressbar", None)
         data = validate_data(X, y, **asked)
         problem = pose_em(
             data,
@@ -84,7 +85,16 @@ def test_the_number_is_found(criterion: Any, fits: Fits, rng: np.random.Generato
 def test_table_holds_the_criteria_of_every_fit(fits: Fits, rng: np.random.Generator) -> None:
     X, y, _ = two_lines(rng)
     choice = select_components(X, y, [2, 1, 2], family="gaussian", criterion="aic", random_seed=1)
-    columns = ["n_components", "log_likelihood", "n_parameters", "aic", "bic", "icl", "status"]
+    columns = [
+        "n_components",
+        "log_likelihood",
+        "n_parameters",
+        "aic",
+        "bic",
+        "icl",
+        "status",
+        "bounds",
+    ]
     assert list(choice.table.columns) == columns
     assert list(choice.table["n_components"]) == [1, 2]
     row = choice.table.iloc[1]
@@ -179,6 +189,58 @@ def test_printed_table(fits: Fits, rng: np.random.Generator) -> None:
     assert html.count("<tr>") == 3
     assert html.count("chosen") == 1
     assert isinstance(choice, ComponentChoice)
+
+
+def heaped_rows(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Two lines, and a heap of 20 rows whose response is exactly zero."""
+    x, labels = rng.standard_normal(120), rng.integers(2, size=120)
+    y = np.where(labels == 1, 1 + 2 * x, -1 - x) + 0.4 * rng.standard_normal(120)
+    y[:20] = 0.0
+    return x[:, None], y
+
+
+def test_a_choice_by_a_collapsed_variance_is_doubted(rng: np.random.Generator) -> None:
+    """BIC prefers more than the two lines, because a heap has no variance."""
+    X, y = heaped_rows(rng)
+    with pytest.warns(UserWarning, match="is not identified; among the others bic") as issued:
+        choice = select_components(X, y, range(1, 5), family="gaussian", random_seed=1)
+    assert len(issued) == 1
+    table = choice.table.set_index("n_components")
+    assert choice.chosen > 2
+    assert "dispersion ratio of component" in table["bounds"][choice.chosen]
+    assert table["status"][choice.chosen] in {"not_identified", "not_converged"}
+    sound = table.index[table["bounds"] == ""]
+    assert choice.sound is not None
+    assert choice.sound == table["bic"][sound].idxmin()
+    lines = repr(choice).splitlines()
+    assert lines[1 + choice.chosen].endswith("chosen, not identified")
+    assert lines[1 + choice.sound].endswith("chosen among the identified")
+    assert f"! The chosen fit with {choice.chosen} components is not identified" in repr(choice)
+    assert "<li>The chosen fit with" in choice._repr_html_()
+
+
+def test_the_same_names_as_in_a_fit(rng: np.random.Generator) -> None:
+    """With one common variance no component can collapse, and two lines are chosen."""
+    X, y = heaped_rows(rng)
+    options: dict[str, Any] = {"shared": "dispersion", "progressbar": False}
+    choice = select_components(X, y, [1, 2], family="gaussian", random_seed=1, **options)
+    assert choice.chosen == choice.sound == 2
+    assert choice.warnings == ()
+    assert choice.fit.dispersion is not None
+    assert_allclose(*choice.fit.dispersion)
+    options = {"priors": "default", "shared": "x0", "fixed_weights": [0.7, 0.3]}
+    choice = select_components(X, y, [2], family="gaussian", random_seed=1, **options)
+    assert choice.fit.priors is not None
+    assert_allclose(*choice.fit.coefficients[0])
+    assert_allclose(choice.fit.weights, [0.7, 0.3])
+
+
+def test_no_fit_may_be_identified(fits: Fits, rng: np.random.Generator) -> None:
+    X, y, _ = two_lines(rng, n_obs=10)
+    y = np.zeros(10) + X["a"].to_numpy()
+    with pytest.warns(UserWarning, match="is not identified; none of the others is"):
+        choice = select_components(X, y, [2], family="gaussian", random_seed=1)
+    assert choice.sound is None
 
 
 def test_a_fold_that_fails_is_named(fits: Fits, rng: np.random.Generator) -> None:

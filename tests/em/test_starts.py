@@ -1,18 +1,15 @@
-"""Random starts of both kinds, how they are run and counted, and the display of their progress."""
+"""Random starts of both kinds, how they are run and counted."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from rich.console import Console
-from rich.progress import Progress
 
 from moment_init import EMFit, fit_em
 from moment_init.data.checking import validate_data
 from moment_init.em import fitting, runs
 from moment_init.em.problem import EMProblem, pose_em, validate_restrictions
-from moment_init.em.runs import track
 from moment_init.em.starts import (
     RandomStart,
     has_moments,
@@ -199,22 +196,3 @@ def test_moments_start_near_the_maximum(rng: np.random.Generator) -> None:
 def test_where_moments_apply(X: Any, n_components: int, expected: bool) -> None:
     data = validate_data(X, np.arange(len(X)), family="poisson")
     assert has_moments(data, n_components) is expected
-
-
-def test_items_pass_through_a_display(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(track(iter(range(5)), 5, "starts", is_shown=True)) == list(range(5))
-    assert list(track(iter(range(1)), 1, "starts", is_shown=True)) == [0]
-    assert list(track(iter(range(5)), 5, "starts", is_shown=False)) == list(range(5))
-    assert capsys.readouterr().out == ""
-
-
-def test_a_display_that_fails_does_not_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inside another display, and on a terminal that breaks down half way."""
-    with Progress(console=Console(stderr=True)):
-        assert list(track(range(3), 3, "starts", is_shown=True)) == [0, 1, 2]
-
-    def broken(*_: Any, **__: Any) -> None:
-        raise OSError("closed")
-
-    monkeypatch.setattr(Progress, "advance", broken)
-    assert list(track(range(3), 3, "starts", is_shown=True)) == [0, 1, 2]

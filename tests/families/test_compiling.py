@@ -74,6 +74,15 @@ def test_digest_follows_every_change(old: str, new: str) -> None:
     assert digest_after(old, new) != digest_after()
 
 
+def test_digest_follows_the_module() -> None:
+    # a file in the cache names the modules of the functions that it inlines
+    namespaces = [{"__name__": name} for name in ("first", "second")]
+    for namespace in namespaces:
+        exec(SOURCE, namespace)
+    first, second = (namespace["function"] for namespace in namespaces)
+    assert digest_of(first) != digest_of(second)  # type: ignore[arg-type]
+
+
 def test_digest_ignores_what_does_not_run() -> None:
     assert digest_after("import math\n", "# a comment\n\nimport math\n") == digest_after()
     assert digest_after("TABLE[1]", "TABLE[1]  # why") == digest_after()

@@ -208,22 +208,22 @@ def test_steep_gates_give_finite_sums(name: str, link: str, rng: np.random.Gener
 
 
 def test_enforce_by_hand(parameters: MixtureParameters) -> None:
-    """Slopes of length 50 to 40; a weight of 1e-9 may stay, as it is one at g = 0 only."""
+    """Slopes of length 200 to 100, with their logit of log(1e8) to log(1e4); small weights stay."""
     steep = replace(
         parameters,
-        weights=np.array([1 - 2e-9, 1e-9, 1e-9]),
-        gate=np.array([[30.0, 1.0, 0.0], [-40.0, 2.0, 0.0]]),
+        weights=np.array([1 - 2e-8, 1e-8, 1e-8]),
+        gate=np.array([[120.0, 1.0, 0.0], [-160.0, 2.0, 0.0]]),
     )
     bounds = bounds_of(get_family("poisson"))
     result = enforce(steep, bounds)
     assert result.gate is not None
-    assert_allclose(result.gate, [[24, 1, 0], [-32, 2, 0]], rtol=1e-14)
-    assert_allclose(result.weights, steep.weights, rtol=1e-12)
+    assert_allclose(result.gate, [[60, 1, 0], [-80, 2, 0]], rtol=1e-14)
+    assert_allclose(result.weights / result.weights[2], [1e4, 1, 1], rtol=1e-6)
     (held,) = active_bounds(result, bounds)
     assert held.label == "gate slope of component 0"
     assert_allclose(held.inward @ np.r_[np.zeros(7), -0.6, 0.8, np.zeros(3)], 1.0)
-    rarer = enforce(replace(steep, weights=np.array([1.0, 1e-20, 1e-20])), bounds)
-    assert_allclose(rarer.weights[1:], 1e-12, rtol=1e-9)
+    gentle = replace(steep, gate=np.zeros((2, 3)), weights=np.array([1.0, 1e-20, 1e-290]))
+    assert_allclose(enforce(gentle, bounds).weights[1:], [1e-20, 1e-280], rtol=1e-9)
 
 
 def test_separating_covariates_leave_the_gate_finite(rng: np.random.Generator) -> None:

@@ -18,7 +18,7 @@ from moment_init.likelihood.posterior import (
 )
 from moment_init.likelihood.sums import (
     LikelihoodSums,
-    _missing_by_pairs,
+    _grams_and_missing,
     _missing_by_scores,
     likelihood_sums,
     outer_product_information,
@@ -87,7 +87,8 @@ def test_both_ways_of_the_missing_information_agree(
     rows, at = problem.rows.prepared(problem.family), nearby(problem, rng)
     block = posterior_of_block(problem.family, rows, at, slice(0, 150))
     assert rows.x is not None
-    pairs, scores = (way(block, at.layout) for way in (_missing_by_pairs, _missing_by_scores))
+    _, pairs = _grams_and_missing(block, at.layout)
+    scores = _missing_by_scores(block, at.layout)
     assert_allclose(pairs, scores, atol=1e-10 * np.abs(scores).max())
     missing = likelihood_sums(problem.family, rows, at).missing_information
     assert missing is not None

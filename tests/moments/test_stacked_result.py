@@ -269,7 +269,10 @@ def test_one_trial_is_bernoulli(seed: int) -> None:
     data = draw("bernoulli", seed, n_obs=8000)
     binomial = estimate(data.X, data.y, 2, family="binomial", n_trials=1, random_seed=1)
     plain = fit_sampled(data)
-    assert_allclose(binomial.directions, plain.directions, atol=1e-5)
+    assert plain.standard_errors is not None
+    # both climbs end within a hundredth of a standard error of the maximum
+    tolerance = 0.01 * np.radians(plain.standard_errors.min())
+    assert_allclose(binomial.directions, plain.directions, atol=tolerance)
     assert binomial.log_likelihood is not None
     assert plain.log_likelihood is not None
     assert_allclose(binomial.log_likelihood, plain.log_likelihood, rtol=1e-9)
