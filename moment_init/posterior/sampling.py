@@ -152,8 +152,7 @@ def sample(
     With several responses, or classes, `coefficient` and `direction` have the dims (response,
     feature, component), `bias`, `scale` and `dispersion` (response, component); if only some
     responses have a dispersion, its first dim is `dispersed_response`. The log-likelihood of a row
-    is that of all its responses. `store`, Dask collections and a `method` other than "nuts" then
-    raise an error.
+    is that of all its responses. `store` and a `method` other than "nuts" then raise an error.
 
     Label switching is possible if anchors are close; a warning then says so, and `align_components`
     undoes it. nutpie is used if it is installed. Fixed directions are treated as exact, so the
