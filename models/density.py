@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
-from moment_init.data.responses import is_family_sequence, response_families
 from moment_init.families.base import LARGEST_DRAWN_MEAN, Family
-from moment_init.families.registry import get_family
+from moment_init.families.registry import get_family, is_family_sequence, response_families
 from moment_init.families.several import (
     AnyFamily,
     Categorical,

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray, as_known_table, as_real_array, is_dask
 from moment_init.data.blocks import Rows, read_block, row_blocks
-from moment_init.data.responses import (
+from moment_init.families.base import Family
+from moment_init.families.registry import (
     class_codes,
     columns_of_fit,
     find_classes,
+    get_family,
     has_classes,
     one_column,
     read_labels,
     response_columns,
     response_families,
 )
-from moment_init.families.base import Family
-from moment_init.families.registry import get_family
 from moment_init.families.several import AnyFamily, Categorical, categorical, join_families
 
 _LARGEST_PREDICTOR = 1e280

@@ -45,14 +45,14 @@ from moment_init.data.checking import (
     validate_data,
     validate_features,
 )
-from moment_init.data.responses import (
+from moment_init.data.standardising import Scatter
+from moment_init.families.registry import (
     class_codes,
     find_classes,
     has_classes,
     read_labels,
     response_families,
 )
-from moment_init.data.standardising import Scatter
 from moment_init.families.several import Categorical, categorical, join_families
 
 IndexArray = NDArray[np.intp]

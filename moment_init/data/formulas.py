@@ -27,8 +27,12 @@ from moment_init.data.formula_encoding import (
     require_frame,
     select_columns,
 )
-from moment_init.data.responses import has_classes, response_families
-from moment_init.families.registry import family_of_response, get_family
+from moment_init.families.registry import (
+    family_of_response,
+    get_family,
+    has_classes,
+    response_families,
+)
 
 if TYPE_CHECKING:
     import pandas

@@ -2,7 +2,7 @@
 
 The models in `moment_init.models` take their default numbers from here. `fit_em` states them for
 columns that are centred and scaled one by one, and needs normal, log-normal and Dirichlet
-distributions (`moment_init.likelihood.prior`).
+distributions (`moment_init.likelihood.sums`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ from moment_init.data.checking import RegressionData
 from moment_init.data.standardising import Coordinates
 from moment_init.em.problem import EMProblem, Restrictions
 from moment_init.families.several import AnyFamily, Categorical
-from moment_init.likelihood.prior import LogPrior, whitened_precision
 from moment_init.likelihood.rows import column
+from moment_init.likelihood.sums import LogPrior, whitened_precision
 
 GATE_DEVIATION = 2.0
 """Standard deviation of a gate's logits: odds of one to seven per standard deviation of a covariate

@@ -35,10 +35,10 @@ from moment_init.likelihood.parameters import (
     MixtureParameters,
     parameter_count,
 )
-from moment_init.likelihood.prior import LogPrior
 from moment_init.likelihood.rows import MAX_STORED_DOUBLES, LikelihoodRows, likelihood_rows
 from moment_init.likelihood.sums import (
     LikelihoodSums,
+    LogPrior,
     likelihood_sums,
     parameter_free_log_likelihood,
 )

@@ -20,12 +20,6 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray, IdentifiabilityError
 from moment_init.data.blocks import sum_over_blocks
 from moment_init.data.checking import RegressionData
-from moment_init.data.discrete_columns import (
-    ContinuousBlock,
-    find_discrete_columns,
-    sampled_inputs,
-    split_continuous,
-)
 from moment_init.data.standardising import Coordinates
 from moment_init.em.problem import EMProblem
 from moment_init.likelihood.climbing import MaximiseResult
@@ -40,7 +34,14 @@ from moment_init.likelihood.rows import predictor_pairs
 from moment_init.likelihood.splits import split_component, split_statistics
 from moment_init.moments.several import pose_several
 from moment_init.moments.stacked import fit_stacked, single_mixture
-from moment_init.scores.choosing import pose_problem, resolve_input
+from moment_init.scores.choosing import (
+    ContinuousBlock,
+    find_discrete_columns,
+    pose_problem,
+    resolve_input,
+    sampled_inputs,
+    split_continuous,
+)
 from moment_init.scores.gaussian import Gaussian
 
 Start = tuple[str, MixtureParameters]

@@ -19,11 +19,10 @@ from moment_init.data.checking import (
     validate_sample_weight,
 )
 from moment_init.data.formula_encoding import is_frame
-from moment_init.data.responses import columns_of_fit, has_classes
 from moment_init.estimators.base import Inference, MixtureGLMBase, validated_data
 from moment_init.estimators.fitting import refuses_negative, validate_rows
 from moment_init.families.base import Family
-from moment_init.families.registry import FAMILIES
+from moment_init.families.registry import FAMILIES, columns_of_fit, has_classes
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 from moment_init.likelihood.rows import column
 

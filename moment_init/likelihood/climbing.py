@@ -45,10 +45,10 @@ from moment_init.likelihood.parameters import (
     move_into,
     pack,
 )
-from moment_init.likelihood.prior import LogPrior
 from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.likelihood.sums import (
     LikelihoodSums,
+    LogPrior,
     likelihood_sums,
     parameter_free_log_likelihood,
 )

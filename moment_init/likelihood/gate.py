@@ -43,9 +43,8 @@ from moment_init.likelihood.parameters import (
     move,
     parameter_count,
 )
-from moment_init.likelihood.prior import LogPrior
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.likelihood.sums import LikelihoodSums, likelihood_sums
+from moment_init.likelihood.sums import LikelihoodSums, LogPrior, likelihood_sums
 
 _CLOSE = 1e-8
 """An eigenvalue counts as on its floor within this relative distance: `raise_to_floor` leaves a

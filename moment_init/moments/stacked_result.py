@@ -15,11 +15,6 @@ from scipy.stats import chi2
 
 from moment_init.checks import FloatArray, IdentifiabilityError
 from moment_init.data.blocks import single_threaded_blas
-from moment_init.data.discrete_columns import (
-    describe_discrete_columns,
-    name_discrete,
-    sampled_inputs,
-)
 from moment_init.data.standardising import Coordinates
 from moment_init.families.links import moment_coefficient
 from moment_init.likelihood.parameters import MixtureParameters, component_size, parameter_count
@@ -31,7 +26,13 @@ from moment_init.moments.stacked import StackedFit, fit_stacked, low_order_momen
 from moment_init.moments.subspace import COUNTED_EIGENVALUE, LowOrders, Moments
 from moment_init.moments.tensor import required_order
 from moment_init.results import Status
-from moment_init.scores.choosing import BlockProblem, EstimationProblem
+from moment_init.scores.choosing import (
+    BlockProblem,
+    EstimationProblem,
+    describe_discrete_columns,
+    name_discrete,
+    sampled_inputs,
+)
 from moment_init.scores.stein import SteinStatus
 
 # Share of angles that twice the error covers, as for twice a normal standard error.

@@ -18,9 +18,8 @@ from scipy.special import log_softmax, softmax
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import sum_over_blocks
 from moment_init.data.checking import RegressionData, group_codes, group_order, validate_data
-from moment_init.data.responses import response_families
 from moment_init.families.base import LARGEST_DRAWN_MEAN, Family
-from moment_init.families.registry import get_family, parse_family
+from moment_init.families.registry import get_family, parse_family, response_families
 from moment_init.families.several import CATEGORICAL, AnyFamily, Categorical, join_families
 from moment_init.likelihood.gate import GaussianGate
 from moment_init.likelihood.parameters import MixtureParameters

@@ -5,9 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init.data.checking import validate_data
-from moment_init.data.discrete_columns import find_discrete_columns, split_continuous
 from moment_init.scores import Gaussian
-from moment_init.scores.choosing import pose_problem
+from moment_init.scores.choosing import find_discrete_columns, pose_problem, split_continuous
 from tests.population import FloatArray
 
 N_OBS = 3_000

@@ -16,8 +16,7 @@ from moment_init.data.checking import (
     require_one_response,
     validate_data,
 )
-from moment_init.data.responses import class_codes, response_families
-from moment_init.families.registry import get_family, parse_family
+from moment_init.families.registry import class_codes, get_family, parse_family, response_families
 from moment_init.families.several import SeveralResponses, categorical
 
 N_OBS = 12

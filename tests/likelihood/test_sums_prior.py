@@ -11,9 +11,8 @@ from moment_init.families.registry import get_family
 from moment_init.families.several import AnyFamily, join_families
 from moment_init.likelihood.climbing import maximise
 from moment_init.likelihood.parameters import MixtureParameters, pack, unpack
-from moment_init.likelihood.prior import LogPrior, whitened_precision
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.likelihood.sums import likelihood_sums
+from moment_init.likelihood.sums import LogPrior, likelihood_sums, whitened_precision
 
 
 def _problem(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from moment_init.data.discrete_columns import describe_discrete_columns, name_discrete
+from moment_init.scores.choosing import describe_discrete_columns, name_discrete
 
 N_OBS = 3_000
 
