@@ -86,6 +86,11 @@ class Rows:
         return float(self.sample_weight.sum())
 
     @property
+    def effective_n(self) -> float:
+        """Number of equally weighted rows whose mean has the same variance (Kish)."""
+        return float(self.sample_weight.sum() ** 2 / np.square(self.sample_weight).sum())
+
+    @property
     def is_grouped(self) -> bool:
         """Whether units are groups of rows."""
         return False

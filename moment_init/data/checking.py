@@ -188,6 +188,11 @@ class RegressionData(Rows):
         return None
 
     @property
+    def response_scatter(self) -> None:
+        """Sums of the response that are known: none of rows in memory."""
+        return None
+
+    @property
     def single_family(self) -> Family:
         """Family of the only response."""
         (family,) = self.family.members

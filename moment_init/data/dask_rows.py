@@ -45,7 +45,7 @@ from moment_init.data.checking import (
     validate_data,
     validate_features,
 )
-from moment_init.data.standardising import Scatter
+from moment_init.data.standardising import Scatter, moment_responses
 from moment_init.families.registry import (
     class_codes,
     find_classes,
@@ -171,7 +171,9 @@ class _Table:
     sizes: IndexArray  # rows that count in each block; (n_blocks,)
     group_sizes: IndexArray  # groups of these rows in each block; (n_blocks,)
     weight: float  # sum of the weights
+    squared_weight: float  # sum of their squares
     scatter: Scatter | None  # sums of X, which leave out rows of weight zero
+    response_scatter: Scatter | None  # sums of the responses without offsets and trials
     kept_sizes: IndexArray  # rows of positive weight in each block; (n_blocks,)
     kept_group_sizes: IndexArray  # groups of these in each block; (n_blocks,)
     # rows that are held, with their numbers at stride one
@@ -287,6 +289,11 @@ class DaskRows:
         return float(DaskRows(table, table.reader.like).sum(_sum_weights, doubles=1)[0])
 
     @property
+    def effective_n(self) -> float:
+        """Number of equally weighted rows whose mean has the same variance (Kish)."""
+        return self.table.weight**2 / self.table.squared_weight
+
+    @property
     def total_units(self) -> float:
         """Number of draws of a component: total weight, or number of groups."""
         return float(self.n_units) if self.empty.is_grouped else self.total_weight
@@ -296,6 +303,12 @@ class DaskRows:
         """Sums of X and its products, which were formed while it was checked."""
         table = self.table
         return None if self.steps or table.reader.stride > 1 else table.scatter
+
+    @property
+    def response_scatter(self) -> Scatter | None:
+        """The same of the responses without offsets and trials."""
+        table = self.table
+        return None if self.steps or table.reader.stride > 1 else table.response_scatter
 
     def sum(
         self,
@@ -322,7 +335,10 @@ class DaskRows:
     def map(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Apply a function that maps rows to rows, when their blocks are read."""
         step = _Step(function, args, kwargs)
-        return replace(self, empty=step(self.empty), steps=(*self.steps, step))
+        empty = step(self.empty)
+        if empty is self.empty:  # nothing changes
+            return self
+        return replace(self, empty=empty, steps=(*self.steps, step))
 
     def column(self, function: Callable[..., FloatArray], *parameters: Any, width: int) -> Any:
         """Compute `width` values for every row, as a lazy array."""
@@ -574,6 +590,7 @@ class _Summary(NamedTuple):
     n_rows: int
     n_kept: int = 0  # rows of positive weight
     weight: float = 0.0
+    squared_weight: float = 0.0
     smallest: FloatArray | None = None  # of each response, in rows of positive weight
     largest: FloatArray | None = None
     # of classes, with and without positive weight
@@ -581,6 +598,7 @@ class _Summary(NamedTuple):
     groups: NDArray[Any] | None = None  # distinct labels
     n_kept_groups: int = 0  # groups with rows of positive weight
     scatter: Scatter | None = None
+    response_scatter: Scatter | None = None
     like: RegressionData | None = None  # no rows: names and families
     error: Exception | None = None
 
@@ -621,7 +639,9 @@ def validate_dask(given: dict[str, Any], *, family: Any, link: str | None) -> An
         sizes=sizes,
         group_sizes=_count_groups(found),
         weight=float(sum(each.weight for each in found)),
+        squared_weight=float(sum(each.squared_weight for each in found)),
         scatter=merged([each.scatter for each in found]) if width <= MOST_COLUMNS else None,
+        response_scatter=merged([each.response_scatter for each in found]),
         kept_sizes=np.array([each.n_kept for each in found], dtype=np.intp),
         kept_group_sizes=np.array([each.n_kept_groups for each in found], dtype=np.intp),
     )
@@ -663,16 +683,21 @@ def _check_block(
         counted = np.unique(labels[rows.sample_weight > 0.0])
         others = np.setdiff1d(labels, counted)
     groups = None if rows.groups is None else np.unique(rows.groups)
+    responses = kept.y[None]
+    if kept.classes is None:
+        responses = np.array(moment_responses(kept, slice(None)))
     return _Summary(
         n_rows,
         n_kept=kept.n_obs,
-        weight=float(rows.sample_weight.sum()),
+        weight=rows.total_weight,
+        squared_weight=float(np.square(rows.sample_weight).sum()),
         smallest=values.min(axis=0) if has_rows else None,
         largest=values.max(axis=0) if has_rows else None,
         labels=(counted, others),
         groups=groups,
         n_kept_groups=0 if kept.groups is None else len(np.unique(kept.groups)),
         scatter=block_scatter(kept.X, kept.sample_weight) if has_rows else None,
+        response_scatter=block_scatter(responses.T, kept.sample_weight) if has_rows else None,
         like=rows.take(np.empty(0, dtype=np.intp)),  # a view would hold the whole block
     )
 

@@ -278,7 +278,11 @@ def response_units(data: "RegressionData") -> ResponseUnits:
     """Mean and standard deviation of responses with the identity link; zero and one of others."""
     has_units = np.array([each.response_power for each in data.family.predictor_families])
     shifts, scales = np.zeros(len(has_units)), np.ones(len(has_units))
-    if has_units.any():
+    known: Scatter | None = data.response_scatter
+    if known is not None and has_units.any():
+        shifts[has_units] = known.mean[has_units]
+        scales[has_units] = np.sqrt(np.diag(known.products) / known.total)[has_units]
+    elif has_units.any():
         total, doubles = data.total_weight, 4 * len(has_units)
         (means,) = data.sum(_response_sums, total, shifts, 1, doubles=doubles)
         shifts[has_units] = means[has_units]

@@ -33,8 +33,9 @@ from moment_init.likelihood.posterior import (
 from moment_init.likelihood.rows import predictor_pairs
 from moment_init.likelihood.splits import split_component, split_statistics
 from moment_init.moments.several import pose_several
-from moment_init.moments.stacked import fit_stacked, single_mixture
+from moment_init.moments.stacked import MOMENT_ROWS, fit_stacked, single_mixture
 from moment_init.scores.choosing import (
+    COUNTED_ROWS,
     ContinuousBlock,
     find_discrete_columns,
     pose_problem,
@@ -115,6 +116,7 @@ def tensor_starts(
     If forced, few rows are no reason to leave them out. What they cannot know, the coefficients of
     discrete columns and a gate, is filled in by one M-step.
     """
+    data.hold([data.n_obs // COUNTED_ROWS, data.n_obs // MOMENT_ROWS])
     is_discrete = find_discrete_columns(sampled_inputs(data))
     is_known = is_forced and not is_discrete.all()
     if problem.restrictions.directions is not None:

@@ -4,7 +4,7 @@ Few rows are climbed by Newton steps, many by Le Cam's steps, which start at an 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,8 @@ def polish(
 ) -> PolishedFit:
     """Climb from the most promising candidate to the maximum above it."""
     likelihood, family = all_rows(problem), problem.data.family
+    constant = parameter_free_log_likelihood(family, likelihood.rows)
+    likelihood = replace(likelihood, constant=constant)
     n_obs, n_parameters = problem.data.n_obs, parameter_count(candidates[0])
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_PARAMETER * n_parameters)
     is_whole = n_obs <= 2 * size
@@ -129,9 +131,8 @@ def all_rows(problem: EstimationProblem) -> AllRows:
     """Return the rows of the likelihood; responses of the identity link exclude the offset."""
     family = problem.data.family
     rows = problem.data.map(likelihood_rows, problem.units)
-    constant = parameter_free_log_likelihood(family, rows)
     coordinates = problem.coordinates
-    return AllRows(family, rows, coordinates.mean, coordinates.factor, constant)
+    return AllRows(family, rows, coordinates.mean, coordinates.factor)
 
 
 def estimate_information(

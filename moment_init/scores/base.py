@@ -695,10 +695,11 @@ class InputModel(ABC):
         self, features: NDArray[np.generic], weights: FloatArray, names: tuple[str, ...]
     ) -> CorrelationFit:
         """Store mean and covariance factor of the rows, and the effective number of rows."""
-        fitted = fit_correlation(InputRows(features, weights), names)
+        rows = InputRows(features, weights)
+        fitted = fit_correlation(rows, names)
         self._set_factor(fitted.mean, fitted.scales, fitted.correlation)
         self.shrinkage_ = fitted.shrinkage
-        self.n_fitted_ = float(weights.sum() ** 2 / np.square(weights).sum())
+        self.n_fitted_ = rows.effective_n
         return fitted
 
     def whiten(self, X: ArrayLike) -> FloatArray:

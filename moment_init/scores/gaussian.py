@@ -112,7 +112,7 @@ class Gaussian(InputModel):
         n_features = rows.n_features
         self.shrinkage_ = fitted.shrinkage if self.covariance is None else 0.0
         if self.mean is None or self.covariance is None:
-            self.n_fitted_ = rows.total_weight**2 / float(rows.sum(_squares, doubles=1)[0])
+            self.n_fitted_ = rows.effective_n
         self._set_parameters(
             fitted.mean if self.mean is None else given_vector(self.mean, n_features),
             *(
@@ -169,10 +169,6 @@ class Gaussian(InputModel):
             raise self._not_given()
         mean = given_vector(self.mean, np.size(self.mean))
         self._set_parameters(mean, *split_covariance(self.covariance, len(mean)))
-
-
-def _squares(rows: InputRows, block: slice) -> tuple[FloatArray, ...]:
-    return (np.array(np.square(rows.sample_weight[block]).sum()),)
 
 
 def split_covariance(covariance: ArrayLike, n_features: int) -> tuple[FloatArray, FloatArray]:
