@@ -23,7 +23,7 @@ from benchmarks.real_data import (
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import EMFit
 
-__all__ = ["BENCHMARK", "run"]
+__all__ = ["BENCHMARK", "is_interior", "run"]
 
 N_PROBLEMS, QUICK_PROBLEMS = 200, 6
 
@@ -73,7 +73,7 @@ def _measured(problem: BroadProblem, seed: int) -> dict[str, Any]:
         others.append(fit_timed(problem, seed, **options)[0])
     further = [start for each in others[-2:] for start in each.starts]
     others += [fit_timed(problem, seed + k)[0] for k in range(1, N_OTHER_SEEDS + 1)]
-    inside = [each.log_likelihood for each in others if _is_interior(each)]
+    inside = [each.log_likelihood for each in others if is_interior(each)]
     return {
         "family": problem.options["family"],
         "form": problem.form,
@@ -81,12 +81,12 @@ def _measured(problem: BroadProblem, seed: int) -> dict[str, Any]:
         "status": str(fit.status),
         "seconds": seconds,
         "reference": max(inside, default=None),
-        "is_interior": _is_interior(fit),
+        "is_interior": is_interior(fit),
         **reliability(fit, further),
     }
 
 
-def _is_interior(fit: EMFit) -> bool:
+def is_interior(fit: EMFit) -> bool:
     """Whether no bound is binding and every component has more rows than parameters."""
     n_poisson = sum("is Poisson" in warning for warning in fit.warnings)  # a bound that is harmless
     size = fit.coefficients.shape[0] + 1 + (fit.dispersion is not None)

@@ -44,7 +44,7 @@ N_RANDOM, N_FURTHER = 100, 10
 
 # Time of a longer search, and number of seeds from which it is run.
 LONGER_SECONDS = 20.0
-N_LONGER = 3
+N_LONGER = 2
 
 CONVERGED = ("converged", "recognised")
 

@@ -65,6 +65,7 @@ SLOW_NAMES = (
     "error_growth",
     "overcomplete",
     "honest_map",
+    "portfolio_ablation",
     "peers",
     "several_responses",
     "estimator_checks",

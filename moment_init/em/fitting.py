@@ -199,7 +199,8 @@ def fit_em(
     Notes
     -----
     A search runs random starts until the estimated probability that a further one ends in an
-    optimum not yet seen is below .02, the best optimum stands out, or its time is up.
+    optimum not yet seen is below .02, the best optimum stands out or was reached by 25 of them, or
+    half of its time is used up. Then it leaves the best few optima by moves and perturbations.
     `EMFit.unseen_mass` has this estimate, and `status` is "not_explored" if a better optimum is
     likely.
 

@@ -39,7 +39,6 @@ N_GRADIENT_STARTS, GRADIENT_STEPS = 2, 6
 """Number of climbs of the gradient function, and steps of each: the maximum need not be exact."""
 
 
-Moves = Callable[[EMProblem, MixtureParameters, np.random.Generator], list[MixtureParameters]]
 Perturbation = Callable[[EMProblem, MixtureParameters, np.random.Generator], MixtureParameters]
 
 
@@ -50,18 +49,12 @@ def propose_moves(
     if parameters.n_components == 1:
         return []
     return [
-        *propose_unlikely(problem, parameters, rng),
+        *propose_exchanges(problem, parameters),
+        *propose_zeros(problem, parameters),
         tempered(problem, parameters),
         *propose_new_component(problem, parameters, rng),
         *propose_drops_and_splits(problem.family, problem.rows, parameters),
     ]
-
-
-def propose_unlikely(
-    problem: EMProblem, parameters: MixtureParameters, _: np.random.Generator
-) -> list[MixtureParameters]:
-    """Propose starts that lead to maxima which hardly any other start finds."""
-    return propose_exchanges(problem, parameters) + propose_zeros(problem, parameters)
 
 
 REASSIGNED = (0.15, 0.6)

@@ -48,7 +48,7 @@ RACE = {"max_steps": 10, "em_steps": 3, "max_em_steps": 10}
 
 STEP_SECONDS = 1.3e-4
 ENTRY_SECONDS = 2.7e-9
-PAIR_SECONDS = 9e-8
+PAIR_SECONDS = 4e-8
 """Time of a step on one core: a fixed part, a part for each row, component and column, and one for
 each pair of parameters. Budgets are counted in this estimate, not by the clock, so that the same
 seed gives the same result on every machine."""

@@ -24,7 +24,7 @@ import numpy as np
 from moment_init.checks import FloatArray
 from moment_init.em.exploration import MASS_LIMIT
 from moment_init.em.gaussian_gate import GatedProblem
-from moment_init.em.moves import PERTURBATIONS, Moves, propose_moves, propose_unlikely
+from moment_init.em.moves import PERTURBATIONS, propose_moves
 from moment_init.em.problem import EMProblem, parameters_per_response
 from moment_init.em.runs import FINISH_TOLERANCE, FitOptions, Optimum, Runs
 from moment_init.em.starts import Start, bin_starts, grow, random_parameters
@@ -45,7 +45,7 @@ BUDGET_STARTS = 30
 """A search ends after this estimated time or that of so many random starts, whichever is longer,
 unless the user asks for more."""
 
-RANDOM_SHARE = 0.4
+RANDOM_SHARE = 0.5
 """Share of the budget that random starts may use before moves and perturbations, which find better
 optima more often where there are many."""
 
@@ -64,9 +64,9 @@ PATIENCE, LEAST_SHARE = 18, 0.35
 """Number of perturbations without a better optimum after which the search ends, if hardly anything
 is unseen and this share of the budget is used. Otherwise they go on while the budget lasts."""
 
-SETTLED_PATIENCE = 6
-"""The same number if the best optimum stands out or is the only one, whatever the budget: sometimes
-a rare component leads away from it that no start has found."""
+SETTLED_PATIENCE, SETTLED_SHARE = 6, 0.1
+"""The same if the best optimum stands out or is the only one: sometimes a rare component leads away
+from it that no start has found."""
 
 RANDOM_TURN = 4
 """Every so many tries among perturbations, one is a further random start."""
@@ -194,8 +194,7 @@ def _leave_optima(budget: _Budget, parts: SearchParts, rng: np.random.Generator)
         unmoved = [optimum for optimum in leading if optimum not in moved]
         if parts.use_moves and unmoved:
             moved.append(unmoved[0])
-            is_only = is_settled and len(runs.optima) == 1
-            _move(runs, unmoved[0], propose_unlikely if is_only else propose_moves, rng)
+            _move(runs, unmoved[0], rng)
         elif parts.use_perturbations and _goes_on(budget, n_idle, is_settled=is_settled):
             rank, n_idle = rank + 1, n_idle + 1
             is_turn = rank % RANDOM_TURN == 0 and not is_settled
@@ -212,18 +211,18 @@ def _leave_optima(budget: _Budget, parts: SearchParts, rng: np.random.Generator)
 def _goes_on(budget: _Budget, n_idle: int, *, is_settled: bool) -> bool:
     """Whether to perturb again, after so many perturbations without a better optimum."""
     if is_settled:
-        return n_idle < SETTLED_PATIENCE
+        return n_idle < SETTLED_PATIENCE or budget.used() < SETTLED_SHARE
     unseen = budget.runs.unseen_mass
     # a better optimum is likely, or the best was reached only once
     is_open = unseen is None or not unseen.is_explored or unseen.n_best < 2
     return is_open or n_idle < PATIENCE or budget.used() < LEAST_SHARE
 
 
-def _move(runs: Runs, optimum: Optimum, proposals: Moves, rng: np.random.Generator) -> None:
+def _move(runs: Runs, optimum: Optimum, rng: np.random.Generator) -> None:
     """Try moves from an optimum."""
 
     def propose(parameters: MixtureParameters) -> list[MixtureParameters]:
-        return proposals(runs.problem, parameters, rng)
+        return propose_moves(runs.problem, parameters, rng)
 
     def moved() -> None:
         end, n_moves = improve(

@@ -17,9 +17,6 @@ the noise of the columns has covariance :math:`E[\psi \psi']`. Fit and decomposi
 fixed point needs no density of the input, and for one response it is the maximum of the likelihood.
 """
 
-# EM steps of a fit along candidates, by which they are ranked, and Newton steps along refined
-# directions, where it begins near its end.
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -35,14 +32,16 @@ from moment_init.likelihood.sums import LikelihoodSums, outer_product_informatio
 from moment_init.likelihood.tied import TiedLikelihood, TiedParameters
 from moment_init.moments.tensor import held_decomposition
 
-RANKING_STEPS = int(os.environ.get("RS", "5"))
-HEAT_STEPS = int(os.environ.get("HT", "1"))
+# EM steps of a fit along candidates, by which they are ranked: the first decides between starts.
+RANKING_STEPS = 5
+
+# Newton steps along refined directions, where a fit begins near its end.
 FOLLOWING_STEPS = 3
 FOLLOWING_DAMPING = 0.1
 TOLERANCE = 1e-3
 
-# Steps of a single model, which only gives signs and lengths to the starts.
-SINGLE_STEPS = 4
+# EM steps of a single model, which only gives signs and lengths to the starts.
+SINGLE_STEPS = 3
 
 # Random starts along directions that do not tell the components apart.
 RANDOM_STARTS = 20
@@ -103,10 +102,8 @@ def rank_candidates(
 ) -> list[AlongFit]:
     """Fit mixtures along candidates for the directions, the largest likelihood first."""
     # candidates: (n_features, n_components)
-    steps = int(os.environ.get("SS", "3"))
-    single = maximise(
-        family, rows, flat_start(family, rows), max_steps=steps, em_steps=steps
-    ).parameters
+    flat = flat_start(family, rows)
+    single = maximise(family, rows, flat, max_steps=SINGLE_STEPS, em_steps=SINGLE_STEPS).parameters
     ends = []
     for directions in candidates:
         starts = _starts(family, directions, single)

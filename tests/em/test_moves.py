@@ -230,6 +230,7 @@ def test_narrow_components_do_not_mislead_the_search() -> None:
     assert found.log_likelihood > truth.log_likelihood - 0.1
 
 
+@pytest.mark.filterwarnings("ignore:Only one start")
 def test_a_maximum_of_binary_rows_that_starts_miss_alike_is_found() -> None:
     """Growth, moments and all of 24 random starts end 3.5 lower."""
     data = draw(GAUNTLET[2], 90210, 20)
