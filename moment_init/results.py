@@ -111,6 +111,8 @@ def counted(number: float, noun: str, plural: str | None = None) -> str:
 
 def count_best(starts: Sequence[StartRecord], objective: float) -> tuple[int, int]:
     """Count the converged starts that reached the best objective, and all converged starts."""
+    if not all(start.is_sampled for start in starts):  # others began on a smaller sample
+        starts = [start for start in starts if not start.is_sampled]
     ends = [start.objective for start in starts if start.status in _AT_MAXIMA]
     if any(start.is_sampled for start in starts):
         best = max(ends, default=objective)

@@ -328,6 +328,12 @@ def _judge(
     unexplored = _unexplored(runs)
     if unexplored and status is Status.OK:
         status = Status.NOT_EXPLORED
+    if not runs.has_signal:
+        doubts.append(
+            "No direction stands out from noise in the moments: this start is no better than a "
+            "random one. Use init='search', or more rows."
+        )
+        status = Status.WEAK_SIGNAL if status is Status.OK else status
     if not end.converged:
         status = Status.NOT_CONVERGED
         messages.insert(0, convergence_message(end))
@@ -363,9 +369,10 @@ def _doubts(
     errors = findings.errors.reshape(r, layout.size)
     is_vague = np.abs(component_vectors(at)) < DETERMINED * errors
     has_run_away = (errors > ENORMOUS_ERROR) & is_vague
-    if all(member.deviation_power is None for member in problem.family.predictor_families):
+    for predictor, place in zip(layout.dispersed, layout.dispersions, strict=True):
         # counts that are not overdispersed: the dispersion is large, and how large matters not
-        has_run_away[:, layout.dispersions] = False
+        if problem.family.predictor_families[predictor].deviation_power is None:
+            has_run_away[:, place] = False
     for j in np.flatnonzero(has_run_away.any(axis=1)):
         messages.append(
             f"A parameter of component {j} has an enormous standard error: the data do not "
@@ -428,7 +435,9 @@ def _unexplored(runs: Runs) -> list[str]:
         return []
     remedy = "Ask for a longer search by `max_seconds` or `n_starts`."
     messages = []
-    if not unseen.is_explored:
+    if unseen.mass >= 1.0:
+        messages.append(f"{unseen.outcome}: too few to tell what is unseen. {remedy}")
+    elif not unseen.is_explored:
         messages.append(
             f"{unseen.outcome}: as many again would find a better one with probability "
             f"{unseen.better_in_repetition:.2g}. {remedy}"

@@ -72,7 +72,7 @@ class UnseenMass:
             counted(self.n_starts, "random start"),
             counted(self.n_optima, "optimum", "optima"),
         )
-        clear = ", and the best one stands out" if self.stands_out else ""
+        clear = ", and the best of all runs stands out" if self.stands_out else ""
         return f"{starts} ended in {optima}{clear}"
 
     @property

@@ -47,7 +47,13 @@ from moment_init.em.search import (
     search_sample,
     search_units,
 )
-from moment_init.em.starts import RandomStart, Start, grow, tensor_starts
+from moment_init.em.starts import (
+    RandomStart,
+    Start,
+    grow,
+    required_tensor_starts,
+    tensor_starts,
+)
 from moment_init.families.base import Family
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
@@ -326,7 +332,9 @@ def _run_starts(
     if init == "random":
         runs = run_random(sample, options, rng)
     elif init == "tensor":
-        runs = run_given(sample, _required_moments(sample, data, rng), options)
+        starts, has_signal = _required_moments(sample, data, rng)
+        runs = run_given(sample, starts, options)
+        runs.has_signal = has_signal
     else:
         starts = tensor_starts(sample, data, rng)
         runs = run_given(sample, starts or [("growth", grow(sample))], options)
@@ -346,16 +354,16 @@ def _on_all_rows(
 
 def _required_moments(
     problem: EMProblem, data: RegressionData, rng: np.random.Generator
-) -> list[Start]:
-    """Return the moment candidates; raise if moments do not apply."""
-    starts = tensor_starts(problem, data, rng, is_forced=True)
+) -> tuple[list[Start], bool]:
+    """Return the moment candidates, and whether the moments show a direction; raise without any."""
+    starts, has_signal = required_tensor_starts(problem, data, rng)
     if not starts:
         raise ValueError(
-            "`init` must be 'search' or 'random' for these data: moments need at least as many "
-            f"columns with a density as components ({problem.n_components}), and free directions. "
-            "Use init='search'."
+            "`init` must be 'search' or 'random' for these data: moments need a column with a "
+            "density (several responses, or classes, only such columns), free directions, and few "
+            f"enough components to tell apart; got {problem.n_components}. Use init='search'."
         )
-    return starts
+    return starts, has_signal
 
 
 def _by_search(

@@ -101,9 +101,10 @@ def _exploration(fit: "EMFit") -> list[str]:
     where = " of the sample of rows" if unseen.is_sampled else ""
     left_out = f", {unseen.n_unconverged} did not converge" if unseen.n_unconverged else ""
     error = "" if np.isnan(unseen.error) else f" (standard error {unseen.error:.1%})"
+    better = f"about {unseen.better:.2%}" if unseen.better >= 5e-5 else "below 0.01%"
     return [
         f"a further random start would find an optimum{where} not yet seen with probability about "
-        f"{unseen.mass:.1%}{error}, a better one about {unseen.better:.2%}: {unseen.outcome}"
+        f"{unseen.mass:.1%}{error}, a better one {better}: {unseen.outcome}"
         f"{left_out}"
     ]
 

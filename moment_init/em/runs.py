@@ -4,6 +4,7 @@
 the highest interior one. `FitOptions` says how long runs may be and how many there are.
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -80,6 +81,7 @@ class Optimum:
     # runs that ended there independently: random starts, kinds of other starts, and runs from
     # other optima
     n_reached: int = 0
+    misfit: float | None = None  # split statistic over the edge of its noise, once it is known
 
     @property
     def height(self) -> tuple[bool, float]:
@@ -112,6 +114,9 @@ class Runs:
     # highest run of those that did not converge, which is returned only if none did
     unfinished: MaximiseResult | None = None
     is_search: bool = False  # whether they look for the best optimum, not only from given starts
+    has_signal: bool = True  # whether the moments of tensor starts show a direction
+    # what the search of a smaller sample has seen, if these runs continue it on a larger one
+    seen_before: UnseenMass | None = None
     n_random: int = 0  # random starts that converged
     n_unconverged: int = 0  # random starts that did not
     n_runs: int = 0  # all runs, short ones apart
@@ -147,7 +152,7 @@ class Runs:
     def unseen_mass(self) -> UnseenMass | None:
         """Estimate of what further random starts would find."""
         if self.n_random + self.n_unconverged == 0:
-            return None
+            return self.seen_before
         n_optima = sum(optimum.n_random > 0 for optimum in self.optima)
         n_best = self.ranked[0].n_reached if self.optima else 0
         is_sampled = any(record.is_sampled for record in self.records)
@@ -177,8 +182,10 @@ class Runs:
     @property
     def has_fit(self) -> bool:
         """Whether the components of the best optimum show no sign of a misfit."""
-        at = self.ranked[0].run.parameters
-        return misfit(self.problem.family, self.problem.rows, at) < LARGEST_MISFIT
+        best = self.ranked[0]
+        if best.misfit is None:
+            best.misfit = misfit(self.problem.family, self.problem.rows, best.run.parameters)
+        return best.misfit < LARGEST_MISFIT
 
     @property
     def is_settled(self) -> bool:
@@ -292,7 +299,7 @@ class Runs:
                     return optimum
             elif is_same_optimum(self.problem, optimum.run, run):
                 if run.log_posterior > optimum.run.log_posterior:
-                    optimum.run = run
+                    optimum.run, optimum.misfit = run, None
                 return optimum
         is_inside = is_interior(self.problem, run)
         known = None
@@ -461,13 +468,16 @@ def run_random(problem: EMProblem, options: FitOptions, rng: np.random.Generator
     ends: Iterable[MaximiseResult | str] = Parallel(n_jobs=options.n_jobs, return_as="generator")(
         tasks
     )
-    runs = Runs(problem)
+    runs, began = Runs(problem), time.perf_counter()
     shown = track(ends, n_starts, "random starts", is_shown=options.progressbar)
     for rank, end in enumerate(shown, start=1):
         if isinstance(end, str):
             runs.fail(f"random {rank}", end)
         else:
             runs.add(f"random {rank}", end)
+        limit = options.max_seconds
+        if limit is not None and time.perf_counter() - began >= limit:
+            break
     return runs
 
 

@@ -26,7 +26,7 @@ from moment_init.em.exploration import MASS_LIMIT
 from moment_init.em.gaussian_gate import GatedProblem
 from moment_init.em.moves import PERTURBATIONS, propose_moves
 from moment_init.em.problem import EMProblem, parameters_per_response
-from moment_init.em.runs import FINISH_TOLERANCE, FitOptions, Optimum, Runs
+from moment_init.em.runs import FINISH_TOLERANCE, FitOptions, Optimum, Runs, binding_bounds
 from moment_init.em.starts import Start, bin_starts, grow, random_parameters
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult, free_step, rounding_of
@@ -100,7 +100,9 @@ class _Budget:
         if limit is not None:
             return (time.perf_counter() - self.began) / limit
         per_start = self.random_work / max(1, self.n_random)
-        return self.runs.work / max(BUDGET_SECONDS, BUDGET_STARTS * per_start)
+        # random starts that were asked for come on top
+        work = self.runs.work - (0.0 if self.options.n_starts is None else self.random_work)
+        return work / max(BUDGET_SECONDS, BUDGET_STARTS * per_start)
 
 
 def search(
@@ -157,7 +159,8 @@ def _start_at_random(budget: _Budget, rng: np.random.Generator) -> None:
     while True:
         unseen = runs.unseen_mass
         if options.n_starts is not None:
-            if budget.n_random >= options.n_starts:
+            is_late = options.max_seconds is not None and budget.used() >= RANDOM_SHARE
+            if budget.n_random >= options.n_starts or (is_late and budget.n_random > 0):
                 return
         # at least one, so that a search without time to look says that it has not
         elif unseen is not None and (
@@ -311,17 +314,20 @@ def enlarged(
     units. The moments, which use all units, are then the better start.
     """
     times = 1
-    while runs.best is not None and runs.best.bounds:
+    while runs.best is not None and binding_bounds(runs.problem, runs.best):
         times *= ENLARGEMENT
         sample = search_sample(problem, rng, times)
         if sample.rows.n_units <= runs.problem.rows.n_units:
             break
-        wider = Runs(sample.prepared())
+        seen = runs.unseen_mass
+        before = None if seen is None else replace(seen, stands_out=False, is_sampled=True)
+        wider = Runs(sample.prepared(), is_search=True, seen_before=before)
         for origin, start in [*from_moments(), ("sample", runs.best.parameters)]:
             wider.finish(origin, start)
         if wider.best is None:
             break
-        wider.records = [*runs.records, *wider.records]
+        smaller = [replace(record, is_sampled=True) for record in runs.records]
+        wider.records = [*smaller, *wider.records]
         runs = wider
     return runs
 

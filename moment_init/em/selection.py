@@ -233,6 +233,7 @@ def _choose(
         warnings.append(
             f"The chosen fit with {counted(chosen, 'component')} is not identified; {others}."
         )
+    if chosen != best or fits[chosen].status is Status.NOT_EXPLORED:
         warnings += fits[chosen].warnings
     return ComponentChoice(table, chosen, fits[chosen], criterion, best, tuple(warnings))
 

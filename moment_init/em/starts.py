@@ -34,6 +34,7 @@ from moment_init.likelihood.rows import predictor_pairs
 from moment_init.likelihood.splits import split_component, split_statistics
 from moment_init.moments.several import pose_several
 from moment_init.moments.stacked import MOMENT_ROWS, fit_stacked, single_mixture
+from moment_init.moments.subspace import COUNTED_EIGENVALUE
 from moment_init.scores.choosing import (
     COUNTED_ROWS,
     ContinuousBlock,
@@ -109,24 +110,38 @@ def has_moments(data: RegressionData, n_components: int) -> bool:
 
 
 def tensor_starts(
-    problem: EMProblem, data: RegressionData, rng: np.random.Generator, *, is_forced: bool = False
-) -> list[tuple[str, MixtureParameters]]:
-    """Return the moment candidates, best first; empty if moments do not apply.
+    problem: EMProblem, data: RegressionData, rng: np.random.Generator
+) -> list[Start]:
+    """Return the moment candidates, best first; empty if moments do not apply."""
+    return _tensor_starts(problem, data, rng, is_forced=False)[0]
 
-    If forced, few rows are no reason to leave them out. What they cannot know, the coefficients of
-    discrete columns and a gate, is filled in by one M-step.
+
+def required_tensor_starts(
+    problem: EMProblem, data: RegressionData, rng: np.random.Generator
+) -> tuple[list[Start], bool]:
+    """Return the moment candidates also from few rows, and whether the moments show a direction."""
+    return _tensor_starts(problem, data, rng, is_forced=True)
+
+
+def _tensor_starts(
+    problem: EMProblem, data: RegressionData, rng: np.random.Generator, *, is_forced: bool
+) -> tuple[list[Start], bool]:
+    """Return the moment candidates, and whether the moments show a direction.
+
+    What moments cannot know, the coefficients of discrete columns, a gate and groups, is filled in
+    by one M-step.
     """
     data.hold([data.n_obs // COUNTED_ROWS, data.n_obs // MOMENT_ROWS])
     is_discrete = find_discrete_columns(sampled_inputs(data))
     is_known = is_forced and not is_discrete.all()
     if problem.restrictions.directions is not None:
-        return []
+        return [], False
     if not (is_known or has_moments(data, problem.n_components)):
-        return []
+        return [], False
     is_single = problem.family.n_predictors == 1
     block = split_continuous(data, is_discrete) if is_discrete.any() else None
     if block is not None and not is_single:
-        return []
+        return [], False
     used = data if block is None else block.data
     try:
         if is_single:  # of two classes, the second against the first
@@ -139,25 +154,34 @@ def tensor_starts(
             posed, _ = pose_several(data, first, problem.n_components)
         fit = fit_stacked(posed, problem.n_components, rng, is_polished=True)
     except IdentifiabilityError:
-        return []
+        return [], False
     starts = [single_mixture(each) if is_single else each.free for each in fit.candidates]
     if block is not None:
-        starts = [_with_discrete(problem, block, posed.coordinates, each) for each in starts]
+        starts = [_lifted(problem, block, posed.coordinates, each) for each in starts]
     else:
         turn = np.linalg.solve(posed.coordinates.factor, problem.coordinates[0].factor).T
         starts = [replace(each, coefficients=turn @ each.coefficients) for each in starts]
-    return [(f"tensor {rank}", start) for rank, start in enumerate(starts, start=1)]
+    rows = problem.rows
+    if block is not None or rows.gate is not None or rows.group_starts is not None:
+        starts = [_completed(problem, each) for each in starts]
+    has_signal = bool(fit.moments.spectrum[0] > COUNTED_EIGENVALUE)
+    named = [(f"tensor {rank}", start) for rank, start in enumerate(starts, start=1)]
+    return named, has_signal
 
 
-def _with_discrete(
+def _lifted(
     problem: EMProblem, block: ContinuousBlock, coordinates: Coordinates, start: MixtureParameters
 ) -> MixtureParameters:
-    """Fill in the coefficients of discrete columns by an M-step from the responsibilities."""
+    """Map parameters of the continuous columns to all columns."""
     coefficients, biases = block.lift(
         start.coefficients, start.biases, coordinates, problem.coordinates[0]
     )
-    lifted = replace(start, coefficients=coefficients, biases=biases)
-    shares = responsibilities(problem.family, replace(problem.rows, gate=None), lifted)
+    return replace(start, coefficients=coefficients, biases=biases)
+
+
+def _completed(problem: EMProblem, start: MixtureParameters) -> MixtureParameters:
+    """Run an M-step from the responsibilities that a start implies."""
+    shares = responsibilities(problem.family, replace(problem.rows, gate=None), start)
     starts = problem.rows.group_starts
     by_unit = shares if starts is None else shares[starts]
     return fit_responsibilities(problem, by_unit, is_exact=True)

@@ -238,8 +238,8 @@ def estimate(
             response_names=data.response_names,
             classes=data.classes,
         )
-    for warning in result.warnings:
-        notify(warning, WeakSignalWarning)
+    if result.warnings:
+        notify(" ".join(result.warnings), WeakSignalWarning)
     return result
 
 

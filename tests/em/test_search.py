@@ -320,12 +320,10 @@ def test_the_result_says_what_was_explored(seed: int) -> None:
 
 
 def test_a_rugged_likelihood_is_not_explored() -> None:
-    """Few rows, five components: random starts end in many optima, and nothing follows."""
+    """Few rows, five components: random starts end in many optima, and time is short."""
     data = simulate_mixture(150, 3, 5, family="poisson", random_seed=2)
-    with pytest.warns(UserWarning, match="10 random starts ended in"):
-        fit = fit_em(
-            data.X, data.y, 5, family="poisson", n_starts=10, max_seconds=1e-6, random_seed=1
-        )
+    with pytest.warns(UserWarning, match="random starts? ended in"):
+        fit = fit_em(data.X, data.y, 5, family="poisson", max_seconds=0.1, random_seed=1)
     assert fit.unseen_mass is not None
     assert fit.unseen_mass.mass > 0.1
     assert fit.status in {Status.NOT_EXPLORED, Status.NOT_IDENTIFIED}

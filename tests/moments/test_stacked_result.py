@@ -385,7 +385,7 @@ def test_pure_noise_is_never_called_a_signal(family: str, n_components: int, see
     with pytest.warns(WeakSignalWarning, match=WEAK) as caught:
         fit = estimate(X, responses[family], n_components, family=family, random_seed=1)
     assert fit.status in {Status.WEAK_SIGNAL, Status.NOT_IDENTIFIED}
-    assert [str(each.message) for each in caught] == list(fit.warnings)
+    assert [str(each.message) for each in caught] == [" ".join(fit.warnings)]
     assert np.all(np.isfinite(fit.directions))
 
 
