@@ -13,6 +13,7 @@ has what all blocks have in common, and the functions that make its rows from th
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MethodType
 from typing import Any, NamedTuple, cast
 
 import dask.array
@@ -212,8 +213,8 @@ class _Step(NamedTuple):
     """A function that maps rows to rows, and its parameters."""
 
     function: Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = {}  # noqa: RUF012
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
     def __call__(self, rows: Any) -> Any:
         return self.function(rows, *self.args, **self.kwargs)
@@ -257,15 +258,14 @@ class DaskRows:
     steps: tuple[_Step, ...] = ()  # make these rows from those of the table
 
     def __getattr__(self, name: str) -> Any:
-        """What all blocks have in common; columns are there, but not their values."""
+        """What all blocks have in common; columns exist, but their values are not read."""
         if name.startswith("__"):
             raise AttributeError(name)
         value = getattr(self.empty, name)
         if isinstance(value, np.ndarray) and value.shape[:1] == (0,):
             return _NotRead()
-        if callable(value) and isinstance(getattr(type(self.empty), name, None), Callable):  # type: ignore[arg-type]
-            if name not in type(self.empty).of_parameters:
-                raise AttributeError(f"{name!r} needs rows in memory")
+        if isinstance(value, MethodType) and name not in self.empty.of_parameters:
+            raise AttributeError(f"{name!r} needs rows in memory")
         return value
 
     @property
