@@ -1,7 +1,7 @@
 """Real data: how often the default call reaches the best known optimum, and what it says of itself.
 
 Degenerate problems, whose best fit lies on a bound, do not count in shares: of them only the status
-is reported.
+is reported. The starts of flexmix are read from a file, which `benchmarks.flexmix_real` writes.
 """
 
 import time
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.checkpoints import Key
-from benchmarks.real_tables import RealProblem, load_real_problems
+from benchmarks.real_tables import RealProblem, load_flexmix, load_real_problems
 from benchmarks.report import Benchmark, Figure, Options, Outcome, Row
 from moment_init import EMFit, fit_em
 from moment_init.results import StartRecord
@@ -199,6 +199,7 @@ def reliability_figures(measured: Sequence[dict[str, Any]], *, is_judged: bool) 
 
 def _row(problem: RealProblem, runs: Sequence[dict[str, Any]]) -> Row:
     ends = [run["log_likelihood"] for run in runs]
+    flexmix = load_flexmix().get(problem.name)
     return {
         "problem": problem.name,
         "n": len(problem.y),
@@ -210,6 +211,7 @@ def _row(problem: RealProblem, runs: Sequence[dict[str, Any]]) -> Row:
         "s": median(run["seconds"] for run in runs),
         "1 assignment": runs[0]["assignment"],
         "1 coefficients": runs[0]["coefficients"],
+        "1 flexmix": flexmix.share(problem.best - TOLERANCE) if flexmix else None,
     }
 
 
@@ -241,6 +243,7 @@ def _figures(
     )
     for kind in ("assignment", "coefficients"):
         figures.append(Figure(f"share of one random {kind}", fmean(run[kind] for run in interior)))
+    figures += _flexmix_figures(problems, interior)
     ends = [EndOfFit(run["log_likelihood"], run["status"], run["seconds"]) for run in interior]
     figures += status_figures(ends, hits, is_judged=is_judged)
     published = [
@@ -255,6 +258,32 @@ def _figures(
         share = fmean(status == "ok" for status in bounded)
         figures.append(Figure("degenerate problems: share with status ok", share))
     return figures + reliability_figures(measured, is_judged=is_judged)
+
+
+def _flexmix_figures(
+    problems: dict[str, RealProblem], interior: Sequence[dict[str, Any]]
+) -> list[Figure]:
+    """Shares of single random starts on the problems that flexmix ran on, and their times."""
+    flexmix = load_flexmix()
+    common = [run for run in interior if run["problem"] in flexmix]
+    if not common:
+        return []
+    names = sorted({run["problem"] for run in common})
+    shares = {
+        "flexmix start": fmean(
+            flexmix[name].share(problems[name].best - TOLERANCE) for name in names
+        ),
+        "random assignment": fmean(run["assignment"] for run in common),
+        "random coefficients": fmean(run["coefficients"] for run in common),
+    }
+    ratio = median(flexmix[name].seconds_ratio for name in names)
+    return [
+        *(
+            Figure(f"{len(names)} problems that flexmix has: share of one {kind}", share)
+            for kind, share in shares.items()
+        ),
+        Figure("seconds of a flexmix start over those of one random assignment", ratio),
+    ]
 
 
 BENCHMARK = Benchmark(

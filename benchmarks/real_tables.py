@@ -10,9 +10,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["REAL_FOLDER", "RealProblem", "load_real_problems"]
+__all__ = [
+    "FLEXMIX_FILE",
+    "REAL_FOLDER",
+    "FlexmixRuns",
+    "RealProblem",
+    "load_flexmix",
+    "load_real_problems",
+]
 
 REAL_FOLDER = Path(__file__).resolve().parent / "data" / "real"
+
+# Written by `python -m benchmarks.flexmix_real`.
+FLEXMIX_FILE = REAL_FOLDER / "flexmix.json"
 
 FloatArray = NDArray[np.float64]
 
@@ -37,6 +47,29 @@ class RealProblem:
     is_degenerate: bool  # whether that fit lies on a bound
     published: float | None  # log-likelihood of the source, if it states one
     options: Mapping[str, Any]  # further arguments of `fit_em`
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlexmixRuns:
+    """Random starts of flexmix on one problem."""
+
+    ends: FloatArray  # log-likelihoods after our EM from their ends; -inf if a start failed
+    seconds_ratio: float  # median seconds of a start over those of one of our random starts
+
+    def share(self, threshold: float) -> float:
+        """Share of starts that end at a threshold or above."""
+        return float(np.mean(self.ends >= threshold))
+
+
+def load_flexmix() -> dict[str, FlexmixRuns]:
+    """Read the runs of flexmix by name of the problem, if at least one ended in time."""
+    entries = json.loads(FLEXMIX_FILE.read_text(encoding="utf-8"))["problems"]
+    return {entry["name"]: _runs(entry) for entry in entries if entry["seconds"] is not None}
+
+
+def _runs(entry: Mapping[str, Any]) -> FlexmixRuns:
+    ends = [-np.inf if end is None else end for end in entry["log_likelihoods"]]
+    return FlexmixRuns(np.array(ends), entry["seconds"] / entry["our_seconds"])
 
 
 def load_real_problems() -> tuple[RealProblem, ...]:

@@ -1,6 +1,7 @@
 """Data, models and rules of the benchmarks of EM."""
 
 import importlib
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -130,6 +131,28 @@ def test_real_problems_have_their_rows_and_models(monkeypatch: pytest.MonkeyPatc
         )
     published = next(each for each in problems if each.name == "mus03_gate_k3")
     assert published.published == pytest.approx(published.best, abs=1e-4) == -4712.3871
+
+
+def test_flexmix_ran_on_real_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = load("real_tables", monkeypatch)
+    problems = {problem.name: problem for problem in tables.load_real_problems()}
+    flexmix = tables.load_flexmix()
+    assert flexmix.keys() <= problems.keys()
+    for name, runs in flexmix.items():
+        assert 0.0 <= runs.share(problems[name].best - 0.05) <= 1.0
+        assert 0 < len(runs.ends) <= 10
+        assert runs.seconds_ratio > 0.0
+    interior = [name for name in flexmix if not problems[name].is_degenerate]
+    assert len(interior) > 30
+    record = json.loads(tables.FLEXMIX_FILE.read_text(encoding="utf-8"))
+    assert set(record["versions"]) == {"R", "flexmix"}
+    assert record["left out"].keys() <= problems.keys() - flexmix.keys()
+
+
+def test_shares_of_flexmix_count_failed_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three starts one reaches -10.05, one ends lower and one failed."""
+    runs = load("real_tables", monkeypatch).FlexmixRuns(np.array([-10.02, -11.0, -np.inf]), 2.0)
+    assert runs.share(-10.05) == pytest.approx(1 / 3)
 
 
 def test_broad_law_takes_turns_and_depends_on_the_seed_only(
