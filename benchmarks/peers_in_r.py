@@ -15,6 +15,8 @@ __all__ = ["MISSING", "PeerRun", "has_peers", "run_peers"]
 
 FloatArray = NDArray[np.float64]
 
+PACKAGES = ("flexmix", "mixtools")
+
 SCRIPT = Path(__file__).resolve().parent / "r" / "flexmix_speed.R"
 
 MISSING = "Rscript, flexmix or mixtools is missing: install R and these packages to compare"
@@ -45,7 +47,8 @@ def has_peers() -> bool:
     if shutil.which("Rscript") is None:
         return False
     # Look the packages up without loading them, which takes seconds.
-    command = ["Rscript", "-e", "find.package(c('flexmix', 'mixtools'))"]
+    found = " && ".join(f"nzchar(system.file(package='{name}'))" for name in PACKAGES)
+    command = ["Rscript", "-e", f"stopifnot({found})"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

@@ -23,7 +23,8 @@ def _assert_same(found: EMFit, expected: EMFit) -> None:
         first, second = getattr(found, name), getattr(expected, name)
         assert (first is None) == (second is None)
         if second is not None:
-            assert_allclose(first, second, rtol=1e-8, atol=1e-12)
+            # sums are added in another order, so that climbs end at slightly different points
+            assert_allclose(first, second, rtol=1e-8, atol=1e-9 * np.abs(second).max())
     for name in ("log_likelihood", "entropy", "n_obs", "n_units", "n_parameters"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-10)
     shares: Any = found.responsibilities
