@@ -1,9 +1,10 @@
 """Search for the highest maximum: starts of several kinds, random starts, and ways out of optima.
 
-1. Starts that are computed: moments, first if there are rows enough for them, otherwise last;
-   growth by splits; bins of the response and of residuals.
+1. Starts that are computed: moments, first if there are rows enough for them, otherwise after the
+   others; growth by splits; bins of the response and of residuals.
 2. Random starts of both kinds, until the estimated mass of optima not yet seen is small, the best
-   optimum stands out, or their share of the budget is used up (see `moment_init.em.exploration`).
+   optimum stands out or was reached often, or their share of the budget is used up (see
+   `moment_init.em.exploration`).
 3. Moves and perturbations from the best few distinct optima, until they find nothing better. If the
    best optimum stands out, or is the only one, they leave only this one, and end sooner.
 
