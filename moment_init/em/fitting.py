@@ -154,8 +154,9 @@ def fit_em(
         Number of random starts: 10 by default with init="random". A search by default runs as many
         as it needs.
     max_seconds : float, optional
-        Time of a search, or of random starts. By default a search ends after about 2 seconds or the time of 30 random starts,
-        whichever is longer, and the result depends on the seed only, not on the clock.
+        Time of a search, or of random starts. By default a search ends after about 2 seconds or the
+        time of 30 random starts, whichever is longer, and the result depends on the seed only, not
+        on the clock.
     random_start : {"both", "assignment", "coefficients"}, default "both"
         Whether random starts assign rows softly to components, as flexmix does, draw coefficients,
         or do both in turn.
