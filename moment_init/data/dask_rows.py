@@ -63,9 +63,9 @@ PartSums = dict[int, BlockSums]
 FAN_IN = 8
 """Results that are added in one task: a tree of depth three for five hundred blocks."""
 
-MOST_READ_WHOLE = 2**21
-"""Values of X up to which a Dask input is read whole: 16 MiB, less than one block usually has. So
-is one of no more than `FEW_ROWS` rows, if it can be held."""
+MOST_READ_WHOLE = 2**24
+"""Values of X up to which a Dask input is read whole: 128 MiB, the size that Dask gives one block.
+So is one of no more than `FEW_ROWS` rows, if it can be held."""
 
 FEW_ROWS = 40_000
 

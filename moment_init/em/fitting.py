@@ -33,7 +33,6 @@ from moment_init.em.result import EMFit
 from moment_init.em.runs import (
     FitOptions,
     Runs,
-    is_interior,
     require_rows,
     run_given,
     run_random,
@@ -41,11 +40,10 @@ from moment_init.em.runs import (
 )
 from moment_init.em.search import (
     enlarged,
-    plausible_ends,
-    refine,
+    held_sample,
+    refined,
     search,
     search_sample,
-    search_units,
 )
 from moment_init.em.starts import (
     RandomStart,
@@ -255,8 +253,6 @@ def fit_em(
         groups=groups,
         gating=gating,
     )
-    number = validate_n_components(n_components, all_rows.n_obs)
-    all_rows = all_rows.within(2 * search_units(all_rows.family, all_rows.n_features, number))
     validate_gate_kind(gate, all_rows.gating)
     data = all_rows.drop_zero_weights()
     number = validate_n_components(n_components, data.n_obs)
@@ -327,9 +323,10 @@ def _run_starts(
         names = (data.feature_names, data.response_names)
         runs = run_given(problem, given_starts(problem, init, all_rows, *names), options)
         return runs, _require_run(runs)
+    held = held_sample(problem)
     if init == "search" and options.max_iter > 0:
-        return _by_search(problem, data, options, rng)
-    sample = search_sample(problem, rng)
+        return _by_search(problem, held, data, options, rng)
+    sample = search_sample(held, rng)
     if init == "random":
         runs = run_random(sample, options, rng)
     elif init == "tensor":
@@ -340,17 +337,16 @@ def _run_starts(
         starts = tensor_starts(sample, data, rng)
         runs = run_given(sample, starts or [("growth", grow(sample))], options)
     best = _require_run(runs)
-    return (runs, best) if sample is problem else _on_all_rows(problem, runs, options)
+    return (runs, best) if sample is problem else _on_all_rows(problem, held, runs, options)
 
 
 def _on_all_rows(
-    problem: EMProblem, runs: Runs, options: FitOptions
+    problem: EMProblem, held: EMProblem, runs: Runs, options: FitOptions
 ) -> tuple[Runs, MaximiseResult]:
     """Refine the best ends of runs on a sample."""
-    limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
-    ends = [refine(problem, runs.problem, end, **limits) for end in plausible_ends(runs)]
+    end = refined(problem, held, runs, max_steps=options.max_iter, tolerance=options.tolerance)
     runs.records = [replace(record, is_sampled=True) for record in runs.records]
-    return runs, max(ends, key=lambda end: (is_interior(problem, end), end.log_posterior))
+    return runs, end
 
 
 def _required_moments(
@@ -368,10 +364,14 @@ def _required_moments(
 
 
 def _by_search(
-    problem: EMProblem, data: RegressionData, options: FitOptions, rng: np.random.Generator
+    problem: EMProblem,
+    held: EMProblem,
+    data: RegressionData,
+    options: FitOptions,
+    rng: np.random.Generator,
 ) -> tuple[Runs, MaximiseResult]:
     """Search, on a sample if there are many rows, and climb on all rows to the tolerance."""
-    sample = search_sample(problem, rng)
+    sample = search_sample(held, rng)
     seeds = rng.spawn(2)
     failures: list[str] = []
 
@@ -386,12 +386,12 @@ def _by_search(
         runs = search(sample, from_moments, seeds[1], options, display=display)
         display.update("last climb on all rows")
         if sample is not problem:
-            runs = enlarged(problem, runs, from_moments, rng)
+            runs = enlarged(held, runs, from_moments, rng)
         for message in failures:
             runs.fail("tensor", message)
         best = _require_run(runs)
         if runs.problem.rows.n_units != problem.rows.n_units:
-            return _on_all_rows(problem, runs, options)
+            return _on_all_rows(problem, held, runs, options)
         limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
         end = problem.climb(best.parameters, damping=0.0, **limits)
     # the climb starts by evaluating the last point of the search again

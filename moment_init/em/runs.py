@@ -175,7 +175,7 @@ class Runs:
         return (
             best.n_reached >= LEAST_REACHED
             and best.n_random > 0
-            and all(self.is_clearly_lower(other, best) for other in others)
+            and all(is_clearly_lower(self.problem, other.run, best.run) for other in others)
             and self.has_fit
         )
 
@@ -195,16 +195,6 @@ class Runs:
             return False
         is_only = len(self.optima) == 1 and unseen.mass < MASS_LIMIT
         return unseen.stands_out or (is_only and self.has_fit)
-
-    def is_clearly_lower(self, lower: Optimum, upper: Optimum) -> bool:
-        """Whether one optimum is lower than another by more than `LARGEST_DEFICIT`."""
-        family, rows = self.problem.family, self.problem.rows
-        above, below = (
-            unit_log_likelihood(family, rows, optimum.run.parameters) for optimum in (upper, lower)
-        )
-        error = np.sqrt(rows.unit_weights @ np.square(above - below))
-        deficit = upper.run.log_likelihood - lower.run.log_likelihood
-        return bool(deficit > LARGEST_DEFICIT * error)
 
     def describe(self, origin: str) -> str:
         """Say which start runs, how many there were, and how high they came."""
@@ -328,6 +318,15 @@ def is_same_optimum(problem: EMProblem, first: MaximiseResult, second: MaximiseR
     size = first.parameters.n_components * component_size(first.parameters)
     gap = (pack(second.parameters.reorder(order)) - pack(first.parameters))[:size]
     return bool(gap @ first.sums.information()[:size, :size] @ gap < SAME_POINT)
+
+
+def is_clearly_lower(problem: EMProblem, lower: MaximiseResult, upper: MaximiseResult) -> bool:
+    """Whether one end is lower than another by more than `LARGEST_DEFICIT`."""
+    above, below = (
+        unit_log_likelihood(problem.family, problem.rows, end.parameters) for end in (upper, lower)
+    )
+    error = np.sqrt(problem.rows.unit_weights @ np.square(above - below))
+    return bool(upper.log_likelihood - lower.log_likelihood > LARGEST_DEFICIT * error)
 
 
 def is_interior(problem: EMProblem, run: MaximiseResult) -> bool:

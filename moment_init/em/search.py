@@ -11,14 +11,15 @@
 The budget is counted in estimated time (`moment_init.em.runs.step_seconds`), so that the result
 depends on the seed only; `max_seconds` is real time.
 
-With many units the search runs on a sample of them, and its best optima are refined on all. The
-refinement begins with quasi-Newton steps, which sum only the score over all units and take the
-curvature from the sample (see `moment_init.likelihood.many_rows`).
+With many units the search runs on a sample of them. Its best optima are refined on a larger sample
+and then on all units. A refinement begins with quasi-Newton steps, which sum only the score and
+take the curvature from the smaller sample (see `moment_init.likelihood.many_rows`).
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -27,7 +28,15 @@ from moment_init.em.exploration import MASS_LIMIT
 from moment_init.em.gaussian_gate import GatedProblem
 from moment_init.em.moves import PERTURBATIONS, propose_moves
 from moment_init.em.problem import EMProblem, parameters_per_response
-from moment_init.em.runs import FINISH_TOLERANCE, FitOptions, Optimum, Runs, binding_bounds
+from moment_init.em.runs import (
+    FINISH_TOLERANCE,
+    FitOptions,
+    Optimum,
+    Runs,
+    binding_bounds,
+    is_clearly_lower,
+    is_interior,
+)
 from moment_init.em.starts import Start, bin_starts, grow, random_parameters
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult, free_step, rounding_of
@@ -271,16 +280,29 @@ twenty dimensions, one diverges with 300 units per parameter, even from the trut
 ENLARGEMENT = 4
 """Factor by which a sample is enlarged if its maximum lies on a bound."""
 
-MOST_PASSES = 60
-"""Maximum number of passes of a refinement: twice what maxima of samples needed, at the cost of
-three Newton steps. The climb that follows continues from wherever they end."""
+HELD_FACTOR = 8
+"""Optima of a search are first climbed on a sample of so many times its units. Its maximum is
+closer to that of all units by the root of this factor, and so is its curvature."""
+
+MOST_PASSES = 20
+"""Maximum number of quasi-Newton passes over all units: the climb that follows continues from
+wherever they end, and its steps know the curvature of all units."""
 
 CLOSE_GAIN = 1e-3
-"""The refinement ends when a step is predicted to gain less than this share of the tolerance, so
-that nothing is left to gain for the climb that follows."""
+"""The quasi-Newton passes end when a step is predicted to gain less than this: one Newton step then
+ends within rounding of the maximum, and costs no more than the passes that it saves."""
 
 SMALLEST_SHARE = 1e-3
 """The refinement ends when steps are cut below this share without a gain."""
+
+
+def held_sample(problem: EMProblem) -> EMProblem:
+    """Return the problem on evenly spaced units in memory, of which searches take samples."""
+    size = search_units(problem.family, problem.rows.n_features, problem.n_components)
+    stride = problem.rows.n_units // (HELD_FACTOR * size)
+    if stride < 2:
+        return problem
+    return problem.with_rows(problem.rows.thin(stride)).prepared()
 
 
 def search_sample(problem: EMProblem, rng: np.random.Generator, enlargement: int = 1) -> EMProblem:
@@ -337,15 +359,39 @@ N_REFINED = 3
 """Number of optima of a sample that are refined on all rows at most."""
 
 
-def plausible_ends(runs: Runs) -> list[MaximiseResult]:
-    """Ends of a search on a sample that may lead to the best maximum on all rows, best first."""
-    if not runs.optima:
-        return [] if runs.best is None else [runs.best]
-    first, *others = runs.ranked[:N_REFINED]
-    return [first.run] + [
-        other.run
+def refined(
+    problem: EMProblem, held: EMProblem, runs: Runs, *, max_steps: int, tolerance: float
+) -> MaximiseResult:
+    """Climb from the best optima of a sample to the highest maximum of all units.
+
+    Optima that may be the best on more units are kept until a larger sample decides.
+    """
+    ends = [optimum.run for optimum in runs.ranked[:N_REFINED]]
+    if not ends and runs.best is not None:
+        ends = [runs.best]
+    smaller = runs.problem
+    for larger in (held, problem):
+        if larger.rows.n_units > smaller.rows.n_units:
+            ends = [
+                refine(larger, smaller, end, max_steps=max_steps, tolerance=tolerance)
+                for end in _leading(smaller, ends)
+            ]
+            smaller = larger
+    return max(ends, key=partial(_height, problem))
+
+
+def _height(problem: EMProblem, end: MaximiseResult) -> tuple[bool, float]:
+    return is_interior(problem, end), end.log_posterior
+
+
+def _leading(problem: EMProblem, ends: list[MaximiseResult]) -> list[MaximiseResult]:
+    """The best end, and those that are not clearly lower."""
+    first, *others = sorted(ends, key=partial(_height, problem), reverse=True)
+    return [first] + [
+        other
         for other in others
-        if other.is_interior == first.is_interior and not runs.is_clearly_lower(other, first)
+        if is_interior(problem, other) == is_interior(problem, first)
+        and not is_clearly_lower(problem, other, first)
     ]
 
 
@@ -357,13 +403,13 @@ def refine(
     max_steps: int,
     tolerance: float,
 ) -> MaximiseResult:
-    """Climb on all units from the maximum of a sample, at first with the sample's curvature."""
+    """Climb from the maximum of a smaller sample, at first with its curvature."""
     if isinstance(problem, GatedProblem):
         return problem.climb(sample_end.parameters, max_steps=max_steps, tolerance=tolerance)
     near = _approach(problem, searched, sample_end)
     while near.n_iter < min(max_steps, MOST_PASSES):
         step = near.propose()
-        if step is None or step.gain < CLOSE_GAIN * tolerance:
+        if step is None or step.gain < CLOSE_GAIN:
             break
         is_flat = step.gain <= rounding_of(near.sums)
         if not near.attempt(step) and (is_flat or near.share < SMALLEST_SHARE):

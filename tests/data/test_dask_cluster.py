@@ -82,8 +82,8 @@ def test_a_worker_that_dies_changes_nothing(client: Any, tmp_path: Path) -> None
     # The pass in which it died was made up for, and others followed.
     assert len(list((tmp_path / "calls").iterdir())) > FATAL_CALL + N_BLOCKS
     for first, second in zip(found.candidates, expected.candidates, strict=True):
-        np.testing.assert_allclose(first.coefficients, second.coefficients, rtol=1e-8)
-    np.testing.assert_allclose(found.coefficients, expected.coefficients, rtol=1e-8)
-    np.testing.assert_allclose(found.biases, expected.biases, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-8)
+        np.testing.assert_allclose(first.coefficients, second.coefficients, rtol=1e-10)
+    np.testing.assert_allclose(found.coefficients, expected.coefficients, rtol=1e-10)
+    np.testing.assert_allclose(found.biases, expected.biases, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-10)
     assert found.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-12)

@@ -23,12 +23,12 @@ WEIGHTS = np.random.default_rng(3).integers(3, size=N_OBS).astype(float)
 
 
 def _assert_same(found: MomentEstimate, expected: MomentEstimate) -> None:
-    """Equal to 1e-8, relative to a thousandth where values are about zero."""
+    """Equal to 1e-10, relative to a thousandth where values are about zero."""
     for name in ("coefficients", "biases", "weights", "dispersion", "standard_errors"):
         first, second = getattr(found, name), getattr(expected, name)
         assert (first is None) == (second is None)
         if second is not None:
-            assert_allclose(first, second, rtol=1e-8, atol=1e-11)
+            assert_allclose(first, second, rtol=1e-10, atol=1e-11)
     assert found.log_likelihood == (
         None if expected.log_likelihood is None else pytest.approx(expected.log_likelihood)
     )

@@ -23,17 +23,19 @@ def _assert_same(found: EMFit, expected: EMFit) -> None:
         first, second = getattr(found, name), getattr(expected, name)
         assert (first is None) == (second is None)
         if second is not None:
-            # sums are added in another order, so that climbs end at slightly different points
-            assert_allclose(first, second, rtol=1e-8, atol=1e-9 * np.nanmax(np.abs(second)))
+            # sums are added in another order
+            assert_allclose(first, second, rtol=1e-10, atol=1e-10 * np.nanmax(np.abs(second)))
     for name in ("log_likelihood", "n_obs", "n_units", "n_parameters"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-10)
-    assert found.entropy == pytest.approx(expected.entropy, rel=1e-8)
+    assert found.entropy == pytest.approx(expected.entropy, rel=1e-10)
     shares: Any = found.responsibilities
     assert isinstance(shares, da.Array)
     assert shares.shape == expected.responsibilities.shape
-    assert_allclose(shares.compute(), expected.responsibilities, atol=1e-8)
+    assert_allclose(shares.compute(), expected.responsibilities, atol=1e-10)
     assert found.status is expected.status
-    assert repr(found) == repr(expected)
+    # how many starts a search runs may hang on rounding; what it finds does not
+    first, second = (repr(fit).split("best log-likelihood")[0] for fit in (found, expected))
+    assert first == second
 
 
 def _lazy(values: Any) -> Any:
@@ -66,7 +68,7 @@ def test_a_gate_and_weights_some_of_them_zero() -> None:
         lazy[["a", "b"]], lazy["y"], 2, gating=covariate, sample_weight=lazy["w"], **options
     )
     assert by_array.gate_names == ("g0",)
-    assert_allclose(by_array.coefficients, expected.coefficients, rtol=1e-8, atol=1e-9)
+    assert_allclose(by_array.coefficients, expected.coefficients, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.usefixtures("nothing_whole")
@@ -115,7 +117,7 @@ def test_a_gaussian_gate_and_priors() -> None:
     _assert_same(found, expected)
     assert found.gate_covariances is not None
     assert expected.gate_covariances is not None
-    assert_allclose(found.gate_covariances, expected.gate_covariances, rtol=1e-8)
+    assert_allclose(found.gate_covariances, expected.gate_covariances, rtol=1e-10)
 
 
 @pytest.mark.usefixtures("nothing_whole")
@@ -184,16 +186,6 @@ def test_an_identity_link_is_standardised() -> None:
     expected = fit_em(data.X, 5.0 + 3.0 * data.y, 2, family="gaussian", random_seed=1)
     found = fit_em(_lazy(data.X), _lazy(5.0 + 3.0 * data.y), 2, family="gaussian", random_seed=1)
     _assert_same(found, expected)
-
-
-@pytest.mark.usefixtures("nothing_whole")
-def test_what_a_search_reads_whole_is_read_whole() -> None:
-    X, y = POISSON.X[:5_000], POISSON.y[:5_000]
-    gating = X[:, 0] > 0.0
-    expected = fit_em(X, y, 2, family="poisson", gating=gating, random_seed=1)
-    found = fit_em(_lazy(X), y, 2, family="poisson", gating=_lazy(gating), random_seed=1)
-    assert isinstance(found.responsibilities, np.ndarray)
-    assert_allclose(found.coefficients, expected.coefficients, rtol=0.0)
 
 
 @pytest.mark.usefixtures("little_held")

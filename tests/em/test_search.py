@@ -19,6 +19,7 @@ from moment_init.em.runs import (
     LEAST_REACHED,
     FitOptions,
     Runs,
+    is_clearly_lower,
     is_same_optimum,
     step_seconds,
 )
@@ -179,7 +180,7 @@ def test_a_search_ends_early_if_the_best_optimum_stands_out(seed: int) -> None:
     best, *others = runs.ranked
     assert runs.stands_out
     assert best.n_reached >= LEAST_REACHED
-    assert all(runs.is_clearly_lower(other, best) for other in others)
+    assert all(is_clearly_lower(runs.problem, other.run, best.run) for other in others)
     assert origins(runs)[-1].startswith("perturbation")
     assert runs.work < 0.5 * BUDGET_SECONDS
     unseen = runs.unseen_mass
