@@ -56,7 +56,7 @@ from moment_init.families.base import Family
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 from moment_init.moments.result import MomentEstimate
-from moment_init.progress import progress
+from moment_init.progress import Display, progress
 from moment_init.results import BREAKDOWNS, Status
 
 Init = (
@@ -290,7 +290,8 @@ def fit_em(
         if numbers is not None:
             problem = replace(problem, prior=log_prior_of(problem, data, numbers))
         require_rows(problem)
-        runs, end = _run_starts(problem, data, init, options, rng, all_rows)
+        with progress("fit", is_shown=options.progressbar) as display:
+            runs, end = _run_starts(problem, data, init, options, rng, all_rows, display)
         if isinstance(problem, GatedProblem) and isinstance(end, GatedRun):
             fit = assemble_gated_fit(problem, data, end, runs)
         else:
@@ -317,15 +318,21 @@ def _run_starts(
     options: FitOptions,
     rng: np.random.Generator,
     all_rows: RegressionData,
+    display: Display,
 ) -> tuple[Runs, MaximiseResult]:
     """Run the starts of `init`; return all of them and the end of the best one."""
+    shown = problem.shown_on(display)
     if not isinstance(init, str):
         names = (data.feature_names, data.response_names)
-        runs = run_given(problem, given_starts(problem, init, all_rows, *names), options)
+        runs = run_given(shown, given_starts(problem, init, all_rows, *names), options)
         return runs, _require_run(runs)
     held = held_sample(problem)
     if init == "search" and options.max_iter > 0:
-        return _by_search(problem, held, data, options, rng)
+        runs = _search(problem, held, data, options, rng, display)
+        best = _require_run(runs)
+        if runs.problem.rows.n_units == problem.rows.n_units:
+            return runs, _climb_on(shown, best, options)
+        return _on_all_rows(shown, held, runs, options)
     sample = search_sample(held, rng)
     if init == "random":
         runs = run_random(sample, options, rng)
@@ -337,14 +344,14 @@ def _run_starts(
         starts = tensor_starts(sample, data, rng)
         runs = run_given(sample, starts or [("growth", grow(sample))], options)
     best = _require_run(runs)
-    return (runs, best) if sample is problem else _on_all_rows(problem, held, runs, options)
+    return (runs, best) if sample is problem else _on_all_rows(shown, held, runs, options)
 
 
 def _on_all_rows(
     problem: EMProblem, held: EMProblem, runs: Runs, options: FitOptions
 ) -> tuple[Runs, MaximiseResult]:
     """Refine the best ends of runs on a sample."""
-    end = refined(problem, held, runs, max_steps=options.max_iter, tolerance=options.tolerance)
+    end = refined(problem, held, runs, options)
     runs.records = [replace(record, is_sampled=True) for record in runs.records]
     return runs, end
 
@@ -363,14 +370,15 @@ def _required_moments(
     return starts, has_signal
 
 
-def _by_search(
+def _search(
     problem: EMProblem,
     held: EMProblem,
     data: RegressionData,
     options: FitOptions,
     rng: np.random.Generator,
-) -> tuple[Runs, MaximiseResult]:
-    """Search, on a sample if there are many rows, and climb on all rows to the tolerance."""
+    display: Display,
+) -> Runs:
+    """Search, on a sample if there are many rows."""
     sample = search_sample(held, rng)
     seeds = rng.spawn(2)
     failures: list[str] = []
@@ -382,21 +390,21 @@ def _by_search(
             failures.append(str(error))
             return []
 
-    with progress("search", is_shown=options.progressbar) as display:
-        runs = search(sample, from_moments, seeds[1], options, display=display)
-        display.update("last climb on all rows")
-        if sample is not problem:
-            runs = enlarged(held, runs, from_moments, rng)
-        for message in failures:
-            runs.fail("tensor", message)
-        best = _require_run(runs)
-        if runs.problem.rows.n_units != problem.rows.n_units:
-            return _on_all_rows(problem, held, runs, options)
-        limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
-        end = problem.climb(best.parameters, damping=0.0, **limits)
+    runs = search(sample, from_moments, seeds[1], options, display=display)
+    if sample is not problem:
+        runs = enlarged(held, runs, from_moments, rng)
+    for message in failures:
+        runs.fail("tensor", message)
+    return runs
+
+
+def _climb_on(problem: EMProblem, best: MaximiseResult, options: FitOptions) -> MaximiseResult:
+    """Climb from the end of a search to the tolerance."""
+    limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
+    end = problem.climb(best.parameters, damping=0.0, **limits)
     # the climb starts by evaluating the last point of the search again
     history = (*best.history[:-1], *end.history)
-    return runs, replace(end, history=history, n_iter=best.n_iter + end.n_iter)
+    return replace(end, history=history, n_iter=best.n_iter + end.n_iter)
 
 
 def _require_run(runs: Runs) -> MaximiseResult:

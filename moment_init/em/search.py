@@ -359,9 +359,7 @@ N_REFINED = 3
 """Number of optima of a sample that are refined on all rows at most."""
 
 
-def refined(
-    problem: EMProblem, held: EMProblem, runs: Runs, *, max_steps: int, tolerance: float
-) -> MaximiseResult:
+def refined(problem: EMProblem, held: EMProblem, runs: Runs, options: FitOptions) -> MaximiseResult:
     """Climb from the best optima of a sample to the highest maximum of all units.
 
     Optima that may be the best on more units are kept until a larger sample decides.
@@ -373,7 +371,9 @@ def refined(
     for larger in (held, problem):
         if larger.rows.n_units > smaller.rows.n_units:
             ends = [
-                refine(larger, smaller, end, max_steps=max_steps, tolerance=tolerance)
+                refine(
+                    larger, smaller, end, max_steps=options.max_iter, tolerance=options.tolerance
+                )
                 for end in _leading(smaller, ends)
             ]
             smaller = larger

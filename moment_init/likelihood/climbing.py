@@ -493,12 +493,16 @@ class _Likelihood:
     constraint: LinearConstraint | None
     constant: float
     prior: LogPrior | None = None
+    watch: Callable[[float], None] | None = None  # is told the objective after each pass
 
     def sums(self, parameters: MixtureParameters, *, missing: bool) -> LikelihoodSums:
         sums = likelihood_sums(
             self.family, self.rows, parameters, missing=missing, constant=self.constant
         )
-        return sums if self.prior is None else self.prior.add_to(sums, parameters)
+        sums = sums if self.prior is None else self.prior.add_to(sums, parameters)
+        if self.watch is not None:
+            self.watch(sums.objective)
+        return sums
 
     def moved(self, parameters: MixtureParameters, step: FloatArray) -> MixtureParameters:
         """Take a step that ends inside the bounds and on the constraint."""
@@ -536,13 +540,14 @@ def maximise(
     constant: float | None = None,
     known: Sequence[KnownMaximum] = (),
     prior: LogPrior | None = None,
+    watch: Callable[[float], None] | None = None,
 ) -> MaximiseResult:
     """Climb from a start to a nearby maximum of the likelihood, or of the posterior."""
     rows = rows.prepared(family)
     bounds = bounds_of(family, min_weight=min_weight, min_dispersion_ratio=min_dispersion_ratio)
     if constant is None:
         constant = parameter_free_log_likelihood(family, rows)
-    likelihood = _Likelihood(family, rows, bounds, constraint, constant, prior)
+    likelihood = _Likelihood(family, rows, bounds, constraint, constant, prior, watch)
     ahead: KnownMaximum | None = None
 
     def is_recognised(parameters: MixtureParameters, sums: LikelihoodSums) -> bool:
