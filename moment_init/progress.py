@@ -3,6 +3,7 @@
 `progress` makes a `Display`, to which a run tells what it does. Nothing is shown, and rich is not
 imported, before two seconds have passed. All lines disappear at the end. A run inside another one,
 such as a search inside a comparison of several fits, adds a line to the display of the outer run.
+The innermost line shows the number and the log-likelihood of each pass between `passes_over`.
 Notebooks get a line of text that is written over, which needs no widgets.
 
 An error of the display never reaches the run, and a display inside one of the user's is left out.
@@ -108,29 +109,63 @@ class _Screen:
 _ONLY_ONE = Lock()
 """Held by the screen that is shown: of runs in several threads only one is shown."""
 
-_SCREEN: ContextVar[_Screen | None] = ContextVar("screen", default=None)
+_DISPLAY: ContextVar[Display | None] = ContextVar("display", default=None)
+"""What the innermost run is shown on."""
 
 
 @contextmanager
 def progress(title: str, *, is_shown: bool) -> Iterator[Display]:
     """Show the progress of a run while it lasts, after two seconds."""
-    if not is_shown:
-        yield Display()
-        return
-    outer = _SCREEN.get()
-    screen = _Screen() if outer is None else outer
-    display = Display(title, screen)
-    screen.displays.append(display)
-    if outer is None:
-        _SCREEN.set(screen)
-        _quietly(screen.start_timer)
+    outer = _DISPLAY.get()
+    above = None if outer is None else outer.screen
+    screen = above or _Screen()
+    display = Display(title, screen if is_shown else None)
+    if is_shown:
+        screen.displays.append(display)
+        if above is None:
+            _quietly(screen.start_timer)
+    _DISPLAY.set(display)
     try:
         yield display
     finally:
-        screen.displays.remove(display)
-        if outer is None:
-            _SCREEN.set(None)
-            _quietly(screen.close)
+        _DISPLAY.set(outer)
+        if is_shown:
+            screen.displays.remove(display)
+            if above is None:
+                _quietly(screen.close)
+
+
+@dataclass(slots=True)
+class _Passes:
+    """Passes of a climb so far."""
+
+    display: Display
+    n_units: int  # passes over fewer units are those of a sample, and not counted
+    log_jacobian: float  # to subtract from a log-likelihood to get it in the user's units
+    number: int = 0
+
+
+_PASSES: ContextVar[_Passes | None] = ContextVar("passes", default=None)
+
+
+@contextmanager
+def passes_over(n_units: int, log_jacobian: float) -> Iterator[None]:
+    """Show the passes of a climb over so many units on the line of the innermost run."""
+    outer, display = _PASSES.get(), _DISPLAY.get()
+    _PASSES.set(None if display is None else _Passes(display, n_units, log_jacobian))
+    try:
+        yield
+    finally:
+        _PASSES.set(outer)
+
+
+def show_pass(n_units: int, log_likelihood: float) -> None:
+    """Tell of a pass over units, which is shown if it is one over all."""
+    passes = _PASSES.get()
+    if passes is not None and passes.n_units == n_units:
+        passes.number += 1
+        height = log_likelihood - passes.log_jacobian
+        passes.display.update(f"pass {passes.number} over all rows, log-likelihood {height:.2f}")
 
 
 def track[Item](items: Iterable[Item], total: int, title: str, *, is_shown: bool) -> Iterator[Item]:

@@ -1,18 +1,25 @@
 """The display of runs that take long: when it shows what, and that it never stops a run."""
 
 import io
+import pickle
+import re
 import threading
 import time
+import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import rich
 from rich.console import Console
 from rich.progress import Progress
 
 import moment_init.progress as module
-from moment_init import fit_em, select_components, simulate_mixture
+from moment_init import WeakSignalWarning, estimate, fit_em, select_components, simulate_mixture
 from moment_init.progress import progress, track
+
+LARGE = simulate_mixture(60_000, 2, 2, family="poisson", scales=0.5, random_seed=3)
+"""More rows than a search, or the polish of moments, climbs as a whole."""
 
 
 class Recorder:
@@ -40,6 +47,12 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     monkeypatch.setattr(module, "DELAY", 0.0)
     monkeypatch.setattr(module, "_make_writer", result.start)
     return result
+
+
+@pytest.fixture
+def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search few rows, and then climb all."""
+    monkeypatch.setattr("moment_init.em.search.SEARCH_UNITS", 3_000)
 
 
 def wait_for(condition: Any) -> None:
@@ -202,3 +215,66 @@ def test_a_search_says_what_it_does(recorder: Recorder) -> None:
     assert f"best log-likelihood {fit.log_likelihood:.2f}" in text
     assert "s): 1 component, all rows" in text
     assert "s): 2 components, fold 1 of 2" in text
+
+
+@pytest.mark.usefixtures("small_samples")
+@pytest.mark.parametrize("options", [{}, {"gate": "gaussian"}, {"init": "tensor"}])
+def test_a_large_fit_shows_its_passes(recorder: Recorder, options: dict[str, Any]) -> None:
+    """Passes are numbered, and the last one is as high as the fit."""
+    gating = None
+    if "gate" in options:
+        gating = LARGE.labels + np.random.default_rng(1).normal(size=len(LARGE.y))
+        options["init"] = (LARGE.coefficients, LARGE.biases, LARGE.weights)
+    with progress("outside", is_shown=True):
+        wait_for(lambda: recorder.shown)
+        fit = fit_em(LARGE.X, LARGE.y, 2, family="poisson", gating=gating, random_seed=1, **options)
+    _require_passes(recorder, "fit", fit.log_likelihood)
+
+
+@pytest.mark.parametrize("n_responses", [1, 2])
+def test_an_estimate_shows_its_passes(recorder: Recorder, n_responses: int) -> None:
+    y = LARGE.y if n_responses == 1 else np.column_stack([LARGE.y, LARGE.y[::-1]])
+    with progress("outside", is_shown=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakSignalWarning)
+        wait_for(lambda: recorder.shown)
+        result = estimate(LARGE.X, y, 2, family="poisson", random_seed=1)
+        n_shown = len(recorder.shown)
+        estimate(LARGE.X, y, 2, family="poisson", random_seed=1, progressbar=False)
+        assert len(recorder.shown) == n_shown
+    assert "estimate (0 s): moments" in {lines[-1] for lines in recorder.shown}
+    assert result.log_likelihood is not None
+    # of one response, the last step is taken without a pass
+    _require_passes(recorder, "estimate", result.log_likelihood, within=1.0)
+
+
+def _require_passes(recorder: Recorder, run: str, last: float, within: float = 0.01) -> None:
+    pattern = re.compile(rf"{run} \(\d+ s\): pass (\d+) over all rows, log-likelihood (\S+)")
+    found = [pattern.match(lines[-1]) for lines in recorder.shown]
+    passes = [match.groups() for match in found if match]
+    assert [int(number) for number, _ in passes] == list(range(1, len(passes) + 1))
+    assert len(passes) >= 2
+    heights = [float(height) for _, height in passes]
+    assert max(heights) == pytest.approx(last, abs=within)
+
+
+@pytest.mark.usefixtures("small_samples")
+def test_a_display_that_fails_changes_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit() -> Any:
+        return fit_em(LARGE.X, LARGE.y, 2, family="poisson", random_seed=1)
+
+    expected = fit()
+    calls: list[int] = []
+
+    class Broken(Recorder):
+        def refresh(self) -> None:
+            calls.append(1)
+            raise OSError("closed")
+
+    monkeypatch.setattr(module, "DELAY", 0.0)
+    monkeypatch.setattr(module, "_make_writer", Broken().start)
+    with progress("outside", is_shown=True):
+        wait_for(lambda: calls)
+        found = fit()
+    assert len(calls) > 2
+    assert np.array_equal(found.coefficients, expected.coefficients)
+    assert pickle.loads(pickle.dumps(found)).log_likelihood == expected.log_likelihood

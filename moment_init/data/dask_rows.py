@@ -368,11 +368,12 @@ class DaskRows:
         return replace(self, table=kept)
 
     def thin(self, stride: int) -> Any:
-        """Keep every `stride`-th row: in memory if these can be held."""
+        """Keep every `stride`-th unit: in memory if these can be held, or are groups."""
         stride, table = max(1, stride), self.table
         n_rows = -(-self.n_obs // stride)
-        if n_rows <= SAMPLE_ROWS or n_rows * table.width <= MOST_HELD:
-            return self.take(np.arange(0, self.n_obs, stride))
+        is_small = n_rows <= SAMPLE_ROWS or n_rows * table.width <= MOST_HELD
+        if is_small or self.empty.is_grouped:
+            return self.take(np.arange(0, self.n_units, stride))
         reader = replace(table.reader, stride=table.reader.stride * stride)
         return replace(self, table=replace(table, reader=reader))
 

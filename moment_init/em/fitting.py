@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -56,7 +57,7 @@ from moment_init.families.base import Family
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 from moment_init.moments.result import MomentEstimate
-from moment_init.progress import Display, progress
+from moment_init.progress import Display, passes_over, progress
 from moment_init.results import BREAKDOWNS, Status
 
 Init = (
@@ -321,18 +322,20 @@ def _run_starts(
     display: Display,
 ) -> tuple[Runs, MaximiseResult]:
     """Run the starts of `init`; return all of them and the end of the best one."""
-    shown = problem.shown_on(display)
+    counted = partial(passes_over, problem.rows.n_units, problem.log_jacobian)
     if not isinstance(init, str):
         names = (data.feature_names, data.response_names)
-        runs = run_given(shown, given_starts(problem, init, all_rows, *names), options)
+        with counted():
+            runs = run_given(problem, given_starts(problem, init, all_rows, *names), options)
         return runs, _require_run(runs)
     held = held_sample(problem)
     if init == "search" and options.max_iter > 0:
         runs = _search(problem, held, data, options, rng, display)
         best = _require_run(runs)
-        if runs.problem.rows.n_units == problem.rows.n_units:
-            return runs, _climb_on(shown, best, options)
-        return _on_all_rows(shown, held, runs, options)
+        with counted():
+            if runs.problem.rows.n_units == problem.rows.n_units:
+                return runs, _climb_on(problem, best, options)
+            return _on_all_rows(problem, held, runs, options)
     sample = search_sample(held, rng)
     if init == "random":
         runs = run_random(sample, options, rng)
@@ -344,7 +347,10 @@ def _run_starts(
         starts = tensor_starts(sample, data, rng)
         runs = run_given(sample, starts or [("growth", grow(sample))], options)
     best = _require_run(runs)
-    return (runs, best) if sample is problem else _on_all_rows(shown, held, runs, options)
+    if sample is problem:
+        return runs, best
+    with counted():
+        return _on_all_rows(problem, held, runs, options)
 
 
 def _on_all_rows(
@@ -401,7 +407,7 @@ def _search(
 def _climb_on(problem: EMProblem, best: MaximiseResult, options: FitOptions) -> MaximiseResult:
     """Climb from the end of a search to the tolerance."""
     limits: dict[str, Any] = {"max_steps": options.max_iter, "tolerance": options.tolerance}
-    end = problem.climb(best.parameters, damping=0.0, **limits)
+    end = problem.climb(best.parameters, damping=0.0, least_steps=1, **limits)
     # the climb starts by evaluating the last point of the search again
     history = (*best.history[:-1], *end.history)
     return replace(end, history=history, n_iter=best.n_iter + end.n_iter)

@@ -6,9 +6,8 @@ start under the restrictions, and maps parameters and their vector to the user's
 `validate_restrictions` checks which parameters are shared between components or fixed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -43,7 +42,6 @@ from moment_init.likelihood.sums import (
     likelihood_sums,
     parameter_free_log_likelihood,
 )
-from moment_init.progress import Display
 
 IndexArray = NDArray[np.intp]
 
@@ -102,8 +100,6 @@ class EMProblem:
     # part of the log-likelihood that does not depend on parameters, once `prepared`
     constant: float | None = None
     prior: LogPrior | None = None  # None for maximum likelihood
-    # is told the objective after each pass over the rows, if passes are to be shown
-    watch: Callable[[float], None] | None = None
 
     @property
     def log_jacobian(self) -> float:
@@ -116,17 +112,7 @@ class EMProblem:
 
     def with_rows(self, rows: LikelihoodRows) -> "EMProblem":
         """Return the same problem with other rows, for instance a sample."""
-        return replace(self, rows=rows, constant=None, watch=None)
-
-    def shown_on(self, display: Display) -> "EMProblem":
-        """Return the same problem, which tells a display of its passes over the rows."""
-        name, number = "log-likelihood" if self.prior is None else "log-posterior", count(1)
-
-        def watch(objective: float) -> None:
-            height = objective - self.log_jacobian
-            display.update(f"pass {next(number)} over all rows, {name} {height:.2f}")
-
-        return replace(self, watch=watch)
+        return replace(self, rows=rows, constant=None)
 
     def prepared(self) -> "EMProblem":
         """Return the same problem with quantities precomputed that every climb needs."""
@@ -147,7 +133,6 @@ class EMProblem:
             constraint=self.constraint(admissible),
             constant=self.constant,
             prior=self.prior,
-            watch=self.watch,
             **options,
         )
 
@@ -156,10 +141,7 @@ class EMProblem:
         sums = likelihood_sums(
             self.family, self.rows, parameters, curvature=curvature, constant=self.constant
         )
-        sums = sums if self.prior is None else self.prior.add_to(sums, parameters)
-        if self.watch is not None:
-            self.watch(sums.objective)
-        return sums
+        return sums if self.prior is None else self.prior.add_to(sums, parameters)
 
     def _shortened(self, parameters: MixtureParameters) -> MixtureParameters:
         """Shorten too long predictors of all components alike, so that restrictions hold."""

@@ -284,6 +284,9 @@ HELD_FACTOR = 8
 """Optima of a search are first climbed on a sample of so many times its units. Its maximum is
 closer to that of all units by the root of this factor, and so is its curvature."""
 
+HELD_DOUBLES = 2**25
+"""Most values of inputs in that sample, 256 MiB: a Dask collection is read for it once only."""
+
 MOST_PASSES = 20
 """Maximum number of quasi-Newton passes over all units: the climb that follows continues from
 wherever they end, and its steps know the curvature of all units."""
@@ -298,11 +301,11 @@ SMALLEST_SHARE = 1e-3
 
 def held_sample(problem: EMProblem) -> EMProblem:
     """Return the problem on evenly spaced units in memory, of which searches take samples."""
-    size = search_units(problem.family, problem.rows.n_features, problem.n_components)
-    stride = problem.rows.n_units // (HELD_FACTOR * size)
-    if stride < 2:
-        return problem
-    return problem.with_rows(problem.rows.thin(stride)).prepared()
+    rows = problem.rows
+    size = search_units(problem.family, rows.n_features, problem.n_components)
+    most = HELD_DOUBLES * rows.n_units // (rows.n_obs * rows.n_features)
+    stride = rows.n_units // min(HELD_FACTOR * size, most)
+    return problem if stride < 2 else problem.with_rows(rows.thin(stride)).prepared()
 
 
 def search_sample(problem: EMProblem, rng: np.random.Generator, enlargement: int = 1) -> EMProblem:

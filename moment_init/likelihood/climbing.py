@@ -6,7 +6,7 @@ left: the share of information that is not missing. A damped Newton step solves
 EM step, with :math:`\kappa = 0` a Newton step on the observed likelihood; :math:`\kappa` falls
 after every success and rises after a failure; where even an EM step is too long, a ridge shortens
 it. Steps stay inside the bounds and on the constraint, and a step that lowers the log-likelihood
-is never taken.
+is never taken, unless both its predicted gain and its loss are rounding.
 
 Most climbs of a search end at a maximum that an earlier climb has reached. Near a maximum the
 log-likelihood is quadratic, with a curvature that the earlier climb has computed. If a Newton step
@@ -211,7 +211,7 @@ class _Search[P]:
     def advance(self, parameters: P, sums: LikelihoodSums) -> bool:
         """Accept a step; return whether the climb now leads to a known maximum."""
         self.parameters, self.sums = parameters, sums
-        self.history.append(sums.objective)
+        self.history.append(max(sums.objective, self.history[-1]))  # a loss would be rounding
         return self.recognise()
 
     def recognise(self) -> bool:
@@ -232,16 +232,20 @@ def climb[P](
     tolerance: float,
     damping: float,
     target: float | None,
+    least_steps: int = 0,
     is_known: Callable[[P, LikelihoodSums], bool] | None = None,
 ) -> _Search[P]:
-    """Climb any likelihood from a start inside its bounds."""
+    """Climb any likelihood from a start inside its bounds, by `least_steps` even from its maximum.
+
+    Ends of different climbs to one maximum then differ by rounding only.
+    """
     most_em = min(max_steps, max(em_steps, max_em_steps or 0))
     sums = likelihood.sums(start, missing=most_em == 0 < max_steps)
     search = _Search(start, sums, [sums.objective], damping, is_known=is_known)
     search.recognise()
     _climb_by_em(likelihood, search, em_steps, most_em, target)
     if search.ending is None and (search.n_iter < max_steps or max_steps == 0):
-        _climb_by_newton(likelihood, search, max_steps, tolerance)
+        _climb_by_newton(likelihood, search, max_steps, tolerance, least_steps)
     return search
 
 
@@ -309,6 +313,7 @@ def _climb_by_newton[P](
     search: _Search[P],
     max_steps: int,
     tolerance: float,
+    least_steps: int,
 ) -> None:
     """Take damped Newton steps until one predicts little gain."""
     if search.sums.missing_information is None:
@@ -320,16 +325,18 @@ def _climb_by_newton[P](
         step, damping = bounded_step(sums, active, likelihood.constraint, search.damping, ridge)
         gain = 0.5 * float(sums.score @ step)
         is_newton = damping < _NEWTON_DAMPING and ridge == 0.0
-        if is_newton and gain < _NEGLIGIBLE_GAIN * tolerance:
+        is_idle = is_newton and gain < _NEGLIGIBLE_GAIN * tolerance
+        if is_idle and search.n_iter >= least_steps:
             search.ending = Ending.CONVERGED
             break
         candidate = likelihood.moved(search.parameters, step)
         candidate_sums = likelihood.sums(candidate, missing=True)
         search.n_iter += 1
         search.damping = damping
-        if candidate_sums.objective >= sums.objective:
-            gained = candidate_sums.objective - sums.objective
-            n_idle = n_idle + 1 if gained <= rounding_of(sums) else 0
+        gained, rounding = candidate_sums.objective - sums.objective, rounding_of(sums)
+        # a gain that cannot be measured is believed
+        if gained >= 0.0 or (is_newton and max(gain, -gained) <= rounding):
+            n_idle = n_idle + 1 if gained <= rounding else 0
             if search.advance(candidate, candidate_sums):
                 break
             if gain < tolerance and (is_newton or n_idle >= _IDLE_STEPS):
@@ -338,7 +345,7 @@ def _climb_by_newton[P](
                 search.ending = Ending.STALLED
             search.damping = damping / 4 if damping > _PURE_NEWTON else 0.0
             ridge = ridge / 8 if ridge > _SMALL_RIDGE else 0.0
-        elif gain <= rounding_of(sums):
+        elif gain <= rounding:
             search.ending = Ending.CONVERGED
         elif damping < 1.0:
             search.damping = min(1.0, 8 * damping + 1e-2)
@@ -493,16 +500,12 @@ class _Likelihood:
     constraint: LinearConstraint | None
     constant: float
     prior: LogPrior | None = None
-    watch: Callable[[float], None] | None = None  # is told the objective after each pass
 
     def sums(self, parameters: MixtureParameters, *, missing: bool) -> LikelihoodSums:
         sums = likelihood_sums(
             self.family, self.rows, parameters, missing=missing, constant=self.constant
         )
-        sums = sums if self.prior is None else self.prior.add_to(sums, parameters)
-        if self.watch is not None:
-            self.watch(sums.objective)
-        return sums
+        return sums if self.prior is None else self.prior.add_to(sums, parameters)
 
     def moved(self, parameters: MixtureParameters, step: FloatArray) -> MixtureParameters:
         """Take a step that ends inside the bounds and on the constraint."""
@@ -537,17 +540,17 @@ def maximise(
     min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
     constraint: LinearConstraint | None = None,
     target: float | None = None,
+    least_steps: int = 0,
     constant: float | None = None,
     known: Sequence[KnownMaximum] = (),
     prior: LogPrior | None = None,
-    watch: Callable[[float], None] | None = None,
 ) -> MaximiseResult:
     """Climb from a start to a nearby maximum of the likelihood, or of the posterior."""
     rows = rows.prepared(family)
     bounds = bounds_of(family, min_weight=min_weight, min_dispersion_ratio=min_dispersion_ratio)
     if constant is None:
         constant = parameter_free_log_likelihood(family, rows)
-    likelihood = _Likelihood(family, rows, bounds, constraint, constant, prior, watch)
+    likelihood = _Likelihood(family, rows, bounds, constraint, constant, prior)
     ahead: KnownMaximum | None = None
 
     def is_recognised(parameters: MixtureParameters, sums: LikelihoodSums) -> bool:
@@ -564,6 +567,7 @@ def maximise(
         tolerance=tolerance,
         damping=damping,
         target=target,
+        least_steps=least_steps,
         is_known=is_recognised if known else None,
     )
     labels = tuple(bound.label for bound in active_bounds(search.parameters, bounds))

@@ -44,7 +44,12 @@ from moment_init.likelihood.parameters import (
     parameter_count,
 )
 from moment_init.likelihood.rows import LikelihoodRows
-from moment_init.likelihood.sums import LikelihoodSums, LogPrior, likelihood_sums
+from moment_init.likelihood.sums import (
+    LikelihoodSums,
+    LogPrior,
+    likelihood_sums,
+    parameter_free_log_likelihood,
+)
 
 _CLOSE = 1e-8
 """An eigenvalue counts as on its floor within this relative distance: `raise_to_floor` leaves a
@@ -308,30 +313,30 @@ class GatedLikelihood:
     def sums(self, parameters: GatedMixture, *, missing: bool) -> LikelihoodSums:
         """Log-likelihood, score and information of all parameters."""
         logit, mixture = parameters.as_logit, parameters.mixture
-        conditional = likelihood_sums(
-            self.family, self.rows, logit, missing=missing, constant=self.constant
-        )
         log_density, prior_totals = _gate_sums(self.rows, logit)
+        constant = self.constant
+        if constant is None:
+            constant = parameter_free_log_likelihood(self.family, self.rows)
+        sums = likelihood_sums(
+            self.family, self.rows, logit, missing=missing, constant=constant + log_density
+        )
         derivatives = gate_derivatives(parameters.gate)
         r, q = mixture.n_components, component_size(mixture)
-        logit_scores = conditional.score[r * q :].reshape(r - 1, 1 + logit.n_gate)
+        logit_scores = sums.score[r * q :].reshape(r - 1, 1 + logit.n_gate)
         totals = _posterior_totals(logit_scores, prior_totals)
-        counts, weights = conditional.unit_counts, mixture.weights
+        counts, weights = sums.unit_counts, mixture.weights
         excess = totals - counts[:, None] * derivatives.mean_statistics
         gate_score = np.einsum("jts,jt->js", derivatives.of_slopes, excess)
         logit_score = counts - counts.sum() * weights
         logit_information = counts.sum() * (np.diag(weights) - np.outer(weights, weights))
         gate_blocks = counts[:, None, None] * derivatives.information
-        missing_information = conditional.missing_information
+        missing_information = sums.missing_information
         if missing_information is not None:
             lift = _missing_map(mixture, derivatives)
             missing_information = lift @ missing_information @ lift.T
         joint = replace(
-            conditional,
-            log_likelihood=conditional.log_likelihood + log_density,
-            score=np.concatenate(
-                [conditional.score[: r * q], logit_score[:-1], gate_score.ravel()]
-            ),
+            sums,
+            score=np.concatenate([sums.score[: r * q], logit_score[:-1], gate_score.ravel()]),
             gate_information=np.asarray(block_diag(logit_information[:-1, :-1], *gate_blocks)),
             missing_information=missing_information,
         )

@@ -50,6 +50,7 @@ from moment_init.likelihood.rows import (
     run_length,
     weighted_grams,
 )
+from moment_init.progress import show_pass
 
 _LARGEST_PAIRS_WIDTH = 48
 """With more features, one product of the matrix of all scores is faster than sums for all pairs."""
@@ -143,6 +144,7 @@ def likelihood_sums(
     )
     if constant is None:
         constant = parameter_free_log_likelihood(family, rows)
+    show_pass(rows.n_units, float(log_likelihood) + constant)
     return LikelihoodSums(
         float(log_likelihood) + constant,
         np.concatenate([score.ravel(), gate_score.ravel()]),

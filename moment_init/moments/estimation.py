@@ -36,6 +36,7 @@ from moment_init.moments.stacked_result import (
     solve_stacked,
     with_input_findings,
 )
+from moment_init.progress import progress
 from moment_init.scores.base import InputModel
 from moment_init.scores.choosing import (
     EstimationProblem,
@@ -68,6 +69,7 @@ def estimate(
     known_scales: ArrayLike | None = None,
     known_biases: ArrayLike | None = None,
     random_seed: RandomSeed = None,
+    progressbar: bool = True,
 ) -> MomentEstimate:
     r"""Estimate a mixture of generalized linear models from moments.
 
@@ -135,6 +137,8 @@ def estimate(
         and the components are returned in the order given. For one response.
     random_seed : int, sequence of int, numpy.random.Generator or None
         The same seed gives the same result, bit for bit.
+    progressbar : bool, default True
+        Whether to show the progress of an estimate that takes longer than two seconds.
 
     Returns
     -------
@@ -214,7 +218,8 @@ def estimate(
     known = _known_parameters(known_scales, known_biases, number)
     data = _in_memory_if_needed(data, method, X_unlabelled, known, is_polished=polish)
     rng = make_generator(random_seed)
-    with single_threaded_blas():
+    with progress("estimate", is_shown=progressbar) as display, single_threaded_blas():
+        display.update("moments")
         child = rng.spawn(1)[0]
         drawn = partial(drawn_inputs, rng=child) if isinstance(input_model, str) else None
         data.hold(_strides(data.n_obs, is_polished=polish), drawn)

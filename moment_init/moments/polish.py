@@ -28,6 +28,7 @@ from moment_init.likelihood.sums import (
     outer_product_information,
     parameter_free_log_likelihood,
 )
+from moment_init.progress import passes_over
 from moment_init.scores.choosing import EstimationProblem
 
 # Rows of the sample: enough to separate wrong modes by hundreds of log-likelihood units, and at
@@ -93,11 +94,12 @@ def polish(
     rows = likelihood.sample(n_obs if is_whole else size, rng).prepared(family)
     raced = _race_rows(rows, n_parameters, rng) if is_whole or is_heavy else rows
     start = _promising(family, raced.prepared(family), candidates)
-    if is_whole:
-        end = _conclude(family, rows, start, likelihood.constant)
-    else:
-        end = _on_many(likelihood, rows, start, rng)
     jacobian = likelihood.rows.total_weight * float(np.log(problem.coordinates.response_scale))
+    with passes_over(n_obs, jacobian):
+        if is_whole:
+            end = _conclude(family, rows, start, likelihood.constant)
+        else:
+            end = _on_many(likelihood, rows, start, rng)
     return PolishedFit(
         parameters=end.parameters,
         log_likelihood=end.log_likelihood - jacobian,

@@ -36,6 +36,7 @@ from moment_init.moments.stacked_result import (
     spectrum_findings,
 )
 from moment_init.moments.subspace import Moments
+from moment_init.progress import passes_over
 from moment_init.results import Status
 from moment_init.scores.choosing import EstimationProblem
 
@@ -93,8 +94,10 @@ def estimate_several(
     """Estimate a mixture whose responses share component and direction."""
     problem, coordinates = pose_several(data, posed, n_components)
     fit = fit_stacked(problem, n_components, rng, is_polished=is_polished)
-    start = _promising(problem, fit.candidates) if is_polished else fit.candidates[0]
-    end = _climb(problem, start, max_steps=FINISH_STEPS if is_polished else 0)
+    jacobian = data.total_weight * sum(np.log(where.response_scale) for where in coordinates)
+    with passes_over(data.n_obs, float(jacobian)):
+        start = _promising(problem, fit.candidates) if is_polished else fit.candidates[0]
+        end = _climb(problem, start, max_steps=FINISH_STEPS if is_polished else 0)
     tied = end.parameters.reorder(np.argsort(-end.parameters.weights, kind="stable"))
     end = replace(end, parameters=tied, sums=end.likelihood.sums(tied, missing=True))
     errors = _direction_errors(end, coordinates[0])
@@ -104,7 +107,6 @@ def estimate_several(
     signs = np.where(tied.scales[largest, np.arange(n_components)] < 0.0, -1.0, 1.0)
     directions, _ = coordinates[0].directions_to_user(tied.directions)
     status, warnings = _judge(data, fit.moments, end, errors, is_polished=is_polished)
-    jacobian = data.total_weight * sum(np.log(where.response_scale) for where in coordinates)
     return MomentEstimate(
         directions=directions * signs,
         moment_coefficients=None,

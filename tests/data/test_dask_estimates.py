@@ -82,6 +82,38 @@ def test_trials_and_discrete_columns() -> None:
     _assert_same(estimate(_lazy(X), _lazy(data.y), 2, n_trials=4, **options), expected)
 
 
+@pytest.mark.usefixtures("nothing_whole")
+@pytest.mark.parametrize("kind", ["several", "classes"])
+def test_several_responses_and_classes(kind: str) -> None:
+    """Weights, an offset and a response with trials; labels of three classes."""
+    data = simulate_mixture(60_000, 3, 2, family="gaussian", scales=1.5, random_seed=8)
+    rng, weights = np.random.default_rng(9), WEIGHTS[:60_000]
+    means = (data.X @ data.coefficients + data.biases)[np.arange(60_000), data.labels]
+    frame = pd.DataFrame(data.X, columns=["a", "b", "c"]).assign(w=weights)
+    rest: dict[str, Any] = {}
+    if kind == "several":
+        chances = 1.0 / (1.0 + np.exp(-means))
+        frame = frame.assign(value=5.0 + 3.0 * data.y, wins=rng.binomial(4, chances), o=weights)
+        responses: Any = ["value", "wins"]
+        options: dict[str, Any] = {"family": ["gaussian", "binomial"], "n_trials": 4}
+        rest["offset"] = "o"
+    else:
+        logits = means[:, None] * [0.0, 1.0, -1.0] + rng.gumbel(size=(60_000, 3))
+        frame = frame.assign(label=np.array(["low", "middle", "top"])[logits.argmax(axis=1)])
+        responses, options = "label", {"family": "categorical"}
+    lazy = dd.from_pandas(frame, npartitions=4)
+
+    def run(table: Any) -> MomentEstimate:
+        columns = {name: table[column] for name, column in rest.items()}
+        X, y = table[["a", "b", "c"]], table[responses]
+        return estimate(X, y, 2, sample_weight=table["w"], random_seed=1, **columns, **options)
+
+    expected = run(frame)
+    assert expected.coefficients is not None
+    assert expected.coefficients.shape == (2, 3, 2)
+    _assert_same(run(lazy), expected)
+
+
 @pytest.mark.usefixtures("little_held")
 @pytest.mark.parametrize("family", ["gaussian", "poisson"])
 def test_moments_alone_use_all_rows(family: str) -> None:

@@ -159,8 +159,15 @@ def test_classes() -> None:
 
 @pytest.mark.usefixtures("nothing_whole")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_groups_in_one_block_each() -> None:
-    """Groups of three rows that are not sorted, some of them without weight."""
+@pytest.mark.parametrize("is_large", [False, True])
+def test_groups_in_one_block_each(is_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of three rows that are not sorted, some of them without weight.
+
+    With a smaller sample for the search, its optima are first refined on every fifth group.
+    """
+    if is_large:
+        monkeypatch.setattr("moment_init.em.search.SEARCH_UNITS", 1_000)
+        monkeypatch.setattr("moment_init.em.search.HELD_FACTOR", 2)
     rng = np.random.default_rng(10)
     labels = rng.choice(2, size=N_OBS // 3)
     groups = np.concatenate(
