@@ -22,7 +22,6 @@ from moment_init.estimators.fitting import (
     sample_mixture,
 )
 from moment_init.families.links import LINKS
-from moment_init.likelihood.parameters import MIN_DISPERSION_RATIO
 
 Inference = Literal["em", "nuts", "laplace", "pathfinder", "advi"]
 
@@ -52,90 +51,20 @@ class MixtureGLMBase(
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """Base of the estimators; see `MixtureGLMRegressor` for the meaning of its parameters.
+    """Base of the estimators: fits, projections and what scikit-learn asks for."""
 
-    Parameters
-    ----------
-    n_components : int, default 2
-        Number of components.
-    link : str, optional
-        Link of the family; its default link if left out.
-    inference : {"em", "nuts", "laplace", "pathfinder", "advi"}, default "em"
-        A fit by EM, draws from the posterior, or an approximation to the posterior.
-    gate, init, n_starts, max_seconds, random_start : object
-        As for `moment_init.fit_em`.
-    shared, fixed_weights, fixed_directions : object
-        As for `moment_init.fit_em`.
-    min_dispersion_ratio, max_iter, tolerance : object
-        As for `moment_init.fit_em`.
-    directions, anchor_angle, draws, tune, chains : object
-        As for `moment_init.sample`.
-    priors : "default", mapping or None, default "default"
-        As for `moment_init.fit_em` or, for draws, for `moment_init.sample`.
-    sampler_options : mapping of str to object, optional
-        Further arguments of `moment_init.sample`.
-    transform_link : str, optional
-        Link whose inverse `transform` applies to projections.
-    n_jobs, progressbar : object
-        As for `moment_init.fit_em`.
-    random_state : int, numpy.random.RandomState, numpy.random.Generator or None
-        Seed.
-    """
+    n_components: int
+    inference: Inference
+    priors: str | Mapping[str, Any] | None
+    sampler_options: Mapping[str, Any] | None
+    transform_link: str | None
+    random_state: Any
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        link: str | None = None,
-        inference: Inference = "em",
-        gate: str = "softmax",
-        init: Any = "search",
-        n_starts: int | None = None,
-        max_seconds: float | None = None,
-        random_start: str = "both",
-        shared: Any = None,
-        fixed_weights: Any = None,
-        fixed_directions: Any = None,
-        min_dispersion_ratio: float = MIN_DISPERSION_RATIO,
-        max_iter: int = 1000,
-        tolerance: float = 1e-6,
-        directions: str = "anchored",
-        anchor_angle: float = 45.0,
-        priors: str | Mapping[str, Any] | None = "default",
-        draws: int = 1000,
-        tune: int | None = None,
-        chains: int = 4,
-        sampler_options: Mapping[str, Any] | None = None,
-        transform_link: str | None = None,
-        n_jobs: int | None = None,
-        progressbar: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.link = link
-        self.inference = inference
-        self.gate = gate
-        self.init = init
-        self.n_starts = n_starts
-        self.max_seconds = max_seconds
-        self.random_start = random_start
-        self.shared = shared
-        self.fixed_weights = fixed_weights
-        self.fixed_directions = fixed_directions
-        self.min_dispersion_ratio = min_dispersion_ratio
-        self.max_iter = max_iter
-        self.tolerance = tolerance
-        self.directions = directions
-        self.anchor_angle = anchor_angle
-        self.priors = priors
-        self.draws = draws
-        self.tune = tune
-        self.chains = chains
-        self.sampler_options = sampler_options
-        self.transform_link = transform_link
-        self.n_jobs = n_jobs
-        self.progressbar = progressbar
-        self.random_state = random_state
+    def _keep(self, parameters: Mapping[str, Any]) -> None:
+        """Keep the parameters of the constructor as they are; `parameters` are its `locals()`."""
+        for name, value in parameters.items():
+            if name != "self":
+                setattr(self, name, value)
 
     def transform(self, X: Any) -> FloatArray:
         r"""Project rows onto the directions of the components.

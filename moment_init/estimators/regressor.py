@@ -215,34 +215,7 @@ class MixtureGLMRegressor(RegressorMixin, MixtureGLMBase):  # type: ignore[misc]
         progressbar: bool = False,
         random_state: Any = None,
     ) -> None:
-        super().__init__(
-            n_components,
-            link=link,
-            inference=inference,
-            gate=gate,
-            init=init,
-            n_starts=n_starts,
-            max_seconds=max_seconds,
-            random_start=random_start,
-            shared=shared,
-            fixed_weights=fixed_weights,
-            fixed_directions=fixed_directions,
-            min_dispersion_ratio=min_dispersion_ratio,
-            max_iter=max_iter,
-            tolerance=tolerance,
-            directions=directions,
-            anchor_angle=anchor_angle,
-            priors=priors,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            sampler_options=sampler_options,
-            transform_link=transform_link,
-            n_jobs=n_jobs,
-            progressbar=progressbar,
-            random_state=random_state,
-        )
-        self.family = family
+        self._keep(locals())
 
     def fit(
         self,
