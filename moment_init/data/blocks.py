@@ -67,8 +67,8 @@ class Rows:
 
     sample_weight: FloatArray  # weight of each row; (n_obs,)
 
-    # names of methods that depend on parameters only, not on single rows
-    of_parameters: ClassVar[tuple[str, ...]] = ()
+    # names of attributes and methods that say nothing of single rows, but hold for all of them
+    common: ClassVar[tuple[str, ...]] = ()
 
     @property
     def n_obs(self) -> int:

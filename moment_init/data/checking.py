@@ -172,6 +172,11 @@ class RegressionData(Rows):
     # the moments is posed; in the shape of `y`
     response: FloatArray | None = None
 
+    common = (
+        "family", "single_family", "feature_names", "n_features", "response_names", "classes",
+        "gate_names",
+    )  # fmt: skip
+
     @property
     def n_obs(self) -> int:
         """Number of rows."""
@@ -246,35 +251,19 @@ class RegressionData(Rows):
 
 
 def validate_data(
-    X: Any,
-    y: Any,
-    *,
-    family: str | AnyFamily | Sequence[str | Family],
-    link: str | None = None,
-    offset: Any = None,
-    n_trials: Any = None,
-    sample_weight: Any = None,
-    groups: Any = None,
-    gating: Any = None,
+    X: Any, y: Any, *, family: Any, link: str | None = None, **columns: Any
 ) -> RegressionData:
     """Check the data arguments and convert them to arrays.
 
+    `columns` are those of `check_rows`: `offset`, `n_trials`, `sample_weight`, `groups`, `gating`.
     Labels of `family="categorical"` are turned into codes; with a `Categorical` family, which knows
     the number of classes, `y` has codes already.
     """
     # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses), gating: (n_obs, n_gate)
     if isinstance(X, RegressionData):  # rows that have been checked
         return X
-    given = {
-        "X": X,
-        "y": y,
-        "offset": offset,
-        "n_trials": n_trials,
-        "sample_weight": sample_weight,
-        "groups": groups,
-        "gating": gating,
-    }
-    given = {name: as_known_table(values) for name, values in given.items()}
+    columns = {name: as_known_table(values) for name, values in columns.items()}
+    given = {"X": as_known_table(X), "y": as_known_table(y)} | columns
     if is_dask(*given.values()):
         from moment_init.data.dask_rows import validate_dask
 

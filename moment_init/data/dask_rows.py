@@ -11,9 +11,8 @@ has what all blocks have in common, and the functions that make its rows from th
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from types import MethodType
 from typing import Any, NamedTuple, cast
 
 import dask.array
@@ -239,6 +238,11 @@ def _run_task(task: _Task, place: _Place, *blocks: Any) -> Any:
         return task.action(rows, place)
 
 
+def _names(rows: Rows) -> list[str]:
+    """Names of what rows hold: what they have in common, and their columns."""
+    return [each.name for each in fields(cast("Any", rows))]
+
+
 class _NotRead:
     """Stands for a column whose rows are not in memory."""
 
@@ -259,14 +263,10 @@ class DaskRows:
 
     def __getattr__(self, name: str) -> Any:
         """What all blocks have in common; columns exist, but their values are not read."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        value = getattr(self.empty, name)
-        if isinstance(value, np.ndarray) and value.shape[:1] == (0,):
-            return _NotRead()
-        if isinstance(value, MethodType) and name not in self.empty.of_parameters:
+        if name.startswith("__") or name not in (*self.empty.common, *_names(self.empty)):
             raise AttributeError(f"{name!r} needs rows in memory")
-        return value
+        value = getattr(self.empty, name)
+        return value if name in self.empty.common or value is None else _NotRead()
 
     @property
     def n_obs(self) -> int:

@@ -118,6 +118,8 @@ class InputRows(Rows):
     sample_weight: FloatArray  # (n_obs,)
     scatter: Scatter | None = None  # sums that are known
 
+    common = ("n_features",)
+
     @property
     def n_obs(self) -> int:
         """Number of rows."""

@@ -37,7 +37,6 @@ from moment_init.em.runs import (
     require_rows,
     run_given,
     run_random,
-    validate_options,
 )
 from moment_init.em.search import (
     enlarged,
@@ -258,7 +257,7 @@ def fit_em(
     data = all_rows.drop_zero_weights()
     number = validate_n_components(n_components, data.n_obs)
     _validate_word(init)
-    options = validate_options(
+    options = FitOptions(
         max_iter=max_iter,
         tolerance=tolerance,
         n_starts=n_starts,

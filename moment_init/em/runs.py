@@ -372,49 +372,37 @@ class FitOptions:
     n_jobs: int | None = None  # number of parallel runs
     progressbar: bool = False
 
+    def __post_init__(self) -> None:
+        """Check the options, which are arguments of `fit_em`."""
+        if not _is_whole(self.max_iter) or self.max_iter < 0:
+            raise ValueError(
+                f"`max_iter` must be a whole number, 0 or more; got {self.max_iter!r}."
+            )
+        if not _is_positive(self.tolerance):
+            raise ValueError(f"`tolerance` must be a positive number; got {self.tolerance!r}.")
+        if self.n_starts is not None and (not _is_whole(self.n_starts) or self.n_starts < 1):
+            raise ValueError(
+                f"`n_starts` must be a whole number, 1 or more; got {self.n_starts!r}."
+            )
+        if self.max_seconds is not None and not _is_positive(self.max_seconds):
+            raise ValueError(
+                f"`max_seconds` must be a positive number or None; got {self.max_seconds!r}."
+            )
+        if self.n_jobs is not None and (not _is_whole(self.n_jobs) or self.n_jobs == 0):
+            raise ValueError(
+                f"`n_jobs` must be a whole number other than 0, or None; got {self.n_jobs!r}. Use "
+                "-1 for all cores."
+            )
+        if self.random_start not in get_args(RandomStart):
+            raise ValueError(
+                "`random_start` must be 'both', 'assignment' or 'coefficients'; got "
+                f"{self.random_start!r}."
+            )
+
     @property
     def run(self) -> dict[str, Any]:
         """Options of a climb from a start to its maximum."""
         return {**FINISH, "max_steps": self.max_iter, "tolerance": self.tolerance}
-
-
-def validate_options(
-    *,
-    max_iter: Any,
-    tolerance: Any,
-    n_starts: Any,
-    max_seconds: Any,
-    random_start: Any,
-    n_jobs: Any,
-    progressbar: bool,
-) -> FitOptions:
-    """Check the options of a fit."""
-    if not _is_whole(max_iter) or max_iter < 0:
-        raise ValueError(f"`max_iter` must be a whole number, 0 or more; got {max_iter!r}.")
-    if not _is_real(tolerance) or not 0.0 < tolerance < np.inf:
-        raise ValueError(f"`tolerance` must be a positive number; got {tolerance!r}.")
-    if n_starts is not None and (not _is_whole(n_starts) or n_starts < 1):
-        raise ValueError(f"`n_starts` must be a whole number, 1 or more; got {n_starts!r}.")
-    if max_seconds is not None and (not _is_real(max_seconds) or not 0.0 < max_seconds < np.inf):
-        raise ValueError(f"`max_seconds` must be a positive number or None; got {max_seconds!r}.")
-    if n_jobs is not None and (not _is_whole(n_jobs) or n_jobs == 0):
-        raise ValueError(
-            f"`n_jobs` must be a whole number other than 0, or None; got {n_jobs!r}. Use -1 for "
-            "all cores."
-        )
-    if random_start not in get_args(RandomStart):
-        raise ValueError(
-            f"`random_start` must be 'both', 'assignment' or 'coefficients'; got {random_start!r}."
-        )
-    return FitOptions(
-        int(max_iter),
-        float(tolerance),
-        None if n_starts is None else int(n_starts),
-        None if max_seconds is None else float(max_seconds),
-        random_start,
-        None if n_jobs is None else int(n_jobs),
-        bool(progressbar),
-    )
 
 
 def require_rows(problem: EMProblem) -> None:
@@ -434,8 +422,9 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+def _is_positive(value: Any) -> bool:
+    is_real = isinstance(value, int | float | np.integer | np.floating)
+    return is_real and not isinstance(value, bool) and bool(0.0 < value < np.inf)
 
 
 DEFAULT_RANDOM_STARTS = 10

@@ -254,21 +254,32 @@ def _negative_binomial(y: float, unused: float, eta: float, c: Constants, t: Rat
 
 
 @dataclass(frozen=True, slots=True)
-class Poisson(Family):
-    """A count with variance equal to its mean."""
+class _Count(Family):
+    """A count without an upper limit."""
 
-    name: ClassVar[str] = "poisson"
     supported_links: ClassVar[tuple[str, ...]] = ("log",)
-    kernels: ClassVar[Mapping[str, Kernel]] = MappingProxyType(
-        {"log": Kernel(_count_row, _poisson, is_far=_poisson_is_far, beyond=_poisson_beyond)}
-    )
     has_unlimited_counts: ClassVar[bool] = True
     typical_scale: ClassVar[float] = 0.8
     response_basis: ClassVar[ResponseBasis] = COUNT_BASIS
 
     @override
     def _validate_response(self, y: FloatArray, n_trials: ArrayLike | None) -> None:
-        _require_counts(y, self.name)
+        rule = f"must hold whole numbers, 0 or more, for family {self.name!r}"
+        remedy = (
+            "Correct that row. For rates pass counts with `offset` = log(exposure); "
+            "for positive real values use family='gamma'."
+        )
+        require_rows(is_count(y), y, rule, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Poisson(_Count):
+    """A count with variance equal to its mean."""
+
+    name: ClassVar[str] = "poisson"
+    kernels: ClassVar[Mapping[str, Kernel]] = MappingProxyType(
+        {"log": Kernel(_count_row, _poisson, is_far=_poisson_is_far, beyond=_poisson_beyond)}
+    )
 
     @override
     def _sample(
@@ -278,11 +289,10 @@ class Poisson(Family):
 
 
 @dataclass(frozen=True, slots=True)
-class NegativeBinomial(Family):
+class NegativeBinomial(_Count):
     """An overdispersed count: Poisson with a gamma-distributed rate of shape alpha."""
 
     name: ClassVar[str] = "negative_binomial"
-    supported_links: ClassVar[tuple[str, ...]] = ("log",)
     kernels: ClassVar[Mapping[str, Kernel]] = MappingProxyType(
         {
             "log": Kernel(
@@ -294,16 +304,9 @@ class NegativeBinomial(Family):
             )
         }
     )
-    has_unlimited_counts: ClassVar[bool] = True
     has_dispersion: ClassVar[bool] = True
     dispersion_bounds: ClassVar[tuple[float, float]] = DISPERSION_BOUNDS
-    typical_scale: ClassVar[float] = 0.8
     typical_dispersion: ClassVar[float | None] = 5.0
-    response_basis: ClassVar[ResponseBasis] = COUNT_BASIS
-
-    @override
-    def _validate_response(self, y: FloatArray, n_trials: ArrayLike | None) -> None:
-        _require_counts(y, self.name)
 
     @override
     def _sample(
@@ -311,12 +314,3 @@ class NegativeBinomial(Family):
     ) -> FloatArray:
         rates = rng.gamma(parameters.dispersion, mean / parameters.dispersion)
         return np.asarray(rng.poisson(rates), dtype=np.float64)
-
-
-def _require_counts(y: FloatArray, name: str) -> None:
-    rule = f"must hold whole numbers, 0 or more, for family {name!r}"
-    remedy = (
-        "Correct that row. For rates pass counts with `offset` = log(exposure); "
-        "for positive real values use family='gamma'."
-    )
-    require_rows(is_count(y), y, rule, remedy)

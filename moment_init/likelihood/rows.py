@@ -138,6 +138,8 @@ class LikelihoodRows(Rows):
     # into memory, in the user's units and order; it is never copied whole
     whitening: tuple[FloatArray, FloatArray] | None = None
 
+    common = ("counts", "n_features", "n_gate")
+
     @property
     def n_obs(self) -> int:
         """Number of rows."""

@@ -127,7 +127,11 @@ class StackedRows(Rows):
     # values of the functions before whitening, (n_obs, n_raw_functions); None if they are too many
     raw_values: FloatArray | None = None
 
-    of_parameters = ("contract", "to_input_units", "to_whitened")
+    common = (
+        "mean", "factor", "functions", "function_mean", "function_map", "part_weights", "density",
+        "is_hermite", "frame", "n_features", "n_functions", "contract", "to_input_units",
+        "to_whitened",
+    )  # fmt: skip
 
     @property
     def n_obs(self) -> int:
