@@ -49,7 +49,6 @@ from moment_init.em.starts import (
     RandomStart,
     Start,
     grow,
-    required_tensor_starts,
     tensor_starts,
 )
 from moment_init.families.base import Family
@@ -343,7 +342,7 @@ def _run_starts(
         runs = run_given(sample, starts, options)
         runs.has_signal = has_signal
     else:
-        starts = tensor_starts(sample, data, rng)
+        starts, _ = tensor_starts(sample, data, rng)
         runs = run_given(sample, starts or [("growth", grow(sample))], options)
     best = _require_run(runs)
     if sample is problem:
@@ -365,7 +364,7 @@ def _required_moments(
     problem: EMProblem, data: RegressionData, rng: np.random.Generator
 ) -> tuple[list[Start], bool]:
     """Return the moment candidates, and whether the moments show a direction; raise without any."""
-    starts, has_signal = required_tensor_starts(problem, data, rng)
+    starts, has_signal = tensor_starts(problem, data, rng, is_forced=True)
     if not starts:
         raise ValueError(
             "`init` must be 'search' or 'random' for these data: moments need a column with a "
@@ -390,7 +389,7 @@ def _search(
 
     def from_moments() -> list[Start]:
         try:
-            return tensor_starts(sample, data, seeds[0])
+            return tensor_starts(sample, data, seeds[0])[0]
         except BREAKDOWNS as error:  # moments are only one of several origins
             failures.append(str(error))
             return []

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray, as_known_table
 from moment_init.data.checking import (
+    gating_table,
     group_order,
     match_columns,
     match_offset,
@@ -99,29 +100,10 @@ def _component_means(fit: "EMFit", features: FloatArray, offset: FloatArray | No
     return np.ascontiguousarray(np.moveaxis(fit.response_family.means(np.stack(predictors)), 0, 2))
 
 
-def membership(
-    fit: "EMFit",
-    X: Any,
-    y: Any,
-    *,
-    offset: Any = None,
-    n_trials: Any = None,
-    gating: Any = None,
-    groups: Any = None,
-    sample_weight: Any = None,
-) -> FloatArray:
-    """Compute the posterior probabilities of the components for new rows."""
+def membership(fit: "EMFit", X: Any, y: Any, **columns: Any) -> FloatArray:
+    """Compute the posterior probabilities of the components for new rows, as `rows_for`."""
     # X: (n_obs, n_features), y: (n_obs,) -> (n_obs, n_components)
-    rows, order = rows_for(
-        fit,
-        X,
-        y,
-        offset=offset,
-        n_trials=n_trials,
-        gating=gating,
-        groups=groups,
-        sample_weight=sample_weight,
-    )
+    rows, order = rows_for(fit, X, y, **columns)
     _require_finite(fit, rows.Z, rows.gate, rows.offset)
     shares = responsibilities(fit.response_family, rows, logit_parameters(fit))
     return in_users_order(shares, order)
@@ -222,9 +204,7 @@ def _centred_gate(
             f"`gating` must be given for a fit with a gate ({', '.join(fit.gate_names)}); got "
             "None. Pass the same covariates for these rows."
         )
-    if np.ndim(gating) == 1:
-        gating = gating.to_frame() if hasattr(gating, "to_frame") else np.asarray(gating)[:, None]
-    covariates = match_columns(gating, fit.gate_names, "gating", min_obs=0)
+    covariates = match_columns(gating_table(gating), fit.gate_names, "gating", min_obs=0)
     if len(covariates) != n_obs:
         raise ValueError(
             f"`gating` must have one row per row of `X` ({n_obs}); got {len(covariates)}. "

@@ -110,24 +110,11 @@ def has_moments(data: RegressionData, n_components: int) -> bool:
 
 
 def tensor_starts(
-    problem: EMProblem, data: RegressionData, rng: np.random.Generator
-) -> list[Start]:
-    """Return the moment candidates, best first; empty if moments do not apply."""
-    return _tensor_starts(problem, data, rng, is_forced=False)[0]
-
-
-def required_tensor_starts(
-    problem: EMProblem, data: RegressionData, rng: np.random.Generator
+    problem: EMProblem, data: RegressionData, rng: np.random.Generator, *, is_forced: bool = False
 ) -> tuple[list[Start], bool]:
-    """Return the moment candidates also from few rows, and whether the moments show a direction."""
-    return _tensor_starts(problem, data, rng, is_forced=True)
+    """Return the moment candidates, best first, and whether the moments show a direction.
 
-
-def _tensor_starts(
-    problem: EMProblem, data: RegressionData, rng: np.random.Generator, *, is_forced: bool
-) -> tuple[list[Start], bool]:
-    """Return the moment candidates, and whether the moments show a direction.
-
+    There are none where moments do not apply; if rows are few, only if asked for (`is_forced`).
     What moments cannot know, the coefficients of discrete columns, a gate and groups, is filled in
     by one M-step.
     """

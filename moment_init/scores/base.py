@@ -88,38 +88,6 @@ class Contraction(ABC):
         """
         return self.sum_score(X, weights, 1), self.sum_score(X, weights, 2)
 
-    def sum_third_order(self, X: FloatArray, weights: FloatArray) -> tuple[FloatArray, ...]:
-        """Sums over a block of rows from which the third order is assembled.
-
-        Parameters
-        ----------
-        X : numpy.ndarray, shape (n_obs, n_features)
-            A block of inputs.
-        weights : numpy.ndarray, shape (n_obs,)
-            Weight of each row.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            Sums to be added up over blocks; by default the tensor itself.
-        """
-        return (self.sum_score(X, weights, 3),)
-
-    def assemble_third_order(self, sums: tuple[FloatArray, ...]) -> FloatArray:
-        """Assemble the sum of the third order.
-
-        Parameters
-        ----------
-        sums : tuple of numpy.ndarray
-            Sums over all rows of what `sum_third_order` returns.
-
-        Returns
-        -------
-        numpy.ndarray, shape (k, k, k)
-            The weighted sum of S_3(x)(B, B, B).
-        """
-        return sums[0]
-
     def sum_slices(self, X: FloatArray, weights: FloatArray, thetas: FloatArray) -> FloatArray:
         r"""Weighted sums of slices, :math:`\sum_i a_i S_3(x_i)(B, B, B \theta_l)`.
 

@@ -250,7 +250,7 @@ def test_moments_come_first_with_many_rows(seed: int) -> None:
         posed = draw_mixture([seed, 3], n_obs, 3, (0.6, 0.4), noise=0.3)
         data = validate_data(posed.data.X, posed.data.y, family="gaussian")
         rng = np.random.default_rng(1)
-        starts = tensor_starts(posed.problem, data, rng)
+        starts, _ = tensor_starts(posed.problem, data, rng)
         runs = search(posed.problem, partial(list, starts), rng)
         places = [k for k, origin in enumerate(origins(runs)) if origin.startswith("tensor")]
         assert (places[0] < origins(runs).index("growth")) == is_first

@@ -176,7 +176,7 @@ def test_moments_start_near_the_maximum(rng: np.random.Generator) -> None:
     X = np.asarray(drawn.rows.Z) * [3.0, 0.2, 1.0] + [10.0, -4.0, 0.0]
     data = validate_data(X, 5.0 * drawn.rows.y - 2.0, family="gaussian")
     problem = pose_em(data, 2)
-    (origin, first), *_ = tensor_starts(problem, data, rng)
+    ((origin, first), *_), _ = tensor_starts(problem, data, rng)
     end = problem.climb(first, max_steps=100).parameters
     assert origin == "tensor 1"
     # errors of these moments are about .03 at 4,000 rows; in other units they would be far off

@@ -233,7 +233,7 @@ def test_starts_of_a_fit_are_in_its_coordinates(family: str, rng: np.random.Gene
     mixing = np.array([[2.0, 0.5, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 0.1]])
     checked = validate_data(data.X @ mixing + 5.0, data.y, family=family)
     problem = pose_em(checked, 2)
-    starts = tensor_starts(problem, checked, rng)
+    starts, _ = tensor_starts(problem, checked, rng)
     assert starts[0][0] == "tensor 1"
     user = problem.to_user(starts[0][1])
     truth = np.linalg.solve(mixing, data.truth.coefficients)
@@ -242,7 +242,7 @@ def test_starts_of_a_fit_are_in_its_coordinates(family: str, rng: np.random.Gene
         assert angles.max() < 15.0
     discrete = np.column_stack([data.X[:, :2], rng.integers(2, size=8_000)])
     checked = validate_data(discrete, data.y, family=family)
-    assert tensor_starts(pose_em(checked, 2), checked, rng) == []
+    assert tensor_starts(pose_em(checked, 2), checked, rng) == ([], False)
 
 
 def test_groups_are_not_used(rng: np.random.Generator) -> None:

@@ -64,8 +64,6 @@ def assert_contractions(model: InputModel, X: FloatArray, rng: np.random.Generat
     low = contraction.sum_low_orders(X, weights)
     close(low[0], weights @ first)
     close(low[1], np.tensordot(weights, second, 1))
-    sums = contraction.sum_third_order(X, weights)
-    close(contraction.assemble_third_order(sums), np.tensordot(weights, third, 1))
     slices = np.einsum("n,nijk,kl->lij", weights, third, thetas)
     close(contraction.sum_slices(X, weights, thetas), slices)
     fibres = np.einsum("n,nijk,jl,kl->il", weights, third, thetas, thetas)

@@ -271,11 +271,12 @@ def cross_moment(
         return np.asarray(np.tensordot(response / len(scores), scores, axes=1))
     k = scores.basis.shape[1]
     contraction = scores.density.contract(scores.basis)
-    if order == 3:
-        # rows, weighted rows and pairs within halves
-        sums = _sum_rows(response, scores, contraction.sum_third_order, k * (k + 14) // 4)
-        return contraction.assemble_third_order(sums)
-    return _sum_rows(response, scores, lambda X, a: (contraction.sum_score(X, a, order),), 3 * k)[0]
+    # of the third order: rows, weighted rows and pairs within halves
+    doubles = k * (k + 14) // 4 if order == 3 else 3 * k
+    (moment,) = _sum_rows(
+        response, scores, lambda X, a: (contraction.sum_score(X, a, order),), doubles
+    )
+    return moment
 
 
 def moment_slices(response: FloatArray, scores: RowScores, thetas: FloatArray) -> FloatArray:
