@@ -9,7 +9,7 @@ their blocks by the same functions.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -260,8 +260,8 @@ def validate_data(
     the number of classes, `y` has codes already.
     """
     # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses), gating: (n_obs, n_gate)
-    if isinstance(X, RegressionData):  # rows that have been checked
-        return X
+    if isinstance(X, Rows):  # they have been checked
+        return cast("RegressionData", X)
     columns = {name: as_known_table(values) for name, values in columns.items()}
     given = {"X": as_known_table(X), "y": as_known_table(y)} | columns
     if is_dask(*given.values()):

@@ -254,8 +254,8 @@ class _NotRead:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DaskRows:
-    """Rows of a Dask collection, with the methods of `Rows`."""
+class DaskRows(Rows):
+    """Rows of a Dask collection."""
 
     table: _Table
     empty: Any  # these rows without any row: what all blocks have in common
@@ -274,9 +274,14 @@ class DaskRows:
         return int(self.table.starts[-1])
 
     @property
+    def is_grouped(self) -> bool:
+        """Whether units are groups of rows."""
+        return bool(self.empty.is_grouped)
+
+    @property
     def n_units(self) -> int:
         """Number of units."""
-        return int(self.table.group_sizes.sum()) if self.empty.is_grouped else self.n_obs
+        return int(self.table.group_sizes.sum()) if self.is_grouped else self.n_obs
 
     @property
     def total_weight(self) -> float:
@@ -296,7 +301,7 @@ class DaskRows:
     @property
     def total_units(self) -> float:
         """Number of draws of a component: total weight, or number of groups."""
-        return float(self.n_units) if self.empty.is_grouped else self.total_weight
+        return float(self.n_units) if self.is_grouped else self.total_weight
 
     @property
     def scatter(self) -> Scatter | None:
@@ -372,7 +377,7 @@ class DaskRows:
         stride, table = max(1, stride), self.table
         n_rows = -(-self.n_obs // stride)
         is_small = n_rows <= SAMPLE_ROWS or n_rows * table.width <= MOST_HELD
-        if is_small or self.empty.is_grouped:
+        if is_small or self.is_grouped:
             return self.take(np.arange(0, self.n_units, stride))
         reader = replace(table.reader, stride=table.reader.stride * stride)
         return replace(self, table=replace(table, reader=reader))
@@ -421,7 +426,7 @@ class DaskRows:
         draw: Callable[[Any], Sequence[IndexArray]] | None = None,
     ) -> None:
         """Read every `stride`-th row, and rows that will be drawn, in one pass, and keep them."""
-        if self.empty.is_grouped:
+        if self.is_grouped:
             return
         n_obs, table = self.n_obs, self.table
         kept = {s for s in strides if s > 1 and n_obs // s * table.width <= MOST_HELD}
@@ -438,7 +443,7 @@ class DaskRows:
         if isinstance(index, slice):
             return self.thin(index.step or 1)
         index = np.asarray(index, dtype=np.intp)
-        rows = None if self.empty.is_grouped else self.table.find_held(index)
+        rows = None if self.is_grouped else self.table.find_held(index)
         if rows is None and np.all(index[1:] > index[:-1]):
             (rows,) = self._read([index])
         elif rows is None:
@@ -450,7 +455,7 @@ class DaskRows:
 
     def _read(self, samples: Sequence[IndexArray]) -> Iterator[RegressionData]:
         """Read samples of ascending units of the table in one graph."""
-        is_grouped, table = self.empty.is_grouped, self.table
+        is_grouped, table = self.is_grouped, self.table
         starts = table.starts
         if is_grouped:
             starts = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(table.group_sizes)])

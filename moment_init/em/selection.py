@@ -16,7 +16,7 @@ from moment_init.checks import (
     quiet_notices,
     validate_n_components,
 )
-from moment_init.data.checking import validate_data
+from moment_init.data.checking import RegressionData, validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.em.fitting import fit_em
 from moment_init.em.prediction import rows_for, unit_scores
@@ -190,25 +190,31 @@ def select_components(
         raise ValueError(
             f"`criterion` must be one of {', '.join(map(repr, CRITERIA))}; got {criterion!r}."
         )
-    rows = {"offset": offset, "n_trials": n_trials, "sample_weight": sample_weight}
-    rows["groups"] = groups
-    settings = {"family": family, "link": link}
-    data = validate_data(X, y, **rows, **settings)
+    data = validate_data(
+        X,
+        y,
+        family=family,
+        link=link,
+        offset=offset,
+        n_trials=n_trials,
+        sample_weight=sample_weight,
+        groups=groups,
+        gating=gating,
+    )
     numbers = _checked_candidates(candidates, data.n_obs)
-    rows |= {"X": X, "y": y, "gating": gating}
-    settings |= options
     folds: list[IndexArray] = []
     if criterion == "cv":
+        data = data.whole("`criterion` must not be 'cv'")
         folds = _draw_folds(data.n_obs, data.groups, n_folds, make_generator(random_seed))
     fits, scores = {}, {}
-    is_shown = bool(settings.get("progressbar", True))
+    is_shown = bool(options.get("progressbar", True))
     with progress("select_components", is_shown=is_shown) as display, quiet_notices():
         for number in reversed(numbers):  # the largest first: it fails if there are too few rows
             display.update(f"{counted(number, 'component')}, all rows")
             seeds = _seeds(random_seed, 1 + len(folds))
-            fits[number] = _fit(rows, number, {**settings, "random_seed": seeds[0]})
+            fits[number] = fit_em(data, None, number, random_seed=seeds[0], **options)
             if folds:
-                scores[number] = _cross_validate(rows, number, folds, settings, seeds[1:], display)
+                scores[number] = _cross_validate(data, number, folds, options, seeds[1:], display)
     table = _table({number: fits[number] for number in numbers}, scores)
     choice = _choose(table, fits, criterion)
     if choice.warnings:
@@ -290,16 +296,11 @@ def _draw_folds(
     return [np.flatnonzero(fold_of_row == fold) for fold in range(n_folds)]
 
 
-def _fit(rows: dict[str, Any], number: int, settings: dict[str, Any]) -> EMFit:
-    data = dict(rows)
-    return fit_em(data.pop("X"), data.pop("y"), number, **data, **settings)
-
-
 def _cross_validate(
-    rows: dict[str, Any],
+    data: RegressionData,
     number: int,
     folds: list[IndexArray],
-    settings: dict[str, Any],
+    options: dict[str, Any],
     seeds: list[RandomSeed],
     display: Display,
 ) -> tuple[float, float]:
@@ -309,8 +310,8 @@ def _cross_validate(
         display.update(f"{counted(number, 'component')}, fold {fold + 1} of {len(folds)}")
         kept = np.setdiff1d(np.concatenate(folds), held_out)
         try:
-            fit = _fit(_take(rows, kept), number, {**settings, "random_seed": seed})
-            scores = unit_scores(fit, rows_for(fit, **_take(rows, held_out))[0])
+            fit = fit_em(data.take(kept), None, number, random_seed=seed, **options)
+            scores = _scores(fit, data.take(held_out))
         except ValueError as error:
             error.add_note(f"This was fold {fold} of {len(folds)} with {number} components.")
             raise
@@ -327,15 +328,12 @@ def _weighted_mean(values: FloatArray, weights: FloatArray) -> tuple[float, floa
     return mean, float(np.sqrt(variance / total))
 
 
-def _take(rows: dict[str, Any], index: IndexArray) -> dict[str, Any]:
-    """Select rows of all data; keep scalars, such as a single number of trials."""
-    return {name: _take_one(values, index) for name, values in rows.items()}
-
-
-def _take_one(values: Any, index: IndexArray) -> Any:
-    if values is None or np.ndim(values) == 0:
-        return values
-    return values.iloc[index] if hasattr(values, "iloc") else np.asarray(values)[index]
+def _scores(fit: EMFit, data: RegressionData) -> tuple[FloatArray, FloatArray]:
+    """Log-likelihoods and weights of the units of rows that were held out."""
+    y = data.y if data.classes is None else data.classes[data.y.astype(np.intp)]
+    names = ("offset", "n_trials", "gating", "groups", "sample_weight")
+    rows, _ = rows_for(fit, data.X, y, **{name: getattr(data, name) for name in names})
+    return unit_scores(fit, rows)
 
 
 def _table(fits: dict[int, EMFit], scores: dict[int, tuple[float, float]]) -> "pandas.DataFrame":

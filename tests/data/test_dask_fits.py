@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
-from moment_init import EMFit, fit_em, simulate_mixture
+from moment_init import EMFit, fit_em, select_components, simulate_mixture
 
 N_OBS = 60_000
 """More than twice what a search sees, so that it ends with a climb on all rows."""
@@ -193,6 +193,18 @@ def test_an_identity_link_is_standardised() -> None:
     expected = fit_em(data.X, 5.0 + 3.0 * data.y, 2, family="gaussian", random_seed=1)
     found = fit_em(_lazy(data.X), _lazy(5.0 + 3.0 * data.y), 2, family="gaussian", random_seed=1)
     _assert_same(found, expected)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+def test_the_number_of_components() -> None:
+    lazy = _lazy(POISSON.X)
+    options: dict[str, Any] = {"family": "poisson", "random_seed": 1}
+    expected = select_components(POISSON.X, POISSON.y, [1, 2], **options)
+    found = select_components(lazy, POISSON.y, [1, 2], **options)
+    assert found.chosen == expected.chosen == 2
+    _assert_same(found.fit, expected.fit)
+    with pytest.raises(ValueError, match="`criterion` must not be 'cv' for a Dask input"):
+        select_components(lazy, POISSON.y, [1, 2], criterion="cv", **options)
 
 
 @pytest.mark.usefixtures("little_held")
