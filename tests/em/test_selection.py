@@ -134,8 +134,8 @@ def test_cross_validated_score_by_hand(fits: Fits, rng: np.random.Generator) -> 
     values = np.zeros(len(X))
     for call in calls[1:]:
         fit = fits(**call)
-        for row in np.flatnonzero(~np.isin(y, call["X"].y)).tolist():
-            values[row] = fit.score(X.iloc[[row]], y[[row]])
+        for at in np.flatnonzero(~np.isin(y, call["X"].y)).tolist():
+            values[at] = fit.score(X.iloc[[at]], y[[at]])
     mean = np.average(values, weights=weight)
     variance = np.average(np.square(values - mean), weights=weight)
     row = choice.table.iloc[0]
