@@ -32,7 +32,7 @@ from pymc.distributions.shape_utils import change_dist_size
 from pymc.distributions.transforms import _default_transform
 from pymc.logprob.basic import conditional_logp
 from pymc.logprob.transforms import Transform
-from pytensor import function
+from pytensor.compile.maker import function
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
 
@@ -306,7 +306,7 @@ class _Part:
         return (stated - self.shift[:, None]) / self.scale[:, None]
 
 
-class _PartsTransform(Transform):
+class _PartsTransform(Transform):  # type: ignore[misc]
     """The default transforms of the distributions of several rows, row by row."""
 
     name = "by_row"
@@ -411,8 +411,8 @@ def _register(user_prior: Prior, prior: str, name: str, dims: tuple[str, ...]) -
     )
 
 
-def log_prior_group(model: pm.Model, posterior: xarray.Dataset) -> xarray.Dataset | None:
-    """Log prior densities of the draws, one number for each free variable; None if one is missing.
+def log_prior_group(model: pm.Model, posterior: xarray.Dataset) -> dict[str, xarray.DataTree]:
+    """Log prior densities of the draws, one number for each free variable; none if one is missing.
 
     The densities are those of the parameters as they are, without the Jacobians of the sampler's
     coordinates, as `pymc.compute_log_prior` has them. They are summed over the dims of a variable,
@@ -420,26 +420,23 @@ def log_prior_group(model: pm.Model, posterior: xarray.Dataset) -> xarray.Datase
     """
     free = model.free_RVs
     if not all(variable.name in posterior for variable in free):
-        return None
+        return {}
     points = {variable: variable.type(name=variable.name) for variable in free}
     densities = conditional_logp(dict(points))
-    totals = [densities[points[variable]].sum() for variable in free]
+    totals = [densities[point].sum() for point in points.values()]
     batched = {
-        point: pt.tensor(
-            f"{variable.name}_draws", dtype=point.dtype, shape=(None, *point.type.shape)
-        )
-        for variable, point in points.items()
+        point: pt.tensor(f"{point.name}_draws", dtype=point.dtype, shape=(None, *point.type.shape))
+        for point in points.values()
     }
+    # The linker runs NumPy's loops over a few large arrays, and compiles nothing.
     outputs = vectorize_graph(totals, batched)
-    # Python's loops over a few large arrays: nothing is compiled
-    evaluate = function(list(batched.values()), outputs, mode=Mode("vm", None))
+    evaluate = function(list(batched.values()), outputs, mode=Mode("py", "None"))
     stacked = posterior[[variable.name for variable in free]].stack(sample=("chain", "draw"))
-    draws = [stacked[each.name].transpose("sample", ...).to_numpy() for each in free]
+    draws = [stacked[variable.name].transpose("sample", ...).to_numpy() for variable in free]
+    values = zip(free, np.broadcast_arrays(*evaluate(*draws)), strict=True)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    values = [np.reshape(value, shape) for value in evaluate(*draws)]
-    coords = {name: posterior.coords[name] for name in ("chain", "draw")}
     variables = {
-        variable.name: (("chain", "draw"), value)
-        for variable, value in zip(free, values, strict=True)
+        variable.name: (("chain", "draw"), np.reshape(value, shape)) for variable, value in values
     }
-    return xarray.Dataset(variables, coords)
+    coords = {name: posterior.coords[name] for name in ("chain", "draw")}
+    return {"log_prior": xarray.DataTree(xarray.Dataset(variables, coords))}

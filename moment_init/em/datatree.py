@@ -268,7 +268,7 @@ def _own_group(fit: "EMFit") -> "xarray.Dataset":
     if fit.classes is not None:
         attrs["reference_class"] = fit.outcome_names[0]
         attrs["classes"] = "\n".join(fit.outcome_names)
-    return xarray.Dataset(variables, coords, attrs=attrs)
+    return xarray.Dataset(variables, coords, attrs=attrs).merge(fit.optima_dataset())
 
 
 def _warning(fit: "EMFit") -> str:

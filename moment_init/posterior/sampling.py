@@ -1,6 +1,7 @@
 """Sampling the posterior of a mixture of generalised linear models."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 from moment_init.checks import RandomSeed, make_generator, notify, validate_run
 from moment_init.data.checking import require_one_response, validate_data
 from moment_init.data.formulas import takes_formula
+from moment_init.em.start_values import weigh_modes
 from moment_init.families.base import Family
 from moment_init.posterior.store import require_new_folder
 
@@ -209,6 +211,7 @@ def sample(
         random_seed=rng.spawn(1)[0],
         progressbar=bool(pm_sample_kwargs.get("progressbar", True)),
     )
+    specification = replace(specification, origin=weigh_modes(sampled, specification.origin))
     seeds = rng.integers(2**31, size=3)
     options = SamplingOptions(
         draws=int(draws),

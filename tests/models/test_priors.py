@@ -245,10 +245,10 @@ def test_default_of_free_coefficients_is_that_of_fit_em(case: str) -> None:
     shape = (2, 3, 2) if is_several else (3, 2)
     for _ in range(4):
         scale = np.array([0.02, 0.2, 0.4])[:, None]
-        init = [scale * rng.standard_normal(shape), rng.standard_normal(shape[:-2] + (2,))]
+        init = [scale * rng.standard_normal(shape), rng.standard_normal((*shape[:-2], 2))]
         init.append(rng.dirichlet([3.0, 3.0]))
         if case in ("gaussian", "negative binomial", "several"):
-            init.append(rng.uniform(0.5, 3.0, shape[:-2] + (2,)))
+            init.append(rng.uniform(0.5, 3.0, (*shape[:-2], 2)))
         given = {"init": tuple(init), **block}
         fit = fit_em(X, y, 2, priors="default", max_iter=0, progressbar=False, **given)
         model = mixture_glm(X, y, 2, directions="free", **given)
@@ -259,7 +259,7 @@ def test_default_of_free_coefficients_is_that_of_fit_em(case: str) -> None:
 
 
 def test_a_named_column_has_its_own_prior_whatever_it_is_correlated_with() -> None:
-    """The others keep the default, 1 / sqrt(3) for the log link, and the draws have these spreads."""
+    """The others keep the default, 1 / sqrt(3) for the log link; draws have these spreads."""
     model = free_model({"coefficient": {"age": pm.Normal.dist(0.0, 0.125)}})
     assert model.named_vars_to_dims["standardised_coefficient"] == ("feature", "component")
     deviations = np.array([0.125, 1 / np.sqrt(3), 1 / np.sqrt(3)])
