@@ -332,7 +332,9 @@ def mixture_glm(
         Priors of `scale`, `bias`, `weight`, `dispersion`, `tilt`, `coefficient` (free directions),
         `gate` and `gate_bias`, all of the standardised parameters. Each is an unregistered
         distribution such as ``pm.HalfNormal.dist(3)``, a callable of (name, dims), or an object
-        with `create_variable`. `moment_init.models.priors` lists the defaults.
+        with `create_variable`. Those of `coefficient` may be a dict by column, or by response and
+        then column; a coefficient is that of a centred and scaled column. `user_units` states a
+        prior in the units of the data. `moment_init.models.priors` lists the defaults.
 
     Returns
     -------

@@ -503,10 +503,10 @@ class EMFit:
 
     @property
     def optima_table(self) -> "pandas.DataFrame":
-        """One row per optimum: origin, n_reached, log_likelihood, bounds; with priors also more.
+        """One row per optimum: origin, n_reached, log_likelihood, bounds.
 
-        The columns log_posterior and posterior_share are those of a fit with priors. The share is
-        that of the posterior mass near all optima in the table, by Laplace's approximations.
+        With priors there are also log_posterior and posterior_share: the share of an optimum in the
+        posterior mass near all optima in the table, by Laplace's approximations.
         """
         import pandas
 
@@ -514,7 +514,7 @@ class EMFit:
         table = pandas.DataFrame([[getattr(each, name) for name in names] for each in self.optima])
         table.columns = pandas.Index(names)
         table["bounds"] = [", ".join(each.bounds) for each in self.optima]
-        if self.log_posterior is None:
+        if any(each.log_posterior is None for each in self.optima):
             return table.drop(columns="log_posterior")
         return table.assign(posterior_share=mass_shares(self.optima))
 

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from pytensor.configdefaults import config
@@ -14,6 +16,7 @@ from scipy import stats
 
 from moment_init import fit_em, simulate_mixture
 from moment_init.models import mixture_glm, user_units
+from moment_init.models.priors import log_prior_group
 from tests.bayesian_models import draw, evaluate, fitted, model_of
 from tests.likelihood_problems import DISPERSIONS, FAMILY_LINKS
 
@@ -353,6 +356,74 @@ def test_wrong_priors_of_columns_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         free_model(priors)
+
+
+# --- log priors and draws from the prior ---------------------------------------------------------
+
+
+def hierarchical(name: str, dims: tuple[str, ...]) -> Any:
+    return pm.Normal(name, 0.0, pm.HalfNormal("spread", 1.0), dims=dims)
+
+
+@pytest.mark.parametrize(
+    ("more", "priors"),
+    [
+        ({}, None),
+        ({"gating": np.linspace(-1.0, 4.0, 120)[:, None] ** 2}, {"bias": hierarchical}),
+        ({"directions": "anchored", "family": "gaussian"}, {"weight": pm.Dirichlet.dist([2, 3])}),
+        ({}, {"coefficient": {"income": user_units(pm.Exponential.dist(scale=0.5))}}),
+    ],
+    ids=["free", "gate and hierarchy", "anchored", "columns"],
+)
+def test_log_prior_of_draws_is_that_of_pymc(more: dict[str, Any], priors: Any) -> None:
+    """One draw after the other, variable by variable, without the Jacobians of transforms."""
+    model = free_model(priors, **more)
+    free = model.free_RVs
+    names = [str(variable.name) for variable in free]
+    drawn = dict(zip(names, draw(free, 6, 2), strict=True))
+    posterior = xr.Dataset(
+        {
+            name: (
+                ("chain", "draw", *(f"{name}_{axis}" for axis in range(values.ndim - 1))),
+                values.reshape(2, 3, *values.shape[1:]),
+            )
+            for name, values in drawn.items()
+        },
+        {"chain": [0, 1], "draw": [0, 1, 2]},
+    )
+    group = log_prior_group(model, posterior)["log_prior"].to_dataset()
+    assert list(group.data_vars) == names
+    unsummed = dict(zip(names, model.logp(vars=free, jacobian=False, sum=False), strict=True))
+    transforms = model.rvs_to_transforms
+    for index in range(6):
+        point = {}
+        for variable, name in zip(free, names, strict=True):
+            value, transform = drawn[name][index], transforms[variable]
+            if transform is not None:
+                value = transform.forward(pt.as_tensor(value), *variable.owner.inputs).eval()
+            point[str(model.rvs_to_values[variable].name)] = value
+        expected = evaluate(model, [unsummed[name].sum() for name in names], point)
+        found = [float(group[name].to_numpy().ravel()[index]) for name in names]
+        assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_log_prior_needs_all_free_variables() -> None:
+    model = free_model(None)
+    assert (
+        log_prior_group(model, xr.Dataset({"weight": (("chain", "draw"), np.ones((1, 1)))})) == {}
+    )
+
+
+def test_prior_predictive_draws_come_in_one_call() -> None:
+    """The model keeps its initial values; by the default prior, biases have deviation 1.5."""
+    model = free_model({"coefficient": {"age": user_units(pm.Normal.dist(0.0, 0.02))}})
+    with config.change_flags(cxx=""):
+        tree = pm.sample_prior_predictive(
+            800, model=model, random_seed=1, compile_kwargs={"mode": "FAST_COMPILE"}
+        )
+    assert tree["prior_predictive"]["y"].sizes["obs"] == 120
+    slopes = tree["prior"]["coefficient"].sel(feature="age")
+    assert float(slopes.std()) == pytest.approx(0.02, rel=4 / np.sqrt(2 * 1600))
 
 
 def test_only_distributions_of_numbers_have_units() -> None:
