@@ -210,8 +210,11 @@ def _reference(
         random_seed=0,
     ).coordinates[0]
     shift, unit = where.response_shift, where.response_scale
-    Z = solve_triangular(where.factor, (data.X - where.mean).T, lower=True).T
-    slopes = where.factor.T @ fit.coefficients / unit
+    factor = where.factor
+    if directions == "free":  # coefficients of columns that are scaled, not whitened
+        factor = np.diag(np.linalg.norm(factor, axis=1))
+    Z = solve_triangular(factor, (data.X - where.mean).T, lower=True).T
+    slopes = factor.T @ fit.coefficients / unit
     lengths = np.linalg.norm(slopes, axis=0)
     levels = (fit.biases + where.mean @ fit.coefficients - shift) / unit
     tilts = np.zeros(2 * (N_FEATURES - 1))
@@ -224,7 +227,7 @@ def _reference(
 
     def to_user(vectors: FloatArray) -> "xarray.Dataset":
         weights, standardised, biases, dispersion, _ = reference.unpack(vectors)
-        coefficients = unit * np.linalg.solve(where.factor.T, standardised)
+        coefficients = unit * np.linalg.solve(factor.T, standardised)
         at_zero = shift + unit * biases - where.mean @ coefficients
         scaled = None if dispersion is None else unit * dispersion
         return _as_dataset(coefficients, at_zero, weights, scaled, fit.coefficients)

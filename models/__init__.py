@@ -13,6 +13,7 @@ if __name__ == "models":
 from moment_init.models.density import mixture_log_density, mixture_response
 from moment_init.models.likelihoods import component_distribution
 from moment_init.models.mixture_glm import mixture_glm, mixture_of_experts
+from moment_init.models.priors import user_units
 
 __all__ = [
     "component_distribution",
@@ -20,4 +21,5 @@ __all__ = [
     "mixture_log_density",
     "mixture_of_experts",
     "mixture_response",
+    "user_units",
 ]

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from moment_init.checks import RandomSeed
 from moment_init.data.checking import group_codes, validate_data
 from moment_init.data.formulas import takes_formula
+from moment_init.em.priors import coefficient_units
 from moment_init.families.base import Family
 from moment_init.models.density import mixture_response
 from moment_init.models.ops import anchored_coefficient, linear_predictor
@@ -40,12 +41,7 @@ def build_model(
     projects_once: bool = False,
 ) -> pm.Model:
     """Build the model of a specification."""
-    links = [family.link_name for family in specification.data.family.predictor_families]
-    model_priors = ModelPriors(
-        priors,
-        link=links if specification.response_dims else links[0],
-        n_features=specification.n_features,
-    )
+    model_priors = ModelPriors(priors, specification)
     is_fixed = specification.directions == "fixed"
     projects_once = projects_once and is_fixed and not specification.response_dims
     with pm.Model(coords=_coords(specification)) as model:
@@ -191,13 +187,9 @@ def _free_columns(specification: Specification, model_priors: ModelPriors) -> An
     """Create free coefficients, and return those of the user's columns."""
     dims = (*specification.response_dims, "feature", "component")
     free = model_priors.coefficient("standardised_coefficient", dims)
-    free = _as_columns(specification, free)
-    scales = np.repeat(specification.units[1], specification.n_components)
-    if specification.response_dims:
-        free = free * pm.Data("column_units", scales / scales[0])
-    identity, level = np.eye(specification.n_features), np.zeros(specification.n_features)
-    back, _ = specification.coordinates[0].coefficients_to_user(identity, level)
-    return linear_predictor(pm.Data("unwhitening", back), free, np.zeros(len(scales)))
+    units = coefficient_units(specification.coordinates)
+    units = np.broadcast_to(units, specification.anchors.shape).copy()
+    return _as_columns(specification, free * pm.Data("coefficient_units", units, dims=dims))
 
 
 def _response_units(specification: Specification) -> Any:
@@ -340,7 +332,9 @@ def mixture_glm(
         Priors of `scale`, `bias`, `weight`, `dispersion`, `tilt`, `coefficient` (free directions),
         `gate` and `gate_bias`, all of the standardised parameters. Each is an unregistered
         distribution such as ``pm.HalfNormal.dist(3)``, a callable of (name, dims), or an object
-        with `create_variable`. `moment_init.models.priors` lists the defaults.
+        with `create_variable`. Those of `coefficient` may be a dict by column, or by response and
+        then column; a coefficient is that of a centred and scaled column. `user_units` states a
+        prior in the units of the data. `moment_init.models.priors` lists the defaults.
 
     Returns
     -------

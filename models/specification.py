@@ -30,7 +30,7 @@ from moment_init.checks import (
 from moment_init.data.checking import RegressionData
 from moment_init.data.standardising import Coordinates
 from moment_init.em.fitting import fit_em
-from moment_init.em.priors import typical_level
+from moment_init.em.priors import coefficient_units, typical_level
 from moment_init.em.problem import GateCoordinates, find_coordinates
 from moment_init.em.result import EMFit
 from moment_init.em.start_values import StartValues, start_values_of
@@ -279,7 +279,8 @@ class Specification:
         result = {"standardised_bias": biases}
         lengths = np.maximum(np.linalg.norm(slopes, axis=-2), _SMALLEST_LENGTH)
         if self.directions == "free":
-            result["standardised_coefficient"] = slopes
+            units = coefficient_units(self.coordinates)
+            result["standardised_coefficient"] = values.coefficients / units
         elif self.directions == "fixed":
             along = np.sum(slopes * self.anchors, axis=-2)
             result["standardised_scale"] = np.maximum(along, _SMALLEST_LENGTH)

@@ -20,14 +20,21 @@ from moment_init.em.information import (
     active_bounds_of,
     coinciding_components,
     curved_sums,
+    free_basis,
     gated_laplace_of,
     laplace_of,
     standardised_errors,
 )
 from moment_init.em.prediction import in_users_order, membership
 from moment_init.em.problem import EMProblem, parameters_per_response
-from moment_init.em.result import EMFit
-from moment_init.em.runs import Runs, is_limiting_family
+from moment_init.em.result import EMFit, FittedOptimum
+from moment_init.em.runs import (
+    Optimum,
+    Runs,
+    is_interior,
+    is_limiting_family,
+    is_same_optimum,
+)
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.climbing import MaximiseResult
 from moment_init.likelihood.gate import pack_gate
@@ -188,7 +195,76 @@ def _assembled(
         unseen_mass=runs.unseen_mass,
         log_posterior=None if prior is None else end.log_posterior - log_jacobian,
         priors=None if prior is None else prior.description,
+        optima=_optima(problem, data, end, runs),
     )
+
+
+MOST_OPTIMA = 10
+"""Largest number of optima that a fit keeps."""
+
+
+def _optima(
+    problem: EMProblem, data: RegressionData, end: MaximiseResult, runs: Runs
+) -> tuple[FittedOptimum, ...]:
+    """The fit, and the other optima that starts reached, the one to return first."""
+    best = Optimum(end, runs.origin, is_interior(problem, end), None)
+    distinct = [best]
+    for optimum in runs.ranked if runs.refined is None else runs.refined:
+        same = [each for each in distinct if is_same_optimum(problem, each.run, optimum.run)]
+        if same:
+            same[0].n_reached += optimum.n_reached
+        elif len(distinct) < MOST_OPTIMA:
+            distinct.append(replace(optimum))
+    return tuple(_fitted_optimum(problem, data, optimum) for optimum in distinct)
+
+
+def _fitted_optimum(problem: EMProblem, data: RegressionData, optimum: Optimum) -> FittedOptimum:
+    """Map an optimum to the user's units."""
+    run, where, gaussian = optimum.run, problem.gate_coordinates, None
+    order = _component_order(problem, run.parameters)
+    at = run.parameters.reorder(order)
+    if isinstance(problem, GatedProblem) and isinstance(run, GatedRun):
+        gated, where = run.at.reorder(order), problem.gating
+        at, gaussian = gated.mixture, gated.gate.rescale(where.mean, where.scales)
+        active = problem.likelihood(run.at.mixture).active(run.at)
+    else:
+        active = active_bounds_of(problem, run.parameters)
+    user = _user_parameters(problem, at)
+    has_prior, jacobian = problem.prior is not None, problem.log_jacobian
+    return FittedOptimum(
+        user.coefficients,
+        user.biases,
+        at.weights,
+        user.dispersion,
+        user.gate,
+        gate_centre=None if where is None else where.mean,
+        gate_means=None if gaussian is None else gaussian.means,
+        gate_covariances=None if gaussian is None else gaussian.covariances,
+        feature_names=data.feature_names,
+        response_names=data.response_names,
+        log_likelihood=run.log_likelihood - jacobian,
+        log_posterior=run.log_posterior - jacobian if has_prior else None,
+        log_mass=np.nan if active or gaussian is not None else _log_mass(problem, run),
+        n_reached=optimum.n_reached,
+        origin=optimum.origin,
+        bounds=_named_bounds(_reordered_bounds(active, order), data.response_names),
+    )
+
+
+def _log_mass(problem: EMProblem, run: MaximiseResult) -> float:
+    """Log of the integral of likelihood times prior near an optimum; NaN without a prior.
+
+    The coordinates of the climb are the same for all optima, and so is the number of labellings.
+    """
+    if problem.prior is None:
+        return float("nan")
+    basis = free_basis(problem.constraint(run.parameters), [], parameter_count(run.parameters))
+    information = basis.T @ curved_sums(problem, run).information() @ basis
+    eigenvalues = np.linalg.eigvalsh(information / (2.0 * np.pi))
+    if eigenvalues[0] <= 0.0:
+        return float("nan")
+    log_volume = -0.5 * float(np.log(eigenvalues).sum())
+    return run.log_posterior - problem.log_jacobian + log_volume
 
 
 def _component_order(problem: EMProblem, parameters: MixtureParameters) -> IndexArray:

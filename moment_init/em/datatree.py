@@ -17,6 +17,7 @@ r"""Convert an `EMFit` to a DataTree that ArviZ can read.
 | | log_posterior, start_log_posterior | | with priors only; attribute `priors` |
 | | log_likelihood, aic, bic, icl, ... | | criteria and counts |
 | | unseen_mass, unseen_mass_error, unseen_better | | what a further random start would find |
+| | optimum_coefficient, ..., optimum_log_likelihood, ... | optimum, ... | the optima of the fit |
 
 With several responses or classes, coefficient, direction, bias, scale and dispersion have the dim
 `response` after (chain, draw), with the names of the responses, or of all classes but the first,
@@ -234,6 +235,8 @@ def unit_coordinate(
 def _own_group(fit: "EMFit") -> "xarray.Dataset":
     import xarray
 
+    from moment_init.em.result import optima_dataset
+
     starts = fit.starts
     variables: dict[str, Any] = {
         "start_origin": ("start", np.array([start.origin for start in starts], dtype=str)),
@@ -268,7 +271,7 @@ def _own_group(fit: "EMFit") -> "xarray.Dataset":
     if fit.classes is not None:
         attrs["reference_class"] = fit.outcome_names[0]
         attrs["classes"] = "\n".join(fit.outcome_names)
-    return xarray.Dataset(variables, coords, attrs=attrs)
+    return xarray.Dataset(variables, coords, attrs=attrs).merge(optima_dataset(fit))
 
 
 def _warning(fit: "EMFit") -> str:

@@ -30,7 +30,7 @@ from moment_init.em.problem import (
     validate_gate_kind,
     validate_restrictions,
 )
-from moment_init.em.result import EMFit
+from moment_init.em.result import EMFit, FittedOptimum
 from moment_init.em.runs import (
     FitOptions,
     Runs,
@@ -62,7 +62,8 @@ Init = (
     Literal["search", "tensor", "random"]
     | MomentEstimate
     | EMFit
-    | tuple[ArrayLike, ...]
+    | FittedOptimum
+    | tuple[ArrayLike | FittedOptimum, ...]
     | ArrayLike
 )
 
@@ -139,14 +140,16 @@ def fit_em(
         Notes. "tensor" is the moment estimate and the climb from it, "random" runs `n_starts`
         random starts, and nothing else. A MomentEstimate, an EMFit or a tuple (coefficients,
         biases, weights[, dispersion]) is used as the start, and responsibilities of shape
-        (n_obs, n_components) by one M-step. The columns of an EMFit are matched by name, and its
-        components to `fixed_weights` by size.
+        (n_obs, n_components) by one M-step. One of `EMFit.optima` is a start, too, and a tuple of
+        them several. The columns of an EMFit are matched by name, and its components to
+        `fixed_weights` by size.
     priors : {"default"} or dict, optional
         None for maximum likelihood. "default", or numbers that replace some of the defaults, for
         the maximum of the posterior density of coefficients, biases, log dispersions and logits of
-        weights. The keys are "coefficient" (a standard deviation), "bias" (a standard deviation, or
-        a mean and one), "dispersion" (mean and standard deviation of its logarithm), "weight" (the
-        concentration of a Dirichlet distribution) and "gate" (a standard deviation). See Notes.
+        weights. The keys are "coefficient" (a standard deviation, or a dict of them by column),
+        "bias" (a standard deviation, or a mean and one), "dispersion" (mean and standard deviation
+        of its logarithm), "weight" (the concentration of a Dirichlet distribution) and "gate" (a
+        standard deviation). See Notes.
     n_starts : int, optional
         Number of random starts: 10 by default with init="random". A search by default runs as many
         as it needs.
@@ -355,9 +358,9 @@ def _on_all_rows(
     problem: EMProblem, held: EMProblem, runs: Runs, options: FitOptions
 ) -> tuple[Runs, MaximiseResult]:
     """Refine the best ends of runs on a sample."""
-    end = refined(problem, held, runs, options)
+    runs.refined = refined(problem, held, runs, options)
     runs.records = [replace(record, is_sampled=True) for record in runs.records]
-    return runs, end
+    return runs, runs.refined[0].run
 
 
 def _required_moments(

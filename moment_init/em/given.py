@@ -10,14 +10,14 @@ from moment_init.checks import FloatArray, as_float_array
 from moment_init.data.checking import RegressionData
 from moment_init.em.gaussian_gate import GatedProblem
 from moment_init.em.problem import EMProblem
-from moment_init.em.result import EMFit
+from moment_init.em.result import EMFit, FittedOptimum
 from moment_init.em.starts import Start, fit_responsibilities, fit_single, joined
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.moments.result import MomentEstimate
 
 _EXPECTED = (
-    "`init` must be 'search', 'tensor', 'random', a MomentEstimate, an EMFit, a tuple "
-    "(coefficients, biases, weights[, dispersion]) or responsibilities of shape "
+    "`init` must be 'search', 'tensor', 'random', a MomentEstimate, an EMFit or its optima, a "
+    "tuple (coefficients, biases, weights[, dispersion]) or responsibilities of shape "
     "(n_obs, n_components)"
 )
 
@@ -32,7 +32,10 @@ def given_starts(
     """Convert the user's `init` to starts in standardised coordinates."""
     if isinstance(init, MomentEstimate):
         return _from_estimate(problem, init)
-    if isinstance(init, EMFit):
+    if isinstance(init, tuple | list) and init and isinstance(init[0], FittedOptimum):
+        names = (all_rows, feature_names, response_names)
+        return [start for each in init for start in given_starts(problem, each, *names)]
+    if isinstance(init, EMFit | FittedOptimum):
         parameters = _from_fit(problem, init, feature_names, response_names)
         centre = None if parameters.gate is None else init.gate_centre
         start = _standardised(problem, parameters, has_labels=False, gate_centre=centre)
@@ -68,7 +71,7 @@ def _from_estimate(problem: EMProblem, estimate: MomentEstimate) -> list[Start]:
 
 def _from_fit(
     problem: EMProblem,
-    fit: EMFit,
+    fit: EMFit | FittedOptimum,
     feature_names: tuple[str, ...] | None,
     response_names: tuple[str, ...],
 ) -> MixtureParameters:
@@ -101,7 +104,7 @@ def _from_fit(
 
 
 def _gate_of_fit(
-    problem: GatedProblem, fit: EMFit, start: MixtureParameters
+    problem: GatedProblem, fit: EMFit | FittedOptimum, start: MixtureParameters
 ) -> dict[str, FloatArray]:
     """Gate and weights of a fit for a Gaussian gate; none if it has other gating covariates."""
     mean, scales = problem.gating.mean, problem.gating.scales

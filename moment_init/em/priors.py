@@ -62,7 +62,7 @@ LEVEL_ROWS = 1000
 PriorsArgument = Literal["default"] | Mapping[str, Any] | None
 
 _FORMS = {
-    "coefficient": "a standard deviation",
+    "coefficient": "a standard deviation, or a dict of them by column,",
     "bias": "a standard deviation or a pair (mean, standard deviation)",
     "dispersion": "a pair (mean, standard deviation) of its logarithm",
     "weight": "the concentration of a Dirichlet distribution",
@@ -73,18 +73,18 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Priors:
-    """Numbers of the priors; arrays have one entry for each linear predictor, (P,)."""
+    """Numbers of the priors; other arrays have one entry for each linear predictor, (P,)."""
 
-    coefficient: FloatArray
+    coefficient: FloatArray  # of every column, (P, n_features)
     bias: tuple[FloatArray, FloatArray]  # mean and standard deviation
     dispersion: tuple[FloatArray, FloatArray]  # of the logarithm
     weight: float = 1.0
     gate: float = GATE_DEVIATION
 
     def describe(self, family: AnyFamily, mixing: str | None) -> str:
-        """Name the distributions; the numbers of several predictors are separated by slashes."""
+        """Name the distributions; numbers that differ are separated by slashes."""
         parts = [
-            f"coefficient Normal(0, {_numbers(self.coefficient)})",
+            f"coefficient Normal(0, {_numbers(self.coefficient.ravel())})",
             "bias Normal({}, {})".format(*map(_numbers, self.bias)),
         ]
         if family.has_dispersion:
@@ -107,7 +107,7 @@ def default_priors(family: AnyFamily, n_features: int) -> Priors:
     medians = [MEDIAN_DEVIATION if each.response_power else MEDIAN_SHAPE for each in members]
     zeros = np.zeros(len(members))
     return Priors(
-        np.array([link.scale for link in links]) / np.sqrt(n_features),
+        np.array([[link.scale] * n_features for link in links]) / np.sqrt(n_features),
         (zeros, np.array([link.bias for link in links])),
         (np.log(medians), zeros + SHAPE_DEVIATION),
     )
@@ -147,11 +147,73 @@ def validate_priors(
             raise ValueError(
                 f"`priors` must not have {name!r} with {absent[name]}; got {value!r}. Leave it out."
             )
+        if name == "coefficient":
+            changes[name] = _coefficient_deviations(value, result.coefficient, data, restrictions)
+            continue
         mean, deviation = _checked_numbers(name, value)
         is_pair = name in ("bias", "dispersion")
-        single = zeros + deviation if name == "coefficient" else deviation
-        changes[name] = (zeros + mean, zeros + deviation) if is_pair else single
+        changes[name] = (zeros + mean, zeros + deviation) if is_pair else deviation
     return replace(result, **changes)
+
+
+def _coefficient_deviations(
+    value: Any, default: FloatArray, data: RegressionData, restrictions: Restrictions
+) -> FloatArray:
+    """Read a standard deviation for all coefficients, or a dict of them by column."""
+    # default: (P, n_features) -> (P, n_features)
+    if isinstance(value, Mapping) and restrictions.directions is not None:
+        raise ValueError(
+            "`priors`: 'coefficient' must be one number with `fixed_directions`, where the columns "
+            f"are projections; got {value!r}. Pass a standard deviation."
+        )
+    result = default.copy()
+    if not isinstance(value, Mapping):
+        result[:] = _checked_numbers("coefficient", value)[1]
+        return result
+    for place, number in by_column(value, data.feature_names, data.response_names).items():
+        result[place] = _checked_numbers("coefficient", number)[1]
+    return result
+
+
+def by_column(
+    value: Mapping[Any, Any], features: Sequence[str], responses: Sequence[str]
+) -> dict[tuple[int, int], Any]:
+    """Read what is given by name of the column, or of the response and then the column.
+
+    The keys of the result are the numbers of the linear predictor and the column.
+    """
+    result: dict[tuple[int, int], Any] = {}
+    for name, entry in value.items():
+        if isinstance(entry, Mapping) and name in responses:
+            inner = by_column(entry, features, ())
+            row = list(responses).index(name)
+            result |= {(row, column): each for (_, column), each in inner.items()}
+        elif name in features:
+            column = list(features).index(name)
+            # what is given for one response is more specific than what is given for all
+            result = {(row, column): entry for row in range(max(1, len(responses)))} | result
+        else:
+            listed = ", ".join(map(repr, features))
+            nested = f", or responses ({', '.join(map(repr, responses))}) and then columns"
+            raise ValueError(
+                f"`priors`: 'coefficient' must have names of columns ({listed})"
+                f"{nested if responses else ''} as keys; got {name!r}. Check the spelling."
+            )
+    return result
+
+
+def coefficient_units(coordinates: Sequence[Coordinates]) -> FloatArray:
+    """Coefficients in the user's units, for standardised ones of columns scaled one by one.
+
+    They are relative to the standard deviation of the column and, for the identity link, to that of
+    the response.
+    """
+    # -> (n_features, 1) or, with several predictors, (P, n_features, 1)
+    units = [
+        where.response_scale / np.linalg.norm(where.factor, axis=1)[:, None]
+        for where in coordinates
+    ]
+    return units[0] if len(units) == 1 else np.stack(units)
 
 
 def _checked_numbers(name: str, value: Any) -> tuple[float, float]:
@@ -191,7 +253,9 @@ def log_prior_of(problem: EMProblem, data: RegressionData, priors: Priors) -> Lo
     bias_copies = r if held.has_shared_bias else 1
     dispersion_copies = r if held.has_shared_dispersion else 1
     has = [member.has_dispersion for member in data.family.predictor_families]
-    constant = _log_normaliser(priors.coefficient) * r * float(np.sum(1 / copies[:n_columns]))
+    counts = r / copies[:n_columns]  # of independent coefficients of each column
+    normalisers = [_log_normaliser(column) for column in priors.coefficient.T]
+    constant = float(np.dot(normalisers, counts))
     constant += _log_normaliser(priors.bias[1]) * r / bias_copies
     constant += _log_normaliser(priors.dispersion[1][has]) * r / dispersion_copies
     concentration, mixing = priors.weight, None

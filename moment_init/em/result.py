@@ -190,6 +190,78 @@ def _block(names: tuple[str, ...], values: FloatArray, errors: FloatArray) -> Ro
     ]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedOptimum:
+    """An optimum that starts of a fit reached, in the user's units; a start of other fits.
+
+    Its components are sorted as those of a fit.
+
+    Parameters
+    ----------
+    coefficients, biases, weights, dispersion, gate : numpy.ndarray
+        Parameters, as in `EMFit`.
+    gate_centre, gate_means, gate_covariances : numpy.ndarray or None
+        Centre of the gating covariates, and parameters of a Gaussian gate, as in `EMFit`.
+    feature_names, response_names : tuple of str
+        Names of the columns, and of the responses or classes, as in `EMFit`.
+    log_likelihood : float
+        Log-likelihood.
+    log_posterior : float or None
+        Log-posterior; None without priors.
+    log_mass : float
+        Logarithm of the integral of likelihood times prior over the coordinates of the fit, near
+        this optimum, by Laplace's approximation: log_posterior + log |2 pi covariance| / 2. NaN
+        without priors, on a bound, and where the information is not positive definite.
+    n_reached : int
+        Number of runs that ended there independently.
+    origin : str
+        The start from which it was first reached.
+    bounds : tuple of str
+        Bounds on which parameters lie; empty for an interior optimum.
+    """
+
+    coefficients: FloatArray
+    biases: FloatArray
+    weights: FloatArray
+    dispersion: FloatArray | None
+    gate: FloatArray | None
+    gate_centre: FloatArray | None
+    gate_means: FloatArray | None
+    gate_covariances: FloatArray | None
+    feature_names: tuple[str, ...]
+    response_names: tuple[str, ...]
+    log_likelihood: float
+    log_posterior: float | None
+    log_mass: float
+    n_reached: int
+    origin: str
+    bounds: tuple[str, ...]
+
+    @property
+    def centred_parameters(self) -> MixtureParameters:
+        """Parameters for gating covariates from which `gate_centre` is subtracted."""
+        return MixtureParameters(
+            self.coefficients, self.biases, self.weights, self.dispersion, self.gate
+        )
+
+    @property
+    def gaussian_gate(self) -> GaussianGate | None:
+        """Densities of the gating covariates, for a Gaussian gate."""
+        if self.gate_means is None or self.gate_covariances is None:
+            return None
+        return GaussianGate(self.gate_means, np.linalg.cholesky(self.gate_covariances))
+
+
+def mass_shares(optima: tuple[FittedOptimum, ...]) -> FloatArray:
+    """Shares of the optima in the posterior mass near them, by Laplace's approximation."""
+    # -> (n_optima,); NaN where the mass is not known
+    log_mass = np.array([optimum.log_mass for optimum in optima])
+    if np.isnan(log_mass).all():
+        return log_mass
+    shares = np.exp(log_mass - np.nanmax(log_mass))
+    return np.asarray(shares / np.nansum(shares))
+
+
 _SMALLEST_WEIGHT = 1e-300
 """Lower limit of weights at gating covariates zero, which may be far outside the data, so that
 their logarithms exist."""
@@ -275,6 +347,10 @@ class EMFit:
         priors. AIC, BIC and ICL use the log-likelihood.
     priors : str or None
         The priors of the standardised parameters, in words; None for maximum likelihood.
+    optima : tuple of FittedOptimum
+        The ten best optima that the starts reached: this fit, then the others, interior ones and
+        the highest first. If the search used a sample of the rows, only those are there that may be
+        the best on all rows. Each can be passed as `init` to `fit_em` and `sample`.
     """
 
     coefficients: FloatArray
@@ -311,6 +387,7 @@ class EMFit:
     unseen_mass: UnseenMass | None = None
     log_posterior: float | None = None
     priors: str | None = None
+    optima: tuple[FittedOptimum, ...] = ()
 
     @property
     def objective(self) -> float:
@@ -423,6 +500,23 @@ class EMFit:
     def reached_best(self) -> tuple[int, int]:
         """Number of starts that converged to the best objective within .01, and to any."""
         return count_best(self.starts, self.objective)
+
+    @property
+    def optima_table(self) -> "pandas.DataFrame":
+        """One row per optimum: origin, n_reached, log_likelihood, bounds.
+
+        With priors there are also log_posterior and posterior_share: the share of an optimum in the
+        posterior mass near all optima in the table, by Laplace's approximations.
+        """
+        import pandas
+
+        names = ["origin", "n_reached", "log_likelihood", "log_posterior", "bounds"]
+        table = pandas.DataFrame([[getattr(each, name) for name in names] for each in self.optima])
+        table.columns = pandas.Index(names)
+        table["bounds"] = [", ".join(each.bounds) for each in self.optima]
+        if any(each.log_posterior is None for each in self.optima):
+            return table.drop(columns="log_posterior")
+        return table.assign(posterior_share=mass_shares(self.optima))
 
     @property
     def starts_table(self) -> "pandas.DataFrame":
@@ -603,3 +697,40 @@ class EMFit:
     def _repr_html_(self) -> str:
         """Same table for a notebook."""
         return fit_table(self).to_html()
+
+
+def optima_dataset(fit: "EMFit") -> "xarray.Dataset":
+    """Parameters and heights of the optima, with the dim `optimum`, for a DataTree."""
+    import xarray
+
+    levels = ("component",) if fit.biases.ndim == 1 else ("response", "component")
+    dims: dict[str, tuple[str, ...]] = {
+        "coefficients": (*levels[:-1], "feature", "component"),
+        "biases": levels,
+        "weights": ("component",),
+        "dispersion": levels,
+        "gate": ("gate_feature", "component"),
+        "gate_means": ("gate_feature", "component"),
+    }
+    names = {"coefficients": "coefficient", "biases": "bias", "weights": "weight"}
+    names |= {"gate_means": "gate_mean"}
+    variables: dict[str, Any] = {}
+    for attribute, axes in dims.items():
+        values = [getattr(each, attribute) for each in fit.optima]
+        if values and values[0] is not None:
+            name = f"optimum_{names.get(attribute, attribute)}"
+            variables[name] = (("optimum", *axes), np.stack(values))
+    table = fit.optima_table
+    for column in table.columns:
+        cells = table[column].to_numpy()
+        cells = cells if cells.dtype.kind in "if" else cells.astype(str)
+        variables[f"optimum_{column}"] = (("optimum",), cells)
+    used = {dim for axes, _ in variables.values() for dim in axes}
+    coords: dict[str, Any] = {
+        "feature": list(fit.feature_names),
+        "component": np.arange(fit.n_components),
+        "response": list(fit.response_names),
+        "gate_feature": list(fit.gate_names),
+        "optimum": np.arange(len(fit.optima)),
+    }
+    return xarray.Dataset(variables, {dim: coords[dim] for dim in coords if dim in used})

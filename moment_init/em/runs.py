@@ -123,6 +123,8 @@ class Runs:
     work: float = 0.0  # estimated seconds of all runs
     seconds_per_step: float = field(init=False)
     announce: Callable[[str], None] = lambda _: None  # is told which start runs
+    # the leading optima on all rows, if the runs used a sample
+    refined: list[Optimum] | None = None
 
     def __post_init__(self) -> None:
         """Estimate the time of a step."""

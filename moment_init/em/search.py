@@ -19,7 +19,6 @@ take the curvature from the smaller sample (see `moment_init.likelihood.many_row
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -362,39 +361,37 @@ N_REFINED = 3
 """Number of optima of a sample that are refined on all rows at most."""
 
 
-def refined(problem: EMProblem, held: EMProblem, runs: Runs, options: FitOptions) -> MaximiseResult:
-    """Climb from the best optima of a sample to the highest maximum of all units.
+def refined(problem: EMProblem, held: EMProblem, runs: Runs, options: FitOptions) -> list[Optimum]:
+    """Climb from the best optima of a sample to maxima of all units, the highest first.
 
     Optima that may be the best on more units are kept until a larger sample decides.
     """
-    ends = [optimum.run for optimum in runs.ranked[:N_REFINED]]
+    ends = runs.ranked[:N_REFINED]
     if not ends and runs.best is not None:
-        ends = [runs.best]
+        ends = [Optimum(runs.best, runs.origin, is_interior(runs.problem, runs.best), None)]
     smaller = runs.problem
     for larger in (held, problem):
         if larger.rows.n_units > smaller.rows.n_units:
-            ends = [
-                refine(
-                    larger, smaller, end, max_steps=options.max_iter, tolerance=options.tolerance
-                )
-                for end in _leading(smaller, ends)
-            ]
+            ends = [_refined(larger, smaller, end, options) for end in _leading(smaller, ends)]
             smaller = larger
-    return max(ends, key=partial(_height, problem))
+    return sorted(ends, key=lambda end: end.height, reverse=True)
 
 
-def _height(problem: EMProblem, end: MaximiseResult) -> tuple[bool, float]:
-    return is_interior(problem, end), end.log_posterior
+def _refined(problem: EMProblem, searched: EMProblem, end: Optimum, options: FitOptions) -> Optimum:
+    run = refine(
+        problem, searched, end.run, max_steps=options.max_iter, tolerance=options.tolerance
+    )
+    return replace(end, run=run, is_interior=is_interior(problem, run))
 
 
-def _leading(problem: EMProblem, ends: list[MaximiseResult]) -> list[MaximiseResult]:
+def _leading(problem: EMProblem, ends: list[Optimum]) -> list[Optimum]:
     """The best end, and those that are not clearly lower."""
-    first, *others = sorted(ends, key=partial(_height, problem), reverse=True)
+    first, *others = sorted(ends, key=lambda end: end.height, reverse=True)
     return [first] + [
         other
         for other in others
-        if is_interior(problem, other) == is_interior(problem, first)
-        and not is_clearly_lower(problem, other, first)
+        if other.is_interior == first.is_interior
+        and not is_clearly_lower(problem, other.run, first.run)
     ]
 
 

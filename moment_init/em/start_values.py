@@ -4,6 +4,9 @@ Draws around an `EMFit` come from its normal approximation at the maximum, in wh
 coefficients and weights vary together. Independent draws with the same standard errors would leave
 the mode if the columns are not centred. A `MomentEstimate` has standard errors of its directions
 only, so its draws turn the directions.
+
+Chains that start at one mode stay near it. `weigh_modes` estimates how much of the posterior is
+near the other optima that the search found, and warns if it is much.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -13,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from moment_init.checks import FloatArray
-from moment_init.em.result import EMFit
+from moment_init.checks import FloatArray, notify, quiet_notices
+from moment_init.data.checking import RegressionData
+from moment_init.em.fitting import fit_em
+from moment_init.em.result import EMFit, mass_shares
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked_result import COVERAGE
 
@@ -175,3 +180,40 @@ def _draw_directions(
         changed = replace(start, directions=turned, coefficients=coefficients, scales=scales)
         result.append(_with_response_directions(changed))
     return result
+
+
+NOTABLE_MASS = 0.05
+"""Share of the posterior mass away from the start above which a warning is given."""
+
+
+def weigh_modes(data: RegressionData, origin: MomentEstimate | EMFit | None) -> Any:
+    """Return a fit whose optima have posterior masses, and warn if the others hold much of it.
+
+    The optima of a fit without priors are climbed again with the default priors. One optimum, an
+    estimate and arrays say nothing of others.
+    """
+    if not isinstance(origin, EMFit) or len(origin.optima) < 2:
+        return origin
+    optima, start = origin.optima, origin.log_posterior
+    if start is None:
+        settings: dict[str, Any] = {"priors": "default", "progressbar": False}
+        with quiet_notices():
+            weighed = fit_em(data, None, origin.n_components, init=optima, **settings)
+        optima, start = weighed.optima, weighed.starts[0].log_posterior
+        origin = replace(origin, optima=optima)
+    heights = [np.inf if each.log_posterior is None else each.log_posterior for each in optima]
+    at = int(np.argmin(np.abs(np.array(heights) - start)))
+    shares = mass_shares(optima)
+    elsewhere = float(np.nansum(np.delete(shares, at)))
+    if elsewhere > NOTABLE_MASS and not np.isnan(shares[at]):
+        numbers = [index for index, share in enumerate(shares) if index != at and share > 0.01]
+        notify(
+            f"About {elsewhere:.0%} of the posterior mass is near other modes than the one at "
+            f"which the chains start, by Laplace's approximation: optima {numbers} of "
+            "tree['moment_init']. Chains rarely move between modes, so intervals may be too "
+            "narrow. Look at the modes with `compare`, or sample each of them, from "
+            "init=fit.optima[k], and weight them by stacking, as the page 'Several modes' of the "
+            "guide shows.",
+            UserWarning,
+        )
+    return origin

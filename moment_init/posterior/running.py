@@ -23,6 +23,7 @@ from pytensor.link.numba.linker import NumbaLinker
 
 from moment_init.data.blocks import single_threaded_blas
 from moment_init.models.mixture_glm import build_model
+from moment_init.models.priors import log_prior_group
 from moment_init.models.specification import Specification
 from moment_init.posterior.initial_values import initial_values
 from moment_init.posterior.store import sample_into_store
@@ -106,6 +107,7 @@ def _finish(
     options: SamplingOptions,
 ) -> xarray.DataTree:
     """Complete the result of a sampler or an approximation."""
+    tree.update(log_prior_group(model, tree["posterior"].to_dataset()))
     return finish_tree(
         tree,
         specification,

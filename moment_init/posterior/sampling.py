@@ -1,6 +1,7 @@
 """Sampling the posterior of a mixture of generalised linear models."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 from moment_init.checks import RandomSeed, make_generator, notify, validate_run
 from moment_init.data.checking import require_one_response, validate_data
 from moment_init.data.formulas import takes_formula
+from moment_init.em.start_values import weigh_modes
 from moment_init.families.base import Family
 from moment_init.posterior.store import require_new_folder
 
@@ -85,8 +87,8 @@ def sample(
         Covariates on which the weights depend: a mixture of experts.
     init : str, MomentEstimate, EMFit or tuple of arrays, default "search"
         Starting values. "search", "tensor", "random" and a `MomentEstimate` are first improved by
-        `fit_em` with its default priors; an `EMFit` and the arrays (coefficients, biases,
-        weights[, dispersion]) are used as they are.
+        `fit_em` with its default priors, and so is one of `EMFit.optima`; an `EMFit` and the arrays
+        (coefficients, biases, weights[, dispersion]) are used as they are.
     directions : {"anchored", "fixed", "free"}, default "anchored"
         Whether the directions tilt about those of the starting values, are fixed there, or are
         free. Draws of free directions are relabelled to match the starting values.
@@ -121,11 +123,11 @@ def sample(
           `dispersion` (component), `gate` (component, gate_feature), `gate_bias` (component), in
           the user's units; after them the model's own free variables, `standardised_...` and
           `tilt`;
-        - ``sample_stats``, ``log_likelihood`` (by row, or by group), ``posterior_predictive``,
-          ``observed_data``, ``constant_data``;
+        - ``sample_stats``, ``log_likelihood`` (by row, or by group), ``log_prior`` (by free
+          variable), ``posterior_predictive``, ``observed_data``, ``constant_data``;
         - ``moment_init``: the starting values (`initial_...`), the estimate from which they were
-          fitted (`estimate_...`), diagnostics, status and warnings, the share of draws with
-          switched labels, versions.
+          fitted (`estimate_...`), the optima that were found (`optimum_...`), diagnostics, status
+          and warnings, the share of draws with switched labels, versions.
 
     Raises
     ------
@@ -142,8 +144,9 @@ def sample(
     -----
     Each chain starts at a draw from the normal approximation around the starting values, so the
     chains differ by about the standard errors. PyMC's jitter, which can undo starting values, is
-    off. All chains start near one mode, so R-hat cannot reveal another; the starts recorded by
-    `fit_em`, or fits from random starts, can.
+    off. All chains start near one mode, so R-hat cannot reveal another. If the search found other
+    modes with more than 5 % of the posterior mass, by Laplace's approximation under the default
+    priors of `fit_em` or those of the given fit, a warning says so.
 
     For Dask collections, at most 50,000 rows are drawn at random and used with their own weights,
     and a warning says so: the posterior is that of these rows. An `EMFit` of all rows then gives
@@ -209,6 +212,7 @@ def sample(
         random_seed=rng.spawn(1)[0],
         progressbar=bool(pm_sample_kwargs.get("progressbar", True)),
     )
+    specification = replace(specification, origin=weigh_modes(sampled, specification.origin))
     seeds = rng.integers(2**31, size=3)
     options = SamplingOptions(
         draws=int(draws),

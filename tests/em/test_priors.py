@@ -188,6 +188,38 @@ def test_errors_are_those_of_the_posterior(rng: np.random.Generator) -> None:
     assert_allclose(scaled, 1e-3, rtol=1e-2)
 
 
+@pytest.mark.filterwarnings("ignore:The search did not converge")
+def test_columns_have_priors_by_name(rng: np.random.Generator) -> None:
+    """At given parameters the log posterior changes by the log density of these coefficients."""
+    X = _columns(rng)
+    y = _responses(X, rng)
+    both = np.column_stack([y["poisson"], y["gaussian"]])
+    slopes = 0.3 * rng.standard_normal((2, D, R))
+    start = (slopes, np.zeros((2, R)), np.full(R, 1 / R), np.ones((2, R)))
+    given: dict[str, Any] = {"family": ["poisson", "gaussian"], "init": start, "max_iter": 0}
+    wide = fit_em(X, both, R, priors={"coefficient": 0.7}, **given)
+    by_name = {"y1": {"x1": 0.1}, "x1": 0.2, "x0": 0.7}
+    narrow = fit_em(X, both, R, priors={"coefficient": by_name}, **given)
+    unit = np.array([1.0, both[:, 1].std()])[:, None]
+    values = slopes[:, 1] * X[:, 1].std() / unit  # of the second column, (response, component)
+    assert narrow.log_posterior is not None
+    assert wide.log_posterior is not None
+    change = stats.norm.logpdf(values, 0.0, [[0.2], [0.1]]) - stats.norm.logpdf(values, 0.0, 0.7)
+    gain = narrow.log_posterior - wide.log_posterior
+    assert gain == pytest.approx(change.sum(), abs=1e-8)
+    assert "coefficient Normal(0, 0.7/0.2/0.1)" in str(narrow.priors)
+
+
+def test_a_narrow_prior_of_one_column_leaves_the_others(rng: np.random.Generator) -> None:
+    X = _columns(rng)
+    y = _responses(X, rng)["poisson"]
+    priors = {"coefficient": {"x0": 1e-3}}
+    fit = fit_em(X, y, 1, family="poisson", priors=priors, random_seed=1)
+    scaled = fit.standard_errors.coefficients[:, 0] * X.std(axis=0)
+    assert scaled[0] == pytest.approx(1e-3, rel=1e-2)
+    assert scaled[1] > 1e-2
+
+
 @pytest.mark.parametrize("family", ["gaussian", "poisson"])
 def test_units_do_not_matter(family: str, rng: np.random.Generator) -> None:
     X = _columns(rng)
@@ -231,6 +263,13 @@ def test_fixed_directions_have_a_prior_of_the_projection(rng: np.random.Generato
     held = fit_em(X, y, 1, fixed_directions=direction, **given)
     single = fit_em(X @ direction, y, 1, **given)
     assert held.log_posterior == pytest.approx(single.log_posterior, abs=1e-6)
+
+
+def test_projections_have_no_priors_by_name(rng: np.random.Generator) -> None:
+    X = _columns(rng)
+    given: dict[str, Any] = {"priors": {"coefficient": {"x0": 1.0}}, "family": "gaussian"}
+    with pytest.raises(ValueError, match="one number with `fixed_directions`"):
+        fit_em(X, X[:, 0], 1, fixed_directions=np.ones((2, 1)), **given)
 
 
 def test_gaussian_gate_has_priors_of_experts_and_weights(rng: np.random.Generator) -> None:
@@ -334,6 +373,8 @@ def test_number_of_components_with_priors(rng: np.random.Generator) -> None:
 WRONG: dict[str, tuple[Any, str]] = {
     "word": ("weak", "'default' or a dict of numbers; got 'weak'"),
     "name": ({"scale": 1.0}, "keys among .*; got 'scale'"),
+    "column": ({"coefficient": {"age": 1.0}}, r"names of columns \('x0', 'x1'\).*; got 'age'"),
+    "value": ({"coefficient": {"x0": -1.0}}, "'coefficient' must be a standard deviation, or a"),
     "zero": ({"coefficient": 0.0}, "'coefficient' must be a standard deviation.*; got 0.0"),
     "pair": ({"coefficient": (0.0, 1.0)}, "'coefficient' must be a standard deviation"),
     "bias": ({"bias": (0.0, 1.0, 2.0)}, "'bias' must be a standard deviation or a pair"),

@@ -116,11 +116,13 @@ def test_anchors_are_the_standardised_directions(data: Any) -> None:
     assert_allclose(values["standardised_scale"], np.linalg.norm(slopes, axis=0), rtol=1e-12)
 
 
-def test_columns_and_standardised_values_are_inverse(data: Any) -> None:
+def test_free_coefficients_are_those_of_scaled_columns(data: Any) -> None:
     specification = specified(data, directions="free")
     values = specification.standardised_values(specification.start)
-    back = specification.to_user_columns(values["standardised_coefficient"])
-    assert_allclose(back, SLOPES, rtol=1e-12)
+    spreads = data.X.std(axis=0)[:, None]
+    assert_allclose(values["standardised_coefficient"], SLOPES * spreads, rtol=1e-12)
+    whitened = specification.coordinates[0].factor.T @ SLOPES
+    assert_allclose(specification.to_user_columns(whitened), SLOPES, rtol=1e-12)
 
 
 def test_counts_are_centred_by_their_mean_rate() -> None:

@@ -40,6 +40,7 @@ GROUPS = {
     "posterior",
     "sample_stats",
     "log_likelihood",
+    "log_prior",
     "posterior_predictive",
     "observed_data",
     "constant_data",
@@ -242,6 +243,26 @@ def test_groups_of_rows_can_be_left_out() -> None:
         fitted("poisson", "log", "plain"), log_likelihood=False, posterior_predictive=False
     )
     assert set(tree.children) == GROUPS - {"log_likelihood", "posterior_predictive"}
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # draws are few
+def test_sensitivity_to_the_prior_is_read_by_arviz() -> None:
+    """Its summary has a dim `component` of its own, so ours needs another name there."""
+    tree = sampled(fitted("poisson", "log", "plain"), draws=60)
+    dataset = az.psense(tree, var_names=["coefficient"], group="prior")
+    assert np.all(np.isfinite(dataset["coefficient"]))
+
+    def renamed(group: xr.Dataset) -> xr.Dataset:
+        return group.rename(component="part") if "component" in group.dims else group
+
+    table = az.psense_summary(tree.map_over_datasets(renamed), var_names=["bias", "weight"])
+    assert list(table.columns)[:2] == ["prior", "likelihood"]
+    assert len(table) == 4
+
+
+def test_variables_that_are_left_out_leave_no_log_prior() -> None:
+    tree = sampled(fitted("poisson", "log", "plain"), var_names=["coefficient", "bias"])
+    assert "log_prior" not in tree.children
 
 
 def test_large_groups_of_rows_are_made_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
