@@ -121,6 +121,12 @@ class FormulaDesign:
         return result
 
     @property
+    def stored_attributes(self) -> dict[str, str]:
+        """The attributes, with the encoding if it can be stored."""
+        encoding = self.encoding
+        return self.attributes | ({} if encoding is None else {"formula_encoding": encoding})
+
+    @property
     def encoding(self) -> str | None:
         """The encoding as text for a DataTree; None if it uses functions of the caller."""
         modules = {k: v.__name__ for k, v in self.scope.items() if isinstance(v, ModuleType)}
@@ -521,6 +527,9 @@ def _replace_formula(
     if design.gate is not None:
         _require_gate(arguments, design, function, is_named="gating" in named)
     arguments["X"] = design.encode_features(data, "y")
+    arguments["X"].attrs["moment_init_formula"] = (
+        design.stored_attributes
+    )  # for the header of a store
     arguments["y"] = design.encode_response(data, "y")
     for name in named if design.gate is None else {**named, "gating": None}:
         arguments[name] = design.encode_argument(name, data, "y")
@@ -617,7 +626,5 @@ def _with_design[R](result: R, design: FormulaDesign) -> R:
         for tree in values.get("trees", {}).values():
             _with_design(tree, design)
     elif "moment_init" in (groups := getattr(result, "children", {})):
-        encoding = design.encoding
-        stored = {} if encoding is None else {"formula_encoding": encoding}
-        groups["moment_init"].attrs.update(design.attributes | stored)
+        groups["moment_init"].attrs.update(design.stored_attributes)
     return result

@@ -88,13 +88,17 @@ def _own_group(specification: Specification, labels: dict[str, Any]) -> xarray.D
         group = xarray.merge([own, group], compat="override", combine_attrs="override")
     if given is not None:
         group = _with_estimate(group, given)
-    attrs = versions() | {
-        "family": data.family.name,
-        "link": data.family.link_name,
-        "directions": specification.directions,
-        "anchor_angle": specification.anchor_angle,
-        "init": "arrays" if origin is None else type(given or origin).__name__,
-    }
+    attrs = (
+        versions()
+        | dict(data.formula)
+        | {
+            "family": data.family.name,
+            "link": data.family.link_name,
+            "directions": specification.directions,
+            "anchor_angle": specification.anchor_angle,
+            "init": "arrays" if origin is None else type(given or origin).__name__,
+        }
+    )
     if data.classes is not None:
         attrs["reference_class"] = str(data.classes[0])
         attrs["classes"] = "\n".join(map(str, data.classes))
