@@ -527,9 +527,8 @@ def _replace_formula(
     if design.gate is not None:
         _require_gate(arguments, design, function, is_named="gating" in named)
     arguments["X"] = design.encode_features(data, "y")
-    arguments["X"].attrs["moment_init_formula"] = (
-        design.stored_attributes
-    )  # for the header of a store
+    # for the header of a store, which is written before the run
+    arguments["X"].attrs["moment_init_formula"] = design.stored_attributes
     arguments["y"] = design.encode_response(data, "y")
     for name in named if design.gate is None else {**named, "gating": None}:
         arguments[name] = design.encode_argument(name, data, "y")

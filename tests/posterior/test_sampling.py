@@ -168,7 +168,7 @@ def test_store_gives_the_same_draws(run: xr.DataTree, tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", ["categorical", ["poisson", "gaussian"]])
 def test_store_of_several_responses(family: Any, tmp_path: Path, rng: np.random.Generator) -> None:
     X = pd.DataFrame(rng.standard_normal((150, 2)), columns=["a", "b"])
-    X.index = [f"row {i}" for i in range(150)]  # type: ignore[assignment]
+    X.index = pd.Index([f"row {i}" for i in range(150)])
     eta = np.where(rng.random(150) < 0.5, 1.0, -1.0) * (1.0 + X["a"].to_numpy())
     y: Any = np.digitize(eta + rng.standard_normal(150), [-1.0, 1.0])
     if family != "categorical":
@@ -180,7 +180,7 @@ def test_store_of_several_responses(family: Any, tmp_path: Path, rng: np.random.
         tree = sample(X, y, 2, family=family, random_seed=1, store=path, **options)
     opened = open_store(path, log_likelihood=True)
     assert_array_equal(opened["log_likelihood"]["y"], tree["log_likelihood"]["y"])
-    assert opened["log_likelihood"]["obs"].values[7] == "row 7"
+    assert opened["log_likelihood"]["obs"].to_numpy()[7] == "row 7"
     assert_allclose(predict_membership(opened).sum("component"), 1.0)
     outcome = "class" if family == "categorical" else "response"
     assert predict(opened).dims == ("chain", "draw", "obs", outcome)
