@@ -32,8 +32,8 @@ from moment_init.comparison.drawing import (
     say,
     show_methods,
 )
-from moment_init.data.checking import validate_data
-from moment_init.posterior.draws import PosteriorDraws, family_of
+from moment_init.posterior.draws import family_of
+from moment_init.posterior.prediction import predict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -254,30 +254,18 @@ def _predicted_shares(comparison: "Comparison", method: str, trials: FloatArray)
     The mean of replicated responses is noisy, and the noise sorts rows into wrong bins: with a
     hundred draws, a calibrated method would look overconfident.
     """
+    from xarray import DataTree
+
     posterior = representative(comparison, method, "posterior")
     if "gate_mean" in posterior:  # weights then depend on the densities of the gate
         replicated = representative(comparison, method, "posterior_predictive")["y"]
         return np.asarray(replicated.mean(("chain", "draw")), dtype=np.float64) / trials
     tree = comparison.trees[reference_method(comparison)]
-    constant = tree["constant_data"].to_dataset()
-    optional: dict[str, Any] = {
-        name: constant[name].to_numpy() for name in ("offset", "n_trials") if name in constant
-    }
-    data = validate_data(
-        constant["X"].to_numpy(),
-        tree["observed_data"]["y"].to_numpy(),
-        family=family_of(tree, None, None),
-        **optional,
-    )
-    gating = constant["gating"].to_numpy() if "gating" in constant else None
-    step = -(-posterior.sizes["chain"] * posterior.sizes["draw"] // _MOST_REPLICATES)
-    draws = PosteriorDraws.of(posterior.isel(draw=slice(None, None, step)))
-    total = np.zeros(data.n_obs)
-    for block in draws.blocks(data.n_obs):
-        weights = np.exp(draws.log_weights(gating, block))
-        means = data.single_family.link.mean(draws.predictors(data, block))
-        total += (weights * means).sum(axis=(0, 2))
-    return total / draws.n_draws
+    groups = {name: tree[name].to_dataset() for name in ("constant_data", "moment_init")}
+    draws = DataTree.from_dict({"posterior": posterior, **groups})
+    kept = -(-_MOST_REPLICATES // posterior.sizes["chain"])
+    means = predict(draws, draws=kept).mean(("chain", "draw"))
+    return np.asarray(means, dtype=np.float64) / trials
 
 
 def _checked(

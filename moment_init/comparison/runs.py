@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray, as_known_table, quiet_notices
 from moment_init.data.blocks import single_threaded_blas
 from moment_init.data.checking import RegressionData, group_codes, validate_data
+from moment_init.data.schema import label, labels_of
 from moment_init.em.fitting import fit_em
 from moment_init.em.result import EMFit
-from moment_init.em.start_values import DIMS, start_values_of
+from moment_init.em.start_values import start_values_of
 from moment_init.posterior.alignment import align_components
-from moment_init.posterior.draws import PosteriorDraws, draw_responses
-from moment_init.posterior.membership import predict_membership
+from moment_init.posterior.draws import predictive_group
+from moment_init.posterior.prediction import predict_membership
 from moment_init.posterior.sampling import sample
 from moment_init.progress import track
 from moment_init.results import BREAKDOWNS
@@ -400,16 +401,11 @@ def start_orders(fits: Sequence[EMFit], reference: EMFit) -> IndexArray:
     import xarray
 
     values = [start_values_of(fit).variables() for fit in fits]
-    maxima = xarray.Dataset(
-        {
-            name: (
-                ("chain", "draw", *DIMS[name]),
-                np.stack([variables[name] for variables in values])[:, None],
-            )
-            for name in _MATCHED
-            if name in values[0]
-        },
-        {"chain": np.arange(len(fits)), "draw": [0], "feature": list(reference.feature_names)},
+    known = [name for name in _MATCHED if name in values[0]]
+    maxima = label(
+        "posterior",
+        {name: np.stack([variables[name] for variables in values])[:, None] for name in known},
+        labels_of(reference),
     )
     aligned = align_components(xarray.DataTree.from_dict({"posterior": maxima}), reference)
     permutation = aligned["moment_init"]["permutation"].transpose("chain", "draw", "component")
@@ -453,20 +449,15 @@ def _own_group(
     runs: Sequence[EMRun], orders: IndexArray, first: "xarray.DataTree"
 ) -> "xarray.Dataset":
     """Record log-likelihood, time and order of every start, and the typical and best start."""
-    import xarray
-
+    values = {
+        "log_likelihood": (("chain",), [run.log_likelihood for run in runs]),
+        "seconds": (("chain",), [run.seconds for run in runs]),
+        "permutation": (("chain", "component"), orders.astype(np.int64)),
+    }
     known = first["moment_init"].attrs
-    kept = ("family", "link", "inference_library", "inference_library_version")
-    return xarray.Dataset(
-        {
-            "log_likelihood": ("chain", [run.log_likelihood for run in runs]),
-            "seconds": ("chain", [run.seconds for run in runs]),
-            "permutation": (("chain", "component"), orders.astype(np.int64)),
-        },
-        {"chain": [run.start for run in runs], "component": np.arange(orders.shape[1])},
-        attrs={name: known[name] for name in kept}
-        | {"typical_chain": typical_run(runs).start, "best_chain": best_run(runs).start},
-    )
+    attrs = {name: known[name] for name in ("family", "link")}
+    attrs |= {"typical_chain": typical_run(runs).start, "best_chain": best_run(runs).start}
+    return label("moment_init", values, {"chain": [run.start for run in runs]}, attrs=attrs)
 
 
 _PREDICTIVE_DRAWS = 1000
@@ -513,18 +504,11 @@ def _replicated(
     tree: "xarray.DataTree", rows: ComparedRows, rng: np.random.Generator
 ) -> "xarray.Dataset":
     """Replicate the responses of every row, from some draws of every chain."""
-    import xarray
-
     posterior = tree["posterior"].to_dataset()
     n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
     kept = min(n_draws, max(_FEWEST_PREDICTIVE_DRAWS, _PREDICTIVE_DRAWS // n_chains))
     chosen = posterior.isel(draw=np.arange(kept) * n_draws // kept)
-    values = draw_responses(PosteriorDraws.of(chosen), rows.checked, rng, rows.gating)
-    return xarray.Dataset(
-        {"y": (("chain", "draw", "obs"), values.reshape(n_chains, kept, -1))},
-        {"chain": chosen["chain"], "draw": chosen["draw"], "obs": np.arange(rows.checked.n_obs)},
-        attrs=dict(tree["posterior"].attrs),
-    )
+    return predictive_group(chosen, rows.checked, rng)
 
 
 def _with_row_numbers(tree: "xarray.DataTree", rows: ComparedRows) -> "xarray.DataTree":

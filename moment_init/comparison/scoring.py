@@ -24,7 +24,7 @@ from moment_init.comparison.runs import ComparedRows, EMRun
 from moment_init.data.simulation import MixtureData
 from moment_init.em.result import EMFit
 from moment_init.likelihood.parameters import angles_in_degrees
-from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods
+from moment_init.posterior.draws import log_likelihood_group
 from moment_init.results import SAME_OPTIMUM
 
 if TYPE_CHECKING:
@@ -247,10 +247,10 @@ def score_held_out(tree: "xarray.DataTree", rows: ComparedRows | None) -> HeldOu
     """
     if rows is None:
         return HeldOutScore()
-    draws = PosteriorDraws.of(tree["posterior"].to_dataset())
-    values = draw_log_likelihoods(draws, rows.checked, rows.gating)
+    values = log_likelihood_group(tree["posterior"].to_dataset(), rows.checked)["y"].to_numpy()
     with np.errstate(all="ignore"):  # a row may be impossible under all draws
-        densities = np.asarray(logsumexp(values, axis=0)) - np.log(draws.n_draws)
+        totals = np.asarray(logsumexp(values, axis=(0, 1)))
+        densities = totals - np.log(values.shape[0] * values.shape[1])
     return HeldOutScore(densities, rows.unit_weights)
 
 

@@ -6,9 +6,9 @@ gating covariates. Dask collections are passed on to `moment_init.data.dask_rows
 their blocks by the same functions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -137,7 +137,7 @@ def require_constant_in_groups(
 
 
 ROW_COLUMNS = (
-    "X", "y", "offset", "n_trials", "sample_weight", "groups", "gating", "response",
+    "X", "y", "offset", "n_trials", "sample_weight", "groups", "gating", "response", "index",
 )  # fmt: skip
 """Attributes of `RegressionData` that have an entry for each row."""
 
@@ -171,6 +171,10 @@ class RegressionData(Rows):
     # response without offset and trials, standardised for the identity link, once the problem of
     # the moments is posed; in the shape of `y`
     response: FloatArray | None = None
+    # labels of the rows, if X or y is a table whose index is not just their numbers; (n_obs,)
+    index: NDArray[Any] | None = None
+    # attributes by which a DataTree keeps the formula that X came from
+    formula: Mapping[str, str] = field(default_factory=dict)
 
     common = (
         "family", "single_family", "feature_names", "n_features", "response_names", "classes",
@@ -321,7 +325,23 @@ def check_rows(
         classes=classes,
         gating=covariates,
         gate_names=gate_names,
+        index=None if is_part else index_of(X, y),
+        formula=getattr(X, "attrs", {}).get("moment_init_formula", {}),
     )
+
+
+def index_of(*tables: Any) -> NDArray[Any] | None:
+    """Return the labels of rows of the first table that has distinct ones; None without a table."""
+    for table in tables:
+        index = getattr(table, "index", None)
+        if index is None or not hasattr(index, "is_unique"):  # `index` is a method of lists
+            continue
+        labels = index.to_numpy()
+        if index.nlevels == 1 and index.is_unique and not index.hasnans:
+            is_numbered = np.array_equal(labels, np.arange(len(labels)))
+            is_plain = labels.dtype.kind in "iufM"
+            return None if is_numbered else labels if is_plain else labels.astype(str)
+    return None
 
 
 def require_one_response(data: RegressionData, function: str) -> None:

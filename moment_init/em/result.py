@@ -679,7 +679,7 @@ class EMFit:
         Returns
         -------
         xarray.DataTree
-            See `moment_init.em.datatree` for its groups and variables.
+            With the groups and variables that the guide lists under "Groups of a DataTree".
 
         Raises
         ------
@@ -697,40 +697,3 @@ class EMFit:
     def _repr_html_(self) -> str:
         """Same table for a notebook."""
         return fit_table(self).to_html()
-
-
-def optima_dataset(fit: "EMFit") -> "xarray.Dataset":
-    """Parameters and heights of the optima, with the dim `optimum`, for a DataTree."""
-    import xarray
-
-    levels = ("component",) if fit.biases.ndim == 1 else ("response", "component")
-    dims: dict[str, tuple[str, ...]] = {
-        "coefficients": (*levels[:-1], "feature", "component"),
-        "biases": levels,
-        "weights": ("component",),
-        "dispersion": levels,
-        "gate": ("gate_feature", "component"),
-        "gate_means": ("gate_feature", "component"),
-    }
-    names = {"coefficients": "coefficient", "biases": "bias", "weights": "weight"}
-    names |= {"gate_means": "gate_mean"}
-    variables: dict[str, Any] = {}
-    for attribute, axes in dims.items():
-        values = [getattr(each, attribute) for each in fit.optima]
-        if values and values[0] is not None:
-            name = f"optimum_{names.get(attribute, attribute)}"
-            variables[name] = (("optimum", *axes), np.stack(values))
-    table = fit.optima_table
-    for column in table.columns:
-        cells = table[column].to_numpy()
-        cells = cells if cells.dtype.kind in "if" else cells.astype(str)
-        variables[f"optimum_{column}"] = (("optimum",), cells)
-    used = {dim for axes, _ in variables.values() for dim in axes}
-    coords: dict[str, Any] = {
-        "feature": list(fit.feature_names),
-        "component": np.arange(fit.n_components),
-        "response": list(fit.response_names),
-        "gate_feature": list(fit.gate_names),
-        "optimum": np.arange(len(fit.optima)),
-    }
-    return xarray.Dataset(variables, {dim: coords[dim] for dim in coords if dim in used})

@@ -5,7 +5,7 @@ have the coefficients of two components mixed, as in a local maximum.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from moment_init import predict_membership, simulate_mixture
 from moment_init.comparison.result import Comparison, Verdict
 from moment_init.data.checking import RegressionData, validate_data
 from moment_init.data.simulation import MixtureData
-from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods, draw_responses
+from moment_init.posterior.draws import log_likelihood_group, predictive_group
 
 FloatArray = NDArray[np.float64]
 
@@ -190,11 +190,7 @@ def _tree(
     rng: np.random.Generator,
 ) -> xr.DataTree:
     posterior = _posterior(example, truth, data.feature_names, shifts, rng)
-    draws, shape = PosteriorDraws.of(posterior), (len(shifts), example.n_draws, -1)
-    log_likelihood = draw_log_likelihoods(draws, data, gating).reshape(shape)
-    replicated = draw_responses(draws, data, rng, gating).reshape(shape)
-    unit = "obs" if data.groups is None else "group"
-    sampling = {name: posterior.coords[name] for name in ("chain", "draw")}
+    rows = replace(data, gating=gating)
     constant: dict[str, Any] = {"X": (("obs", "feature"), np.asarray(data.X))}
     if gating is not None:
         constant["gating"] = (("obs", "gate_feature"), gating)
@@ -211,12 +207,8 @@ def _tree(
     tree = xr.DataTree.from_dict(
         {
             "posterior": posterior,
-            "log_likelihood": xr.Dataset(
-                {"y": (("chain", "draw", unit), log_likelihood)}, sampling
-            ),
-            "posterior_predictive": xr.Dataset(
-                {"y": (("chain", "draw", "obs"), replicated)}, sampling
-            ),
+            "log_likelihood": log_likelihood_group(posterior, rows),
+            "posterior_predictive": predictive_group(posterior, rows, rng),
             "observed_data": xr.Dataset({"y": ("obs", data.y)}),
             "constant_data": xr.Dataset(constant, coords),
             "moment_init": own,
