@@ -97,6 +97,12 @@ class FormulaDesign:
         return tuple(dict.fromkeys((*self.features.variables, *gate)))
 
     @property
+    def label_columns(self) -> set[str | None]:
+        """Columns whose values are the levels of a category, also those of numbers in `C(...)`."""
+        parts = [self.features] if self.gate is None else [self.features, self.gate]
+        return {part.column_of(factor) for part in parts for factor in part.levels}
+
+    @property
     def response_levels(self) -> tuple[Any, Any] | None:
         """The two labels of the response that are coded 0 and 1; None for numbers and classes."""
         levels = next(iter(self.response.levels.values()), None)

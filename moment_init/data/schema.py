@@ -174,12 +174,12 @@ def label(
     return xarray.Dataset(variables, coords, library() | dict(attrs or {}))
 
 
-def model_attributes(result: Any) -> dict[str, str]:
+def model_attributes(family: str, link: str, classes: NDArray[Any] | None) -> dict[str, str]:
     """Return the attributes by which a tree names its family and classes."""
-    attrs = {"family": result.family, "link": result.link}
-    if result.classes is not None:
-        attrs["reference_class"] = str(result.classes[0])
-        attrs["classes"] = "\n".join(map(str, result.classes))
+    attrs = {"family": family, "link": link}
+    if classes is not None:
+        attrs["reference_class"] = str(classes[0])
+        attrs["classes"] = "\n".join(map(str, classes))
     return attrs
 
 

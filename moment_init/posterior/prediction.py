@@ -230,7 +230,9 @@ def marginal_effects(
     names = default if variables is None else variables
     effects: dict[str, xarray.DataArray] = {}
     for name in [names] if isinstance(names, str) else names:
-        effects |= _effects_of(name, {k: given[k] for k in ("X", "gating")}, mean_of)
+        is_label = design is not None and name in design.label_columns
+        tables = {argument: given[argument] for argument in ("X", "gating")}
+        effects |= _effects_of(name, tables, mean_of, is_label=is_label)
     result = xarray.concat(list(effects.values()), "feature", coords="minimal")
     result = result.assign_coords(feature=list(effects)).rename("effect")
     return result.transpose("chain", "draw", "feature", ...)
@@ -240,6 +242,8 @@ def _effects_of(
     name: str,
     tables: dict[str, Any],
     mean_of: Callable[[dict[str, Any]], "xarray.DataArray"],
+    *,
+    is_label: bool,
 ) -> dict[str, "xarray.DataArray"]:
     """Compute the slope of a column, or the contrasts of its values with the first."""
     tables = {k: table for k, table in tables.items() if is_frame(table) and name in table.columns}
@@ -259,7 +263,7 @@ def _effects_of(
             f"`X` must have columns that vary for their effects; got one value of {name!r}. "
             "Leave it out with `variables`."
         )
-    is_number = column.dtype.kind in "iuf"
+    is_number = column.dtype.kind in "iuf" and not is_label
     if is_number and len(levels) > 2:
         step = _STEP * float(np.std(np.asarray(column, dtype=np.float64)))
         return {name: (at(column + step) - at(column - step)) / (2.0 * step)}

@@ -213,6 +213,15 @@ def test_effects_are_differences_of_the_fit() -> None:
     assert_allclose(chosen[0, 0], expected[-1:], rtol=1e-5)
 
 
+def test_effects_of_numbers_that_are_labels() -> None:
+    data = frame().assign(floor=np.arange(400) % 3)
+    fit = fit_em("y ~ C(floor) + size", data, 2, family="poisson", random_seed=1)
+    effects = marginal_effects(still(fit), data, "floor")
+    assert effects["feature"].values.tolist() == ["floor[1]", "floor[2]"]
+    means = [fit.predict(data.assign(floor=floor)).mean() for floor in range(3)]
+    assert_allclose(effects[0, 0], np.array(means[1:]) - means[0], rtol=1e-7)
+
+
 def test_effects_of_arrays_and_of_the_gate(rng: np.random.Generator) -> None:
     """An identity link without a gate: the effects are the weighted slopes of every draw."""
     fitted = make_fit("gaussian", "identity", rng, n_obs=200)
