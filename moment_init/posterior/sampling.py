@@ -103,14 +103,16 @@ def sample(
     store : str or path-like, optional
         New folder to which draws are written during sampling, for `open_store`. Needs nutpie.
     method : {"nuts", "laplace", "pathfinder", "advi"}, default "nuts"
-        Sampling, or a faster approximation with the same starting values and the same form of
-        result. Laplace and Pathfinder need pymc-extras.
+        Sampling, or a faster approximation in the same form. "laplace" draws from the normal
+        distribution with the mode and the curvature of the posterior, "advi" from the independent
+        normal distributions that are closest to the posterior, both on the unconstrained scale;
+        they compile nothing. "pathfinder" is that of pymc-extras.
     log_likelihood, posterior_predictive : bool, optional
         Whether to add these groups; by default if they hold at most 1e8 values.
     **pm_sample_kwargs
-        Passed to ``pymc.sample``, or to the approximation: `target_accept`, `cores`,
-        `nuts_sampler`, `progressbar`, ... All except PyMC's `init` (here it sets the starting
-        values), `model`, `trace` and `return_inferencedata`.
+        Passed to ``pymc.sample``, or to Pathfinder: `target_accept`, `cores`, `nuts_sampler`,
+        `progressbar`, ... All except PyMC's `init` (here it sets the starting values), `model`,
+        `trace` and `return_inferencedata`.
 
     Returns
     -------
@@ -194,9 +196,8 @@ def sample(
         groups=groups,
         gating=gating,
     )
-    if store is not None or method != "nuts":
-        option = f"method={method!r}" if store is None else "store=..."
-        require_one_response(data, f"sample({option})")
+    if store is not None:
+        require_one_response(data, "sample(store=...)")
     sampled = data.sampled(SUBSAMPLED_ROWS, rng)
     if sampled.total_weight < data.total_weight:
         _warn_of_sample(sampled.n_obs, data.n_obs)
