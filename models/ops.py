@@ -119,9 +119,17 @@ class FusedOperation(Op):
         parts: Any = FusedGradient(self)(*inputs, *filled, return_list=True)
         return [disconnected_type() for _ in range(self.n_data)] + parts
 
+    def evaluate(self, *inputs: Any) -> Any:
+        """Return the outputs without numba: by the value loop in Python, which is slow for rows."""
+        return self.value_loop()(*inputs)
+
+    def differentiate(self, *inputs: Any) -> Any:
+        """Return the derivatives without numba: by the gradient loop in Python."""
+        return self.gradient_loop()(*inputs)
+
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate by running the value loop in Python."""
-        _store(self.value_loop()(*inputs), output_storage)
+        """Evaluate without numba."""
+        _store(self.evaluate(*inputs), output_storage)
 
 
 class FusedGradient(Op):
@@ -184,8 +192,8 @@ class FusedGradient(Op):
         return list(derivatives)
 
     def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate by running the gradient loop in Python."""
-        _store(self.operation.gradient_loop()(*inputs), output_storage)
+        """Evaluate without numba."""
+        _store(self.operation.differentiate(*inputs), output_storage)
 
 
 def _store(results: Any, output_storage: Any) -> None:
@@ -258,10 +266,15 @@ class LinearPredictor(RowOperation):
         """Return the shape of the predictors."""
         return [(*shapes[1][:-2], shapes[0][0], shapes[1][-1])]
 
-    def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate with NumPy: the loop over rows is slow if run by Python."""
+    def evaluate(self, *inputs: Any) -> Any:
+        """Return the predictors."""
         rows, coefficient, bias = inputs
-        output_storage[0][0] = rows @ coefficient + bias[..., None, :]
+        return rows @ coefficient + bias[..., None, :]
+
+    def differentiate(self, *inputs: Any) -> Any:
+        """Return the sums of x_i g_i' and g_i."""
+        rows, cotangent = inputs[0], inputs[-1]
+        return rows.T @ cotangent, cotangent.sum(axis=-2)
 
     def value_loop(self) -> Callable[..., Any]:
         """Loop over the rows."""
@@ -363,10 +376,19 @@ class ColumnSums(RowOperation):
         """Return the shape of the sums: one per column."""
         return [(*shapes[1][:-2], shapes[1][-1])]
 
-    def perform(self, node: Apply[Any], inputs: Sequence[Any], output_storage: Any) -> None:
-        """Evaluate with NumPy: the loop over rows is slow if run by Python."""
+    def evaluate(self, *inputs: Any) -> Any:
+        """Return the sums."""
         weight, matrix = inputs
-        output_storage[0][0] = np.broadcast_to(weight, matrix.shape[-2:-1]) @ matrix
+        return np.broadcast_to(weight, matrix.shape[-2:-1]) @ matrix
+
+    def differentiate(self, *inputs: Any) -> Any:
+        """Return the products with the cotangent."""
+        weight, matrix, cotangent = inputs
+        products = (matrix @ cotangent[..., None])[..., 0].reshape(-1, matrix.shape[-2]).sum(axis=0)
+        of_weight = products if weight.shape == products.shape else products.sum(keepdims=True)
+        of_matrix = np.empty(matrix.shape)
+        of_matrix[...] = weight[:, None] * cotangent[..., None, :]
+        return of_weight, of_matrix
 
     def value_loop(self) -> Callable[..., Any]:
         """Loop over the rows."""
@@ -470,6 +492,23 @@ class AnchoredCoefficient(FusedOperation):
     def infer_shape(self, node: Apply[Any], shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the shapes of the outputs."""
         return [(shapes[0][0], shapes[4][0]), (shapes[4][0],)]
+
+    def evaluate(self, *inputs: Any) -> Any:
+        """Return the coefficients and the predictors at the mean input."""
+        anchor, basis, mean, tilt, scale = inputs
+        length = np.sqrt(1.0 + self.kappa**2 * np.square(tilt).sum(axis=-1))
+        coefficient = (anchor + (basis * tilt).sum(axis=-1)) * (scale / length)
+        return coefficient, mean @ coefficient
+
+    def differentiate(self, *inputs: Any) -> Any:
+        """Return the derivatives in tilts and scales, by the equations of `gradient_loop`."""
+        anchor, basis, mean, tilt, scale, of_coefficient, of_mean = inputs
+        cotangent = of_coefficient + np.outer(mean, of_mean)
+        squared = 1.0 + self.kappa**2 * np.square(tilt).sum(axis=-1)
+        along = (cotangent * (anchor + (basis * tilt).sum(axis=-1))).sum(axis=0)
+        pull = np.einsum("kj,kjt->jt", cotangent, basis)
+        pull -= (self.kappa**2 * along / squared)[:, None] * tilt
+        return (scale / np.sqrt(squared))[:, None] * pull, along / np.sqrt(squared)
 
     def value_loop(self) -> Callable[..., Any]:
         """Loop over the components."""

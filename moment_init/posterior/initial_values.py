@@ -313,7 +313,12 @@ def initial_values(
     )
     inside = _inside([_read(draw, readers, used) for draw in draws], check, spread)
     if chains is None:
-        return pick_at_random(inside, used)
+        return pick_at_random(
+            {
+                name: np.stack([draw[name] for draw in inside]).astype(variable.dtype)
+                for name, variable in used.items()
+            }
+        )
     return [target.deliver(draw) for draw in inside[:chains]]
 
 

@@ -234,18 +234,15 @@ def _shortened(value: FloatArray) -> str:
     return np.array2string(value, precision=4, threshold=12, separator=", ").replace("\n", "")
 
 
-def pick_at_random(
-    draws: list[dict[str, FloatArray]], variables: Mapping[str, ModelVariable]
-) -> dict[str, Any]:
+def pick_at_random(draws: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Make random variables that pick one of the draws, the same one for all variables."""
+    # draws: (n_draws, ...) for each variable
     import pytensor.tensor as pt
     from pytensor.tensor.random.variable import shared_rng
 
-    _, pick = pt.random.integers(0, len(draws), rng=shared_rng(seed=None), return_next_rng=True)
-    return {
-        name: _shared(np.stack([draw[name] for draw in draws]).astype(variable.dtype))[pick]
-        for name, variable in variables.items()
-    }
+    number = len(next(iter(draws.values())))
+    _, pick = pt.random.integers(0, number, rng=shared_rng(seed=None), return_next_rng=True)
+    return {name: _shared(values)[pick] for name, values in draws.items()}
 
 
 def _shared(value: NDArray[Any]) -> Any:

@@ -27,6 +27,7 @@ from uuid import uuid4
 import numba
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from numba import types
 from numba.extending import intrinsic
@@ -48,7 +49,9 @@ from pytensor.link.numba.dispatch.basic import (
 from pytensor.link.utils import fgraph_to_python
 
 from moment_init.checks import changed_filters
+from moment_init.families.compiling import loop, register_scalars
 from moment_init.models.ops import JIT_OPTIONS
+from moment_init.posterior.mode import PosteriorMode
 from moment_init.posterior.model_variables import changed_flags
 
 _DOUBLES = types.CPointer(types.double)
@@ -65,10 +68,10 @@ _LOGP = """
 def logp(dim, point_, into_, value_, table_):
     if dim != {n_dim}:
         return -1
-    point = carray(point_, ({n_dim},))
-    into = carray(into_, ({n_dim},))
     table = carray(table_, ({n_words},))
-    start = point.ctypes.data
+    into, slopes = carray(into_, ({n_dim},)), np.empty({n_dim})
+    move({centre}, {transposed}, carray(point_, ({n_dim},)), into)
+    start = into.ctypes.data
 {reads}
     try:
         {call}
@@ -76,6 +79,7 @@ def logp(dim, point_, into_, value_, table_):
         return 1
     value_[0] = value.item()
 {stores}
+    turn({root}, slopes, into)
     for k in range({n_dim}):
         if not np.isfinite(into[k]):
             return 3
@@ -88,12 +92,10 @@ _EXPAND = """
 def expand(dim, expanded, point_, into_, table_):
     if dim != {n_dim} or expanded != {n_expanded}:
         return -1
-    point = carray(point_, ({n_dim},))
     into = carray(into_, ({n_expanded},))
     table = carray(table_, ({n_words},))
-    start = point.ctypes.data
-    for k in range({n_dim}):
-        into[k] = point[k]
+    move({centre}, {transposed}, carray(point_, ({n_dim},)), into)
+    start = into.ctypes.data
 {reads}
     try:
         {call}
@@ -106,6 +108,28 @@ def expand(dim, expanded, point_, into_, table_):
 _SOURCES: Mapping[str, str] = {"logp": _LOGP, "expand": _EXPAND}
 
 _INDENT = 4 * " "
+
+
+def _move(centre: Any, transposed: Any, whitened: Any, point: Any) -> None:
+    """Compute the unconstrained values from nutpie's whitened ones."""
+    for i in range(centre.shape[0]):
+        point[i] = centre[i]
+    _add_rows(transposed, whitened, point)
+
+
+def _turn(root: Any, slopes: Any, into: Any) -> None:
+    """Compute the gradient in the whitened values from that in the unconstrained ones."""
+    for i in range(root.shape[0]):
+        into[i] = 0.0
+    _add_rows(root, slopes, into)
+
+
+@loop
+def _add_rows(matrix: Any, factors: Any, total: Any) -> None:
+    """Add the rows of a matrix, each times its factor."""
+    for k in range(matrix.shape[0]):
+        for i in range(matrix.shape[1]):
+            total[i] += matrix[k, i] * factors[k]
 
 
 @intrinsic
@@ -143,8 +167,8 @@ class FlatPoint:
             for shape, offset in zip(self.shapes, self.offsets, strict=False)
         ]
 
-    def stores(self) -> str:
-        """Return the source that copies the arrays `out_0`, `out_1`, ... into `into`."""
+    def stores(self, vector: str) -> str:
+        """Return the source that copies the arrays `out_0`, `out_1`, ... into a vector."""
         lines = []
         for number, (shape, offset) in enumerate(zip(self.shapes, self.offsets, strict=False)):
             names = [f"i{axis}" for axis in range(len(shape))]
@@ -153,7 +177,9 @@ class FlatPoint:
                 lines.append(f"{_INDENT}{4 * axis * ' '}for {name} in range({length}):")
                 position += f" + {name} * {prod(shape[axis + 1 :])}"
             element = f"[{', '.join(names)}]" if names else ".item()"
-            lines.append(f"{_INDENT}{4 * len(shape) * ' '}into[{position}] = out_{number}{element}")
+            lines.append(
+                f"{_INDENT}{4 * len(shape) * ' '}{vector}[{position}] = out_{number}{element}"
+            )
         return "\n".join(lines)
 
 
@@ -190,14 +216,16 @@ class DataTable:
 class GraphCompiler:
     """Compiler of the graphs of one model to callbacks."""
 
-    point: FlatPoint  # inputs of the graphs, within nutpie's point
+    point: FlatPoint  # inputs of the graphs, within the unconstrained values
     table: DataTable  # data of the graphs
+    whitening: tuple[Any, ...]  # the centre, L and L', in the table
     _converted: dict[tuple[Any, ...], Any] = field(default_factory=dict, init=False)
 
     def callback(self, kind: str, function: Any, results: FlatPoint) -> Any:
         """Return the callback of a PyTensor function, from the cache on disk if possible."""
-        fgraph, used = function.maker.fgraph, function.get_shared()
-        reads = [*self.point.reads(), *self.table.reads(used)]
+        fgraph, used = function.maker.fgraph, [*self.whitening, *function.get_shared()]
+        centre, root, transposed, *data = self.table.reads(used)
+        reads = [*self.point.reads(), *data]
         inputs = [f"in_{k}" for k in range(len(reads))]
         outputs = [f"out_{k}" for k in range(len(results.shapes))]
         if kind == "logp":
@@ -210,15 +238,20 @@ class GraphCompiler:
                 f"{_INDENT}{name} = {read}" for name, read in zip(inputs, reads, strict=True)
             ),
             call=f"{', '.join(outputs)}, = graph({', '.join(inputs)})" if outputs else "pass",
-            stores=results.stores(),
+            stores=results.stores("slopes" if kind == "logp" else "into"),
+            centre=centre,
+            root=root,
+            transposed=transposed,
         )
-        dtypes = {f"dtype_{k}": np.dtype(data.type.dtype) for k, data in enumerate(used)}
+        dtypes = {f"dtype_{k}": np.dtype(item.type.dtype) for k, item in enumerate(used)}
         environment = dtypes | {
             "__name__": __name__,  # numba imports this module when it reads its cache
             "np": np,
             "double": np.dtype(np.float64),
             "carray": carray,
             "at": _at,
+            "move": numba_njit(_move, **JIT_OPTIONS),
+            "turn": numba_njit(_turn, **JIT_OPTIONS),
             "graph": self._flat(fgraph),
         }
         key = _cache_key(fgraph, source, dtypes)
@@ -287,7 +320,6 @@ _PARTS = (
     _FACTORY,
     "_compute_shapes",
     "_prepare_dims_and_coords",
-    "_rv_dict_to_flat_array_wrapper",
     "make_user_data",
 )
 """Undocumented functions of nutpie that this module uses."""
@@ -315,45 +347,45 @@ _FIELDS = frozenset(
 """Fields of nutpie's compiled model that this module expects."""
 
 _patch_lock = threading.Lock()
-_models: list[pm.Model] = []
+_modes: list[PosteriorMode] = []
 _originals: list[Callable[..., Any]] = []
 
 
 @contextmanager
-def compiling_once(model: pm.Model) -> Iterator[None]:
-    """Make nutpie compile a model with `compile_model` within the context.
+def compiling_once(mode: PosteriorMode) -> Iterator[None]:
+    """Make nutpie compile the model of a mode with `compile_model` within the context.
 
     `pymc.sample` accepts no compiled model, so nutpie's function is replaced instead. If nutpie's
     internals are not as expected, or other compile options are given, nutpie compiles the model.
     """
-    if not _knows_nutpie():
+    if not knows_nutpie():
         yield
         return
     with _patch_lock:
-        if not _models:
+        if not _modes:
             _originals.append(getattr(compile_pymc, _FACTORY))
             setattr(compile_pymc, _FACTORY, _choose)
-        _models.append(model)
+        _modes.append(mode)
     try:
         yield
     finally:
         with _patch_lock:
-            _models[:] = [other for other in _models if other is not model]
-            if not _models:
+            _modes[:] = [other for other in _modes if other is not mode]
+            if not _modes:
                 setattr(compile_pymc, _FACTORY, _originals.pop())
 
 
 def _choose(model: pm.Model, **options: Any) -> Any:
     """Compile our models with `compile_model`, other models and options with nutpie."""
     with _patch_lock:
-        is_ours = any(model is registered for registered in _models)
+        mode = next((mode for mode in _modes if mode.log_posterior.model is model), None)
         original = _originals[-1] if _originals else getattr(compile_pymc, _FACTORY)
-    if is_ours and set(options) == {"pymc_initial_point_fn", "var_names"}:
-        return compile_model(model, options["pymc_initial_point_fn"], options["var_names"])
+    if mode is not None and set(options) == {"pymc_initial_point_fn", "var_names"}:
+        return compile_model(mode, options["pymc_initial_point_fn"], options["var_names"])
     return original(model=model, **options)
 
 
-def _knows_nutpie() -> bool:
+def knows_nutpie() -> bool:
     """Whether nutpie has the functions and fields that this module uses."""
     fields = {field.name for field in dataclasses.fields(compile_pymc.CompiledPyMCModel)}
     return fields == _FIELDS and all(hasattr(compile_pymc, name) for name in _PARTS)
@@ -372,14 +404,21 @@ class _Graphs:
 
 
 def compile_model(
-    model: pm.Model,
+    mode: PosteriorMode,
     initial_point: Callable[[int], Mapping[str, NDArray[np.float64]]],
     var_names: Sequence[str] | None = None,
 ) -> Any:
-    """Compile a model for nutpie."""
+    """Compile the model of a mode for nutpie, in coordinates in which the mode is the origin.
+
+    Near the mode the posterior has unit covariance in these coordinates.
+    """
+    model = mode.log_posterior.model
+    register_scalars()
     graphs = _graphs(model, var_names)
     point, stored = graphs.point, graphs.stored
-    shared = tuple(dict.fromkeys([*graphs.logp.get_shared(), *graphs.expand.get_shared()]))
+    whitening = tuple(map(_shared, (mode.point, mode.root, mode.root.T)))
+    used = (*whitening, *graphs.logp.get_shared(), *graphs.expand.get_shared())
+    shared = tuple(dict.fromkeys(used))
     keys = {variable: uuid4().hex for variable in shared}
     data = {keys[variable]: _frozen(variable.get_value()) for variable in shared}
     names = [*graphs.names, *graphs.stored_names]
@@ -396,7 +435,7 @@ def compile_model(
         dims, coords = compile_pymc._prepare_dims_and_coords(
             model, (names, slices, shapes), transformed
         )
-    compiler = GraphCompiler(point, DataTable(shared))
+    compiler = GraphCompiler(point, DataTable(shared), whitening)
     return compile_pymc.CompiledPyMCModel(
         _n_dim=point.end,
         dims=dims,
@@ -404,8 +443,8 @@ def compile_model(
         _shapes=dict(zip(names, shapes, strict=True)),
         compiled_logp_func=compiler.callback("logp", graphs.logp, point),
         compiled_expand_func=compiler.callback("expand", graphs.expand, stored),
-        initial_point_func=compile_pymc._rv_dict_to_flat_array_wrapper(
-            initial_point, names=list(graphs.names), shapes=list(point.shapes)
+        initial_point_func=lambda seed: mode.whiten(
+            np.concatenate([np.ravel(initial_point(seed)[name]) for name in graphs.names])
         ),
         shared_data=data,
         shared_var_keys=keys,
@@ -458,6 +497,11 @@ def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
         stored=FlatPoint(tuple(shapes[variable.name] for variable in stored), point.end),
         expand=compiled(stored),
     )
+
+
+def _shared(value: NDArray[np.float64]) -> Any:
+    """Make a variable of the table."""
+    return pytensor.shared(np.ascontiguousarray(value))  # type: ignore[no-untyped-call]
 
 
 def _frozen(value: Any) -> NDArray[Any]:

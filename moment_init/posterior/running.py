@@ -21,20 +21,42 @@ from pytensor.compile.mode import get_mode
 from pytensor.link.jax.linker import JAXLinker
 from pytensor.link.numba.linker import NumbaLinker
 
+from moment_init.checks import FloatArray, WeakSignalWarning, notify
 from moment_init.data.blocks import single_threaded_blas
+from moment_init.data.checking import RegressionData
 from moment_init.models.mixture_glm import build_model
 from moment_init.models.priors import log_prior_group
 from moment_init.models.specification import Specification
-from moment_init.posterior.initial_values import initial_values
+from moment_init.posterior.mode import PosteriorMode, find_mode, in_python
+from moment_init.posterior.model_variables import pick_at_random
 from moment_init.posterior.store import sample_into_store
 from moment_init.posterior.tree import ORDER, finish_tree, header_tree
 
+_STARTS = 40
+"""Number of draws among which each chain picks its start. Two of four chains pick the same in one
+of seven runs; they separate with their first momentum."""
+
 _JAX_SAMPLERS = ("numpyro", "blackjax")
+
+_WARM_UP = 200
+"""Default number of warm-up draws where nutpie samples in whitened coordinates: the step size must
+be found, and little else."""
+
+_IN_COORDINATES = (
+    "include_transformed",
+    "store_gradient",
+    "store_mass_matrix",
+    "store_unconstrained",
+)
+"""Options of nutpie whose results are in the coordinates that it samples in."""
 
 _OF_CHAINS = frozenset(
     {"cores", "discard_tuned_samples", "init", "nuts", "nuts_sampler", "step", "target_accept"}
 )
 """Arguments of `pymc.sample` that apply to chains only."""
+
+_OF_DISPLAY = frozenset({"progressbar", "quiet"})
+"""Arguments of `pymc.sample` that also apply where there are no chains."""
 
 _OF_PYMC = frozenset(step.name for step in pm.step_methods.STEP_METHODS).union(
     *(
@@ -63,7 +85,8 @@ class SamplingOptions:
 def require_known_arguments(names: Iterable[str], method: str) -> None:
     """Raise for arguments that nothing would read: PyMC silently ignores unknown ones."""
     if method != "nuts":
-        foreign = sorted(set(names) & _OF_CHAINS)
+        is_ours = method != "pathfinder"  # which has arguments of its own
+        foreign = sorted(set(names) - _OF_DISPLAY if is_ours else set(names) & _OF_CHAINS)
         if foreign:
             raise TypeError(
                 f"`sample` does not take {', '.join(foreign)} with method={method!r}, which runs "
@@ -83,9 +106,11 @@ def sample_specification(
 ) -> xarray.DataTree:
     """Sample from the posterior of a specification."""
     model = build_model(specification, priors, projects_once=True)
-    arguments = _sampler_arguments(specification, model, options)
+    with single_threaded_blas():
+        mode = find_mode(model).settled(np.random.default_rng(options.seeds[0]))
+        arguments = _sampler_arguments(mode, options)
     header = header_tree(specification)
-    with single_threaded_blas(), _compiling_of(model, arguments):
+    with single_threaded_blas(), _compiling_of(mode, arguments):
         if options.store is None:
             tree = pm.sample(model=model, **arguments)
         else:
@@ -119,18 +144,38 @@ def _finish(
     )
 
 
-def _compiling_of(model: pm.Model, arguments: Mapping[str, Any]) -> AbstractContextManager[None]:
+def _compiling_of(
+    mode: PosteriorMode, arguments: Mapping[str, Any]
+) -> AbstractContextManager[None]:
     """Return a context in which nutpie compiles the model with a cache on disk."""
-    if arguments["nuts_sampler"] != "nutpie" or find_spec("nutpie") is None:
+    if not _takes_whitened(arguments):
         return nullcontext()
     from moment_init.posterior.nutpie_callbacks import compiling_once
 
-    return compiling_once(model)
+    return compiling_once(mode)
 
 
-def _sampler_arguments(
-    specification: Specification, model: pm.Model, options: SamplingOptions
-) -> dict[str, Any]:
+def _takes_whitened(arguments: Mapping[str, Any]) -> bool:
+    """Whether nutpie can sample in our coordinates.
+
+    It cannot if another version compiles the model, or if its results are to be in the coordinates
+    of the model's unconstrained values.
+    """
+    if arguments["nuts_sampler"] != "nutpie" or find_spec("nutpie") is None:
+        return False
+    from moment_init.posterior.nutpie_callbacks import knows_nutpie
+
+    compiling = set(arguments.get("compile_kwargs") or {})
+    asked = {**(arguments.get("nuts") or {}), **(arguments.get("idata_kwargs") or {}), **arguments}
+    return (
+        knows_nutpie()
+        and compiling <= {"jitter_rvs"}
+        and arguments.get("backend") is None
+        and not any(asked.get(name) for name in _IN_COORDINATES)
+    )
+
+
+def _sampler_arguments(mode: PosteriorMode, options: SamplingOptions) -> dict[str, Any]:
     """Collect the arguments of `pymc.sample`: the user's, and our defaults for the others."""
     user_arguments = dict(options.pm_sample)
     refused = sorted({"model", "trace", "return_inferencedata"} & set(user_arguments))
@@ -147,6 +192,7 @@ def _sampler_arguments(
             f"got {type(user_values).__name__}. Use random variables for values that differ "
             "between chains."
         )
+    model = mode.log_posterior.model
     free = [variable.name for variable in model.free_RVs]
     unknown = sorted(map(str, set(user_values) - set(free)))
     if unknown:
@@ -154,7 +200,8 @@ def _sampler_arguments(
             f"`initvals` must name free variables of the model, {', '.join(free)}; got "
             f"{', '.join(unknown)}. Pass standardised values, or change `init`."
         )
-    start = _start_of(specification, model, options.seeds[0]) | dict(user_values)
+    points = mode.draw_starts(_STARTS, np.random.default_rng(options.seeds[0]))
+    start = pick_at_random(mode.log_posterior.variables(points, free)) | dict(user_values)
     arguments: dict[str, Any] = {
         "draws": options.draws,
         "tune": options.tune,
@@ -163,26 +210,10 @@ def _sampler_arguments(
         "var_names": _sampled_names(model, has_store=options.store is not None),
         "initvals": start,
     }
+    arguments = _without_jitter(arguments | user_arguments, model, start)
     if options.tune is None:
-        del arguments["tune"]
-    return _without_jitter(arguments | user_arguments, model, start)
-
-
-def _start_of(specification: Specification, model: pm.Model, seed: int) -> dict[str, Any]:
-    """Return the initial values of the chains: one draw around the fit per chain."""
-    free = {variable.name for variable in model.free_RVs}
-    values = specification.standardised_values(specification.start)
-    names = [name for name in values if name in free]
-    if specification.origin is None:
-        return {name: values[name] for name in names}
-    mapping: dict[str, Any] = {variable.name: None for variable in model.free_RVs}
-    for name in names:
-        mapping[name] = lambda parameters, name=name: specification.standardised_values(parameters)[
-            name
-        ]
-    return initial_values(
-        specification.origin, model, mapping=mapping, spread=1.0, random_seed=seed
-    )
+        arguments["tune"] = _WARM_UP if _takes_whitened(arguments) else None
+    return {name: value for name, value in arguments.items() if name != "tune" or value is not None}
 
 
 def _sampled_names(model: pm.Model, *, has_store: bool) -> list[str]:
@@ -226,11 +257,6 @@ def _takes_nutpie(arguments: Mapping[str, Any]) -> bool:
     )
 
 
-_ADVI_STEPS = 20_000
-"""Default number of ADVI steps. Started at the mode, the means hardly move; standard deviations,
-which start too wide, converge within about ten thousand steps of the default optimiser."""
-
-
 def approximate_specification(
     specification: Specification,
     priors: Mapping[str, Any] | None,
@@ -239,78 +265,118 @@ def approximate_specification(
 ) -> xarray.DataTree:
     """Approximate the posterior of a specification."""
     model = build_model(specification, priors, projects_once=True)
-    start = _take_start(model, specification)
     with single_threaded_blas():
-        tree = _METHODS[method](model, start, options)
+        tree = _METHODS[method](model, options)
     header = header_tree(specification)
     header["moment_init"].attrs["method"] = method
-    return _finish(_in_chains(tree, options), specification, header, model, options)
+    tree = _finish(_in_chains(tree, options), specification, header, model, options)
+    return _with_density(tree, specification.data)
 
 
-def _take_start(model: pm.Model, specification: Specification) -> dict[str, Any]:
-    """Remove the initial values from the model, which PyMC cannot copy with them; return them."""
-    values = specification.standardised_values(specification.start)
-    start = {}
-    for variable in model.free_RVs:
-        model.set_initval(variable, None)
-        if variable.name in values:
-            start[variable.name] = values[variable.name]
-    return start
+def _laplace(model: pm.Model, options: SamplingOptions) -> xarray.DataTree:
+    """Draw from the normal approximation at the mode."""
+    mode = find_mode(model)
+    if not mode.is_regular:
+        notify(
+            "The log posterior does not fall off in some direction at its mode, so the Laplace "
+            "approximation says nothing about its width there. Use method='nuts', or stronger "
+            "priors.",
+            WeakSignalWarning,
+        )
+    return _independent_draws(mode, options)
 
 
-def _laplace(
-    model: pm.Model, start: Mapping[str, Any], options: SamplingOptions
-) -> xarray.DataTree:
-    extras = _require_extras("laplace")
-    arguments: dict[str, Any] = {
-        "model": model,
-        "initvals": dict(start),
-        "jitter_rvs": [],
-        # Started so close to the mode, the default optimiser would stop before its estimate of
-        # the curvature is accurate.
-        "optimize_method": "trust-ncg",
-        "use_hessp": True,
-        "include_transformed": False,
-        "draws": options.draws * options.chains,
-        "random_seed": options.seeds[1],
+def _advi(model: pm.Model, options: SamplingOptions) -> xarray.DataTree:
+    """Draw from the independent normals that are closest to the posterior."""
+    mode = find_mode(model).with_independent_values(np.random.default_rng(options.seeds[0]))
+    return _independent_draws(mode, options)
+
+
+def _independent_draws(mode: PosteriorMode, options: SamplingOptions) -> xarray.DataTree:
+    """Make a tree of draws from a normal approximation."""
+    shape = (options.chains, options.draws)
+    rng = np.random.default_rng(options.seeds[1])
+    points, log_densities = mode.draw_normal(options.chains * options.draws, rng)
+    model = mode.log_posterior.model
+    values = mode.log_posterior.variables(points, _sampled_names(model, has_store=False))
+    coords = {"chain": np.arange(shape[0]), "draw": np.arange(shape[1])}
+    dims = {
+        name: ("chain", "draw", *_dims_of(model, name, value)) for name, value in values.items()
     }
-    return extras.fit_laplace(**(arguments | dict(options.pm_sample)))
+    variables = {
+        name: (dims[name], value.reshape(*shape, *value.shape[1:]))
+        for name, value in values.items()
+    }
+    used = set().union(*dims.values())
+    coords |= {
+        name: list(labels)
+        for name, labels in model.coords.items()
+        if name in used and labels is not None
+    }
+    stats = {
+        "log_q": (("chain", "draw"), log_densities.reshape(shape)),
+        "log_prior": (("chain", "draw"), mode.log_posterior.log_priors(points).reshape(shape)),
+    }
+    return xarray.DataTree.from_dict(
+        {
+            "posterior": xarray.Dataset(variables, coords),
+            "sample_stats": xarray.Dataset(
+                stats, {name: coords[name] for name in ("chain", "draw")}
+            ),
+        }
+    )
 
 
-def _pathfinder(
-    model: pm.Model, start: Mapping[str, Any], options: SamplingOptions
-) -> xarray.DataTree:
-    extras = _require_extras("pathfinder")
+def _with_density(tree: xarray.DataTree, data: RegressionData) -> xarray.DataTree:
+    """Add the log posterior density of draws whose log prior and log-likelihood are known."""
+    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree else xarray.Dataset()
+    if "log_prior" not in stats:
+        return tree
+    prior = stats["log_prior"]
+    stats = stats.drop_vars("log_prior")
+    if "log_likelihood" in tree:
+        rows = tree["log_likelihood"]["y"]
+        weights = data.sample_weight if data.groups is None else 1.0  # groups contain them
+        stats = stats.assign(lp=prior + (rows * weights).sum(rows.dims[2:]))
+    tree["sample_stats"] = stats
+    return tree
+
+
+def _dims_of(model: pm.Model, name: str, value: FloatArray) -> tuple[str, ...]:
+    """Return the dims of a variable, with PyMC's names for those without a name."""
+    dims = model.named_vars_to_dims.get(name) or (None,) * (value.ndim - 1)
+    return tuple(f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(dims))
+
+
+def _pathfinder(model: pm.Model, options: SamplingOptions) -> xarray.DataTree:
+    """Run the Pathfinder of pymc-extras from the model's initial values, without compiling."""
+    if find_spec("pymc_extras") is None:
+        raise ImportError(
+            "method='pathfinder' needs pymc-extras, which is not installed. Run `pip install "
+            "'moment-init[approximation]'`, or use method='laplace', 'advi' or 'nuts'."
+        )
+    import pymc_extras
+
+    start = {variable.name: model.rvs_to_initial_values[variable] for variable in model.free_RVs}
+    for variable in model.free_RVs:
+        model.set_initval(variable, None)  # PyMC cannot copy a model with initial values
     arguments: dict[str, Any] = {
         "model": model,
-        "initvals": dict(start),
+        "initvals": {name: value for name, value in start.items() if value is not None},
         # A small distance between the paths' starts: the default of 2 leaves the mode.
         "jitter": 0.1,
         # Parallel paths would fork a process that has threads.
         "parallel": False,
         "num_draws": options.draws * options.chains,
         "random_seed": options.seeds[1],
+        "compile_kwargs": {"mode": in_python()},
     }
-    return extras.fit_pathfinder(**(arguments | dict(options.pm_sample)))
+    return pymc_extras.fit_pathfinder(**(arguments | dict(options.pm_sample)))
 
 
-def _advi(model: pm.Model, start: Mapping[str, Any], options: SamplingOptions) -> xarray.DataTree:
-    arguments: dict[str, Any] = {
-        "n": _ADVI_STEPS,
-        "method": "advi",
-        "model": model,
-        "start": dict(start),
-        "random_seed": options.seeds[1],
-    }
-    approximation = pm.fit(**(arguments | dict(options.pm_sample)))
-    return approximation.sample(
-        options.draws * options.chains, random_seed=int(options.seeds[1]), return_inferencedata=True
-    )
-
-
-_METHODS: Mapping[
-    str, Callable[[pm.Model, Mapping[str, Any], SamplingOptions], xarray.DataTree]
-] = MappingProxyType({"laplace": _laplace, "pathfinder": _pathfinder, "advi": _advi})
+_METHODS: Mapping[str, Callable[[pm.Model, SamplingOptions], xarray.DataTree]] = MappingProxyType(
+    {"laplace": _laplace, "pathfinder": _pathfinder, "advi": _advi}
+)
 
 
 def _in_chains(tree: xarray.DataTree, options: SamplingOptions) -> xarray.DataTree:
@@ -326,14 +392,3 @@ def _in_chains(tree: xarray.DataTree, options: SamplingOptions) -> xarray.DataTr
     result = tree.copy()
     result["posterior"] = xarray.DataTree(cut.transpose("chain", "draw", ...))
     return result
-
-
-def _require_extras(method: str) -> Any:
-    if find_spec("pymc_extras") is None:
-        raise ImportError(
-            f"method={method!r} needs pymc-extras, which is not installed. Run `pip install "
-            "'moment-init[approximation]'`, or use method='advi' or 'nuts'."
-        )
-    import pymc_extras
-
-    return pymc_extras

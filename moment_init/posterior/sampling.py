@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from moment_init.checks import RandomSeed, make_generator, notify, validate_run
-from moment_init.data.checking import require_one_response, validate_data
+from moment_init.data.checking import validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.em.start_values import weigh_modes
 from moment_init.families.base import Family
@@ -105,14 +105,16 @@ def sample(
     store : str or path-like, optional
         New folder to which draws are written during sampling, for `open_store`. Needs nutpie.
     method : {"nuts", "laplace", "pathfinder", "advi"}, default "nuts"
-        Sampling, or a faster approximation with the same starting values and the same form of
-        result. Laplace and Pathfinder need pymc-extras.
+        Sampling, or a faster approximation in the same form. "laplace" draws from the normal
+        distribution with the mode and the curvature of the posterior, "advi" from the independent
+        normal distributions that are closest to the posterior, both on the unconstrained scale;
+        they compile nothing. "pathfinder" is that of pymc-extras.
     log_likelihood, posterior_predictive : bool, optional
         Whether to add these groups; by default if they hold at most 1e8 values.
     **pm_sample_kwargs
-        Passed to ``pymc.sample``, or to the approximation: `target_accept`, `cores`,
-        `nuts_sampler`, `progressbar`, ... All except PyMC's `init` (here it sets the starting
-        values), `model`, `trace` and `return_inferencedata`.
+        Passed to ``pymc.sample``, or to Pathfinder: `target_accept`, `cores`, `nuts_sampler`,
+        `progressbar`, ... All except PyMC's `init` (here it sets the starting values), `model`,
+        `trace` and `return_inferencedata`.
 
     Returns
     -------
@@ -197,8 +199,6 @@ def sample(
         groups=groups,
         gating=gating,
     )
-    if method != "nuts":
-        require_one_response(data, f"sample(method={method!r})")
     sampled = data.sampled(SUBSAMPLED_ROWS, rng)
     if sampled.total_weight < data.total_weight:
         _warn_of_sample(sampled.n_obs, data.n_obs)

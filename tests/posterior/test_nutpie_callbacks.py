@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from pytensor.configdefaults import config
 from pytensor.raise_op import Assert
 
 from moment_init.models.mixture_glm import mixture_glm
+from moment_init.posterior.mode import LogPosterior, PosteriorMode
 from moment_init.posterior.nutpie_callbacks import DataTable, FlatPoint
 from moment_init.posterior.sampling import sample
 from tests.bayesian_models import N_OBS, FakeSampler, fitted
@@ -35,11 +37,21 @@ def factory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(compile_pymc, FACTORY, lambda **options: "nutpie")
     monkeypatch.setattr(nutpie_compiling, "compile_model", lambda *arguments: "ours")
     yield lambda **options: getattr(compile_pymc, FACTORY)(**options)
-    assert nutpie_compiling._models == nutpie_compiling._originals == []
+    assert nutpie_compiling._modes == nutpie_compiling._originals == []
 
 
-def asked_for(model: Any, **options: Any) -> dict[str, Any]:
-    return {"model": model, "pymc_initial_point_fn": None, "var_names": None, **options}
+def stand_in() -> Any:
+    """Stand for the mode of a model."""
+    return SimpleNamespace(log_posterior=SimpleNamespace(model=SimpleNamespace()))
+
+
+def asked_for(mode: Any, **options: Any) -> dict[str, Any]:
+    return {
+        "model": mode.log_posterior.model,
+        "pymc_initial_point_fn": None,
+        "var_names": None,
+        **options,
+    }
 
 
 def test_arrays_are_stored_one_after_another(rng: np.random.Generator) -> None:
@@ -48,7 +60,7 @@ def test_arrays_are_stored_one_after_another(rng: np.random.Generator) -> None:
     arrays = [rng.standard_normal(shape) for shape in SHAPES]
     into = np.zeros(point.end)
     names: dict[str, Any] = {f"out_{k}": array for k, array in enumerate(arrays)}
-    exec("def store(into):\n" + point.stores(), names)
+    exec("def store(into):\n" + point.stores("into"), names)
     names["store"](into)
     np.testing.assert_array_equal(into[3:], np.concatenate([array.ravel() for array in arrays]))
     assert not into[:3].any()
@@ -85,7 +97,7 @@ def test_table_is_the_one_that_nutpie_makes(rng: np.random.Generator) -> None:
 
 
 def test_only_the_given_model_is_compiled_otherwise(factory: Any) -> None:
-    own, other = SimpleNamespace(), SimpleNamespace()
+    own, other = stand_in(), stand_in()
     with nutpie_compiling.compiling_once(own):
         assert factory(**asked_for(own)) == "ours"
         assert factory(**asked_for(other)) == "nutpie"
@@ -94,8 +106,8 @@ def test_only_the_given_model_is_compiled_otherwise(factory: Any) -> None:
 
 def test_contexts_of_two_models_overlap(factory: Any) -> None:
     """As two threads do it: the first to begin is the first to end."""
-    first, second = SimpleNamespace(), SimpleNamespace()
-    contexts = [nutpie_compiling.compiling_once(model) for model in (first, second)]
+    first, second = stand_in(), stand_in()
+    contexts = [nutpie_compiling.compiling_once(mode) for mode in (first, second)]
     for context in contexts:
         context.__enter__()
     contexts[0].__exit__(None, None, None)
@@ -106,23 +118,23 @@ def test_contexts_of_two_models_overlap(factory: Any) -> None:
 
 
 def test_options_of_numba_are_left_to_nutpie(factory: Any) -> None:
-    model = SimpleNamespace()
-    with nutpie_compiling.compiling_once(model):
-        assert factory(**asked_for(model, fastmath=True)) == "nutpie"
+    mode = stand_in()
+    with nutpie_compiling.compiling_once(mode):
+        assert factory(**asked_for(mode, fastmath=True)) == "nutpie"
 
 
 def test_nutpie_is_put_back_after_an_error(factory: Any) -> None:
-    model = SimpleNamespace()
-    with pytest.raises(KeyError, match="gone"), nutpie_compiling.compiling_once(model):
+    mode = stand_in()
+    with pytest.raises(KeyError, match="gone"), nutpie_compiling.compiling_once(mode):
         raise KeyError("gone")
-    assert factory(**asked_for(model)) == "nutpie"
+    assert factory(**asked_for(mode)) == "nutpie"
 
 
 def test_unknown_nutpie_compiles_as_ever(factory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nutpie_compiling, "_FIELDS", frozenset({"another"}))
-    model = SimpleNamespace()
-    with nutpie_compiling.compiling_once(model):
-        assert factory(**asked_for(model)) == "nutpie"
+    mode = stand_in()
+    with nutpie_compiling.compiling_once(mode):
+        assert factory(**asked_for(mode)) == "nutpie"
 
 
 @pytest.mark.parametrize(("sampler", "is_ours"), [("nutpie", True), ("pymc", False)])
@@ -153,6 +165,13 @@ def test_sampling_compiles_once_with_nutpie_only(
         )
     assert seen == [is_ours]
     assert getattr(compile_pymc, FACTORY) is before
+
+
+def plain_mode(model: pm.Model) -> PosteriorMode:
+    """A mode whose coordinates are the unconstrained values themselves."""
+    log_posterior = LogPosterior(model)
+    n_values = len(log_posterior.start)
+    return PosteriorMode(log_posterior, np.zeros(n_values), np.eye(n_values), 0.0, True)
 
 
 def evaluate(compiled: Any, point: np.ndarray[Any, Any]) -> tuple[int, int, Any, Any, Any]:
@@ -191,7 +210,7 @@ def test_callbacks_are_those_of_nutpie(
     given: dict[str, Any] = {"family": family, "init": start.fit, "directions": directions}
     model = mixture_glm(start.X, start.y, start.fit.n_components, **given)
     initial = make_initial_point_fn(model=model, jitter_rvs=set(), return_transformed=True)
-    ours = nutpie_compiling.compile_model(model, initial)
+    ours = nutpie_compiling.compile_model(plain_mode(model), initial)
     own = compile_pymc._compile_pymc_model_numba(model, pymc_initial_point_fn=initial)
     assert list(ours.shapes.items()) == list(own.shapes.items())
     assert (ours.dims, ours.reparameterized_names) == (own.dims, own.reparameterized_names)
@@ -205,9 +224,19 @@ def test_callbacks_are_those_of_nutpie(
         np.testing.assert_allclose(found[2], expected[2], rtol=1e-12)
         np.testing.assert_allclose(found[3], expected[3], rtol=1e-10, atol=rounding)
         np.testing.assert_allclose(found[4], expected[4], rtol=1e-12, atol=1e-13)
+    # in other coordinates: v = centre + L z, with the gradient L' g
+    root, centre = rng.standard_normal((begin.size, begin.size)), rng.standard_normal(begin.size)
+    mode = replace(plain_mode(model), point=centre, root=root)
+    whitened = nutpie_compiling.compile_model(mode, initial)
+    np.testing.assert_allclose(centre + root @ whitened.initial_point_func(1), begin, rtol=1e-9)
+    step = np.linalg.solve(root, point - centre)
+    found, expected = evaluate(whitened, step), evaluate(own, point)
+    np.testing.assert_allclose(found[2], expected[2], rtol=1e-9)
+    np.testing.assert_allclose(found[3], expected[3] @ root, rtol=1e-6, atol=1e6 * rounding)
+    np.testing.assert_allclose(found[4], expected[4], rtol=1e-8, atol=1e-8)
     begin[0] = np.nan
     assert evaluate(ours, begin)[0] == evaluate(own, begin)[0] == 3
-    again = nutpie_compiling.compile_model(model, initial)
+    again = nutpie_compiling.compile_model(plain_mode(model), initial)
     assert again.compiled_logp_func.cache_hits == again.compiled_expand_func.cache_hits == 1
 
 
@@ -218,7 +247,7 @@ def test_error_within_a_graph_is_a_code(capfd: pytest.CaptureFixture[str]) -> No
         level = pm.Normal("level")
         pm.Potential("checked", Assert("must be positive")(level, pt.gt(level, 0.0)))
     initial = make_initial_point_fn(model=model, jitter_rvs=set(), return_transformed=True)
-    compiled = nutpie_compiling.compile_model(model, initial)
+    compiled = nutpie_compiling.compile_model(plain_mode(model), initial)
     code, _, value, gradient, stored = evaluate(compiled, np.array([2.0]))
     assert (code, gradient, stored) == (0, [-1.0], [2.0])
     np.testing.assert_allclose(value, 2.0 - 2.0 - 0.5 * np.log(2.0 * np.pi), rtol=1e-14)
@@ -234,7 +263,7 @@ def test_one_operation_with_several_numbers_of_inputs() -> None:
         pm.Deterministic("pair", pt.stack([first, second]))
         pm.Deterministic("triple", pt.stack([second, first, second]))
     initial = make_initial_point_fn(model=model, jitter_rvs=set(), return_transformed=True)
-    compiled = nutpie_compiling.compile_model(model, initial)
+    compiled = nutpie_compiling.compile_model(plain_mode(model), initial)
     code, also, _, gradient, stored = evaluate(compiled, np.array([1.0, 2.0]))
     assert (code, also) == (0, 0)
     np.testing.assert_array_equal(gradient, [-1.0, -2.0])

@@ -1,75 +1,76 @@
 """Laplace, Pathfinder and ADVI from the same start. What compiles is slow."""
 
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.configdefaults import config
+from pytensor.link.numba.linker import NumbaLinker
 
 from moment_init import fit_em, sample, simulate_mixture
+from moment_init.checks import WeakSignalWarning
 from moment_init.em.result import EMFit
 from moment_init.posterior import running
+from moment_init.posterior.mode import find_mode
 from moment_init.posterior.running import SamplingOptions
-from tests.bayesian_models import FakeSampler, fitted
+from tests.bayesian_models import MODE, FakeSampler, fitted, model_of
+from tests.em_fits import Fitted
 
 DRAWS, CHAINS = 5, 2
 
 
 @pytest.fixture
-def _without_c_compiler() -> Iterator[None]:
+def _without_compilers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail if a graph is compiled, by C or by numba."""
+
+    def refuse(*unused: Any, **options: Any) -> Any:
+        raise AssertionError("a graph is compiled")
+
+    monkeypatch.setattr(NumbaLinker, "make_all", refuse)
     with config.change_flags(cxx=""):
         yield
 
 
-class FakeExtras:
-    """Stands for pymc-extras: notes the arguments, and gives independent draws in one chain."""
+class FakePathfinder:
+    """Stands for that of pymc-extras: notes the arguments, and gives independent draws."""
 
     def __init__(self) -> None:
-        self.calls: dict[str, dict[str, Any]] = {}
-
-    def fit_laplace(self, **arguments: Any) -> xr.DataTree:
-        self.calls["laplace"] = arguments
-        return self._draws(arguments, arguments["draws"])
+        self.calls: list[dict[str, Any]] = []
 
     def fit_pathfinder(self, **arguments: Any) -> xr.DataTree:
-        self.calls["pathfinder"] = arguments
-        return self._draws(arguments, arguments["num_draws"])
-
-    def _draws(self, arguments: dict[str, Any], n_draws: int) -> xr.DataTree:
+        self.calls.append(arguments)
         model = arguments["model"]
         assert all(value is None for value in model.rvs_to_initial_values.values())
-        pm.model.fgraph.clone_model(model)  # both do, and refuse initial values
+        pm.model.fgraph.clone_model(model)  # Pathfinder does, and PyMC refuses initial values
         names = [item.name for item in [*model.free_RVs, *model.deterministics]]
-        return FakeSampler()(model=model, draws=n_draws, chains=1, var_names=names, random_seed=1)
+        return FakeSampler()(
+            model=model, draws=arguments["num_draws"], chains=1, var_names=names, random_seed=1
+        )
 
 
 @pytest.fixture
-def extras(monkeypatch: pytest.MonkeyPatch) -> FakeExtras:
-    fake = FakeExtras()
-    monkeypatch.setattr(running, "_require_extras", lambda method: fake)
+def pathfinder(monkeypatch: pytest.MonkeyPatch) -> FakePathfinder:
+    fake = FakePathfinder()
+    monkeypatch.setitem(sys.modules, "pymc_extras", cast(Any, fake))
+    monkeypatch.setattr(running, "find_spec", lambda name: True)
     return fake
 
 
-@pytest.mark.usefixtures("_without_c_compiler")
-@pytest.mark.parametrize("method", ["laplace", "pathfinder"])
-def test_draws_are_cut_into_chains(extras: FakeExtras, method: Any) -> None:
-    start = fitted("gaussian", "identity", "gate")
-    tree = sample(
-        start.X,
-        start.y,
-        2,
-        family="gaussian",
-        init=start.fit,
-        method=method,
-        draws=DRAWS,
-        chains=CHAINS,
-        random_seed=1,
-        **start.block,
-    )
+def approximate(start: Fitted, method: Any, **arguments: Any) -> xr.DataTree:
+    given: dict[str, Any] = {"random_seed": 1, "draws": DRAWS, "chains": CHAINS, "init": start.fit}
+    given |= {"family": start.fit.family, "method": method, **start.block, **arguments}
+    return sample(start.X, start.y, start.fit.n_components, **given)
+
+
+@pytest.mark.usefixtures("_without_compilers", "pathfinder")
+@pytest.mark.parametrize("method", ["laplace", "advi", "pathfinder"])
+def test_draws_are_cut_into_chains(method: Any) -> None:
+    tree = approximate(fitted("gaussian", "identity", "gate"), method)
     posterior = tree["posterior"]
     assert posterior["coefficient"].dims == ("chain", "draw", "feature", "component")
     assert posterior["gate"].dims == ("chain", "draw", "component", "gate_feature")
@@ -79,36 +80,69 @@ def test_draws_are_cut_into_chains(extras: FakeExtras, method: Any) -> None:
     assert {"log_likelihood", "posterior_predictive"} < set(tree.children)
 
 
-@pytest.mark.usefixtures("_without_c_compiler")
-@pytest.mark.parametrize("method", ["laplace", "pathfinder"])
-def test_start_is_given_and_further_arguments_win(extras: FakeExtras, method: Any) -> None:
-    start = fitted("poisson", "log", "plain")
-    given: dict[str, Any] = {
-        "random_seed": 2,
-        "draws": DRAWS,
-        "chains": CHAINS,
-        "progressbar": False,
-    }
-    choices: dict[str, dict[str, Any]] = {
-        "laplace": {"optimize_method": "BFGS"},
-        "pathfinder": {"jitter": 0.5},
-    }
-    own = choices[method]
-    sample(
-        start.X,
-        start.y,
-        2,
-        family="poisson",
-        init=start.fit,
-        method=method,
-        **own,
-        **given,
-        **start.block,
-    )
-    call = extras.calls[method]
+def test_pathfinder_gets_the_start_and_further_arguments(pathfinder: FakePathfinder) -> None:
+    approximate(fitted("poisson", "log", "plain"), "pathfinder", jitter=0.5, progressbar=False)
+    (call,) = pathfinder.calls
     assert set(call["initvals"]) == {"weight", "standardised_scale", "tilt", "standardised_bias"}
-    assert own.items() <= call.items()
-    assert call["progressbar"] is False
+    assert (call["jitter"], call["progressbar"]) == (0.5, False)
+
+
+@pytest.mark.usefixtures("_without_compilers")
+@pytest.mark.parametrize("variant", ["plain", "both"])
+def test_density_of_laplace_draws_is_that_of_the_model(variant: str) -> None:
+    """With weights of rows, with groups and a gate: the tree's values against the model's."""
+    start = fitted("poisson", "log", variant)
+    tree = approximate(start, "laplace", directions="anchored")
+    log_posterior = find_mode(model_of(start)).log_posterior
+    posterior, stats = tree["posterior"].to_dataset(), tree["sample_stats"].to_dataset()
+    model = log_posterior.model
+    forward = [
+        variable if transform is None else transform.forward(variable, *variable.owner.inputs)
+        for variable, transform in model.rvs_to_transforms.items()
+        if variable in model.free_RVs
+    ]
+    for draw in range(DRAWS):
+        at = posterior.isel(chain=0, draw=draw)
+        given = {item: at[item.name].to_numpy() for item in model.free_RVs}
+        values = [value.eval(given, mode=MODE, on_unused_input="ignore") for value in forward]
+        point = np.concatenate([np.ravel(value) for value in values])
+        assert_allclose(stats["lp"][0, draw], log_posterior(point)[0], rtol=1e-8)
+    without = approximate(start, "laplace", log_likelihood=False)
+    assert set(without["sample_stats"].data_vars) == {"log_q"}
+
+
+@pytest.mark.usefixtures("_without_compilers")
+@pytest.mark.parametrize("family", [["gaussian", "poisson"], "categorical"])
+def test_several_responses_and_classes(family: Any, rng: np.random.Generator) -> None:
+    """Draws about the fit: means within a fifth of a deviation of the mode's neighbourhood."""
+    X = rng.standard_normal((400, 2))
+    label = rng.random(400) < 0.5
+    level = np.where(label, 1.0, -1.0)
+    y: Any = rng.integers(0, 3, 400)
+    if family != "categorical":
+        y = np.column_stack([level * X[:, 0] + rng.normal(0, 0.3, 400), rng.poisson(np.exp(level))])
+    tree = sample(
+        *(X, y, 2), family=family, method="laplace", draws=200, chains=2, random_seed=1,
+        init="search" if family != "categorical" else "random",
+    )  # fmt: skip
+    posterior = tree["posterior"]
+    assert posterior["coefficient"].dims == ("chain", "draw", "response", "feature", "component")
+    assert tree["log_likelihood"]["y"].shape == (2, 200, 400)
+    start = tree["moment_init"]["initial_coefficient"]
+    spread = posterior["coefficient"].std(("chain", "draw"))
+    assert float((abs(posterior["coefficient"].mean(("chain", "draw")) - start) / spread).max()) < 2
+
+
+def test_flat_direction_is_reported() -> None:
+    start = fitted("poisson", "log", "plain")
+    with pytest.warns(WeakSignalWarning, match="does not fall off in some direction"):
+        approximate(start, "laplace", priors={"tilt": with_flat_extra})
+
+
+def with_flat_extra(name: str, dims: Any) -> Any:
+    """A prior with a variable that nothing depends on."""
+    pm.Normal("unused", 0.0, 1e3)
+    return pm.Normal(name, dims=dims)
 
 
 def test_cutting_keeps_the_order_of_draws() -> None:

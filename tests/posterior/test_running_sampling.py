@@ -60,9 +60,21 @@ def test_arguments_are_passed(start: Fitted, fake: FakeSampler) -> None:
     assert call["var_names"] == names
 
 
-def test_tuning_is_left_to_the_sampler_unless_given(start: Fitted, fake: FakeSampler) -> None:
-    sampled(start)
-    assert "tune" not in fake.calls[0]
+@pytest.mark.parametrize(
+    ("arguments", "tune"),
+    [
+        ({}, 200),
+        ({"tune": 7}, 7),
+        ({"nuts_sampler": "pymc"}, None),
+        ({"nuts": {"store_mass_matrix": True}}, None),
+        ({"compile_kwargs": {"cache": True}}, None),
+    ],
+)
+def test_warm_up_is_short_in_whitened_coordinates_only(
+    start: Fitted, fake: FakeSampler, arguments: dict[str, Any], tune: int | None
+) -> None:
+    sampled(start, **arguments)
+    assert fake.calls[0].get("tune") == tune
 
 
 def test_fixed_directions_are_projected_once(start: Fitted, fake: FakeSampler) -> None:
@@ -105,18 +117,6 @@ def test_jitter_without_nutpie(
     assert fake.calls[0]["init"] == "adapt_diag"
 
 
-def test_what_has_no_start_is_jittered(fake: FakeSampler) -> None:
-    """Arrays without a dispersion: it starts where PyMC puts it, apart in every chain."""
-    start = fitted("gaussian", "identity", "plain")
-    fit = start.fit
-    sampled(start, init=(fit.coefficients, fit.biases, fit.weights))
-    (call,) = fake.calls
-    assert {item.name for item in call["compile_kwargs"]["jitter_rvs"]} == {
-        "standardised_dispersion"
-    }
-    assert "standardised_dispersion" not in call["initvals"]
-
-
 def test_what_the_user_gives_wins(start: Fitted, fake: FakeSampler) -> None:
     own = np.array([0.5, 0.6])
     sampled(
@@ -143,40 +143,38 @@ def test_initial_values_by_chain_are_refused(start: Fitted, fake: FakeSampler) -
 # --- starts --------------------------------------------------------------------------------------
 
 
-def test_chains_start_at_draws_about_the_fit(start: Fitted, fake: FakeSampler) -> None:
-    """Biases of 400 draws: their mean within four standard errors of the fit's, and apart."""
+def drawn_starts(call: Any, number: int) -> dict[str, Any]:
+    """Starts that chains would draw."""
+    names = list(call["initvals"])
+    variables = [call["initvals"][name] for name in names]
+    values = pm.draw(variables, number, random_seed=1, mode=COMPILE["mode"])
+    return dict(zip(names, values, strict=True))
+
+
+def test_chains_start_apart_around_the_mode(start: Fitted, fake: FakeSampler) -> None:
+    """All variables of a start come from one draw, and the draws differ."""
     sampled(start)
     call = fake.calls[0]
-    model, initvals = call["model"], call["initvals"]
-    assert set(initvals) == {variable.name for variable in model.free_RVs}
-    draws = pm.draw(initvals["standardised_bias"], 400, random_seed=1, mode=COMPILE["mode"])
-    centre = model.initial_point()["standardised_bias"]
-    spread = draws.std(axis=0)
-    assert np.all(spread > 0)
-    assert np.all(np.abs(draws.mean(axis=0) - centre) < 4 * spread / np.sqrt(400))
-
-
-def test_variables_of_a_start_are_drawn_jointly(start: Fitted, fake: FakeSampler) -> None:
-    sampled(start)
-    initvals = fake.calls[0]["initvals"]
-    names = list(initvals)
-    values = pm.draw([initvals[name] for name in names], 20, random_seed=1, mode=COMPILE["mode"])
-    drawn = dict(zip(names, values, strict=True))
+    drawn = drawn_starts(call, 50)
+    assert set(drawn) == {variable.name for variable in call["model"].free_RVs}
     assert_allclose(drawn["weight"].sum(axis=1), 1.0, rtol=1e-12)
-    # The pool of starts holds each weight once: equal weights mean equal biases.
+    assert np.all(drawn["standardised_bias"].std(axis=0) > 0)
     first = {
         row[0]: bias for row, bias in zip(drawn["weight"], drawn["standardised_bias"], strict=True)
     }
+    assert 5 < len(first) <= 40
     for row, bias in zip(drawn["weight"], drawn["standardised_bias"], strict=True):
         assert_array_equal(first[row[0]], bias)
 
 
-def test_arrays_start_every_chain_at_themselves(start: Fitted, fake: FakeSampler) -> None:
+def test_arrays_without_a_dispersion_start_near_the_mode(fake: FakeSampler) -> None:
+    """Deviations that PyMC would start at the median of their prior, far from those of the fit."""
+    start = fitted("gaussian", "identity", "plain")
     fit = start.fit
+    sampled(start)
     sampled(start, init=(fit.coefficients, fit.biases, fit.weights))
-    initvals = fake.calls[0]["initvals"]
-    assert_allclose(initvals["weight"], fit.weights)
-    assert_allclose(initvals["tilt"], 0.0, atol=1e-9)
+    first, second = (drawn_starts(call, 100)["standardised_dispersion"] for call in fake.calls)
+    assert_allclose(np.log(second).mean(axis=0), np.log(first).mean(axis=0), atol=0.1)
 
 
 # --- seeds and stores ----------------------------------------------------------------------------

@@ -63,6 +63,8 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
         ({"maxdepth": 8}, "of another sampler go into the dict `nuts`"),
         ({"method": "laplace", "cores": 1}, "does not take cores with method='laplace'"),
         ({"method": "advi", "nuts": {}}, "does not take nuts with method='advi'"),
+        ({"method": "laplace", "optimize_method": "BFGS"}, "does not take optimize_method"),
+        ({"method": "pathfinder", "cores": 1}, "does not take cores with method='pathfinder'"),
     ],
 )
 def test_arguments_that_nothing_would_read_are_refused(
@@ -72,10 +74,10 @@ def test_arguments_that_nothing_would_read_are_refused(
         sample(X, Y, 2, init=INIT, **arguments)
 
 
-@pytest.mark.parametrize("method", ["nuts", "laplace", "advi"])
-def test_arguments_of_pymc_are_known(method: str) -> None:
+def test_arguments_of_pymc_are_known() -> None:
     sampling = pytest.importorskip("moment_init.posterior.running")
-    sampling.require_known_arguments(["progressbar", "compile_kwargs", "random_seed"], method)
+    for method in ("nuts", "pathfinder"):
+        sampling.require_known_arguments(["progressbar", "compile_kwargs", "random_seed"], method)
     chains = ["cores", "target_accept", "max_treedepth", "nuts", "init", "idata_kwargs", "mp_ctx"]
     sampling.require_known_arguments(chains, "nuts")
 
@@ -83,8 +85,8 @@ def test_arguments_of_pymc_are_known(method: str) -> None:
 def test_approximation_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     approximation = pytest.importorskip("moment_init.posterior.running")
     monkeypatch.setattr(approximation, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match="method='laplace' needs pymc-extras"):
-        sample(X, Y, 2, init=INIT, method="laplace")
+    with pytest.raises(ImportError, match="method='pathfinder' needs pymc-extras"):
+        sample(X, Y, 2, init=INIT, method="pathfinder")
 
 
 def test_store_without_nutpie_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
