@@ -132,3 +132,15 @@ def test_sums_are_added_in_a_tree(n_blocks: int, monkeypatch: pytest.MonkeyPatch
 
 def _column_sums(rows: RegressionData, block: slice) -> tuple[NDArray[Any], ...]:
     return (np.asarray(rows.X[block]).sum(axis=0),)
+
+
+@pytest.mark.usefixtures("nothing_whole")
+def test_passes_are_few(returned: list[int]) -> None:
+    """Samples that are taken one after another are announced, and read in one pass."""
+    table = _made_table(16)
+    X, y = table[:, :N_FEATURES], table[:, N_FEATURES]
+    estimate(X, y, 2, family="gaussian", random_seed=1)
+    assert len(returned) <= 8
+    returned.clear()
+    fit_em(X, y, 2, family="gaussian", init="tensor", random_seed=1)
+    assert len(returned) <= 14
