@@ -137,7 +137,7 @@ def test_optima_are_tabulated(fit: EMFit, rows: tuple[FloatArray, FloatArray]) -
         "posterior_share",
     ]
     assert_allclose(table["posterior_share"], mass_shares(fit.optima))
-    group = fit.to_datatree()["moment_init"]
+    group = fit.to_datatree()["moment_init"].to_dataset()
     assert group["optimum_coefficient"].dims == ("optimum", "feature", "component")
     assert_allclose(group["optimum_coefficient"][1], fit.optima[1].coefficients)
     assert_allclose(group["optimum_posterior_share"], table["posterior_share"])
@@ -192,11 +192,11 @@ def test_optima_of_several_responses_have_the_dim_response() -> None:
     X, y = four_clusters(7)
     both = np.column_stack([y, np.random.default_rng(8).poisson(2.0, N)])
     fit = fit_em(X, both, 2, family=["gaussian", "poisson"], random_seed=1)
-    group = fit.to_datatree()["moment_init"]
+    group = fit.to_datatree()["moment_init"].to_dataset()
     dims = ("optimum", "response", "feature", "component")
     assert group["optimum_coefficient"].dims == dims
     assert group["optimum_dispersion"].dims == ("optimum", "response", "component")
-    assert_allclose(group["optimum_bias"].to_numpy()[0], fit.biases)
+    assert_allclose(group["optimum_bias"][0], fit.biases)
 
 
 # --- samples -------------------------------------------------------------------------------------
@@ -238,4 +238,4 @@ def test_sample_is_silent_if_other_modes_are_negligible(monkeypatch: pytest.Monk
     y = np.where(np.arange(N) % 2, 2.0 * x[:, 0] + 1.0, -x[:, 0]) + rng.normal(0.0, 0.2, N)
     fit = fit_em(x, y, 2, family="gaussian", priors="default", n_starts=20, random_seed=1)
     tree: xr.DataTree = sample(x, y, 2, init=fit, **GIVEN)
-    assert tree["moment_init"]["optimum_posterior_share"].to_numpy()[0] > 0.99
+    assert float(tree["moment_init"].to_dataset()["optimum_posterior_share"][0]) > 0.99

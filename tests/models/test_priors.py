@@ -296,6 +296,21 @@ def test_columns_may_have_different_distributions_in_any_order() -> None:
     assert drawn.mean() == pytest.approx(0.25, abs=4 * 0.25 / np.sqrt(3000))
 
 
+@pytest.mark.parametrize(
+    "prior",
+    [
+        pm.Normal.dist(0.0, 0.25),
+        pm.Normal.dist(0.0, np.full((3, 2), 0.25)),
+        lambda name, dims: pm.Normal(name, 0.0, 0.25, dims=dims),
+        {name: pm.Normal.dist(0.0, [0.25, 0.25]) for name in ("age", "income", "size")},
+    ],
+    ids=["one", "array", "function", "columns"],
+)
+def test_one_prior_for_all_columns_in_every_form(prior: Any) -> None:
+    density, value = log_prior(free_model({"coefficient": prior}), "standardised_coefficient")
+    assert density == pytest.approx(stats.norm.logpdf(value, 0.0, 0.25).sum(), rel=1e-7)
+
+
 def test_one_prior_object_for_two_columns_draws_them_independently() -> None:
     prior = pm.Normal.dist(0.0, 0.5)
     model = free_model({"coefficient": {"age": prior, "size": prior}})
