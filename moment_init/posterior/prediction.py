@@ -44,6 +44,10 @@ _STEP = 1e-5
 """Difference of a column for a derivative, in its standard deviations: the error of a central
 difference, of order 1e-10, is then as small as that of rounding."""
 
+_ROUNDING = 1e3 * float(np.finfo(np.float64).eps)
+"""Smallest such difference relative to the largest value, for a column that hardly varies about a
+large mean: it is then right to a thousandth."""
+
 
 def predict(
     tree: "xarray.DataTree",
@@ -265,7 +269,15 @@ def _effects_of(
         )
     is_number = column.dtype.kind in "iuf" and not is_label
     if is_number and len(levels) > 2:
-        step = _STEP * float(np.std(np.asarray(column, dtype=np.float64)))
+        values = np.asarray(column, dtype=np.float64)
+        largest = float(np.abs(values).max())
+        # divided by the largest, so that squares do not overflow
+        step = largest * max(_STEP * float(np.std(values / largest)), _ROUNDING)
+        if not np.finfo(np.float64).tiny < step:
+            raise ValueError(
+                f"`X` must have columns whose spread is not close to zero; got {name!r} with values "
+                f"up to {largest:g}. Change its units."
+            )
         return {name: (at(column + step) - at(column - step)) / (2.0 * step)}
     base, is_alone = at(levels[0]), is_number or column.dtype.kind == "b"
     return {name if is_alone else f"{name}[{level}]": at(level) - base for level in levels[1:]}

@@ -7,11 +7,15 @@ from typing import Any
 import arviz as az
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
+from pytensor import config
 
-from moment_init import EMFit, fit_em, marginal_effects, predict, predict_membership
+from moment_init import EMFit, fit_em, marginal_effects, predict, predict_membership, sample
+from moment_init.data.formulas import FormulaDesign
+from tests.bayesian_models import FakeSampler
 from tests.em_fits import make_fit
 from tests.likelihood_problems import FAMILY_LINKS, VARIANTS
 
@@ -133,6 +137,30 @@ def test_formula_reads_offset_gate_and_labels(tmp_path: Path) -> None:
     before = predict_membership(tree, new)
     means = predict(tree, new, kind="components")
     assert_allclose((before * means).sum("component"), found, rtol=1e-9)
+
+
+def test_posterior_by_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows keep their labels, and the encoding is there before the run: for a store."""
+    fit, data = by_formula(), frame()
+    monkeypatch.setattr(pm, "sample", FakeSampler(size=1e-6))
+    with config.change_flags(cxx=""):
+        tree = sample(
+            "y ~ poly(age, 2) + sex + city | size",
+            data,
+            2,
+            family="poisson",
+            offset="np.log(exposure)",
+            init=fit,
+            draws=2,
+            chains=1,
+            random_seed=1,
+        )
+    assert tree["log_likelihood"]["obs"].to_numpy()[:2].tolist() == ["row 0", "row 1"]
+    found = predict(tree, data)
+    assert_allclose(found[0, 0], fit.predict(data), rtol=1e-3)
+    assert_allclose(predict(tree), found, rtol=1e-12)  # the rows of the tree
+    assert_array_equal(predict(tree)["obs"], data.index)
+    assert FormulaDesign.of_encoding(tree["moment_init"].attrs["formula_encoding"])
 
 
 def doubled(values: Any) -> Any:
