@@ -133,10 +133,10 @@ def parameters_of(result: Any) -> dict[str, NDArray[Any]]:
     return found
 
 
-def labels_of(result: Any) -> dict[str, list[str]]:
+def labels_of(result: Any) -> dict[str, tuple[str, ...]]:
     """Read the labels of the dims of a result or of its data."""
     known = {dim: getattr(result, attribute, None) for dim, attribute in _LABELS.items()}
-    return {dim: list(names) for dim, names in known.items() if names}
+    return {dim: tuple(names) for dim, names in known.items() if names}
 
 
 def label(
