@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray, as_known_table, quiet_notices
 from moment_init.data.blocks import single_threaded_blas
 from moment_init.data.checking import RegressionData, group_codes, validate_data
-from moment_init.data.schema import label, labels_of
 from moment_init.em.fitting import fit_em
 from moment_init.em.result import EMFit
 from moment_init.em.start_values import start_values_of
@@ -26,7 +25,7 @@ from moment_init.posterior.draws import predictive_group
 from moment_init.posterior.prediction import predict_membership
 from moment_init.posterior.sampling import sample
 from moment_init.progress import track
-from moment_init.results import BREAKDOWNS
+from moment_init.results import BREAKDOWNS, label, labels_of
 
 if TYPE_CHECKING:
     import xarray

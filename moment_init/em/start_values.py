@@ -18,11 +18,11 @@ from scipy.stats import chi2
 
 from moment_init.checks import FloatArray, notify, quiet_notices
 from moment_init.data.checking import RegressionData
-from moment_init.data.schema import ATTRIBUTES, TRANSPOSED, dims_of, parameters_of
 from moment_init.em.fitting import fit_em
 from moment_init.em.result import EMFit, mass_shares
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked_result import COVERAGE
+from moment_init.results import ATTRIBUTES, TRANSPOSED, dims_of, parameters_of
 
 IndexArray = NDArray[np.intp]
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from moment_init.checks import FloatArray, as_float_array
-from moment_init.data.schema import dims_of, labels_of, parameters_of
+from moment_init.results import dims_of, labels_of, parameters_of
 
 if TYPE_CHECKING:
     import xarray
@@ -622,7 +622,7 @@ def _from_attributes(result: Any, dim: str) -> dict[str, "xarray.DataArray"]:
     labels, variables = labels_of(result), {}
     for name, values in parameters_of(result).items():
         dims = dims_of(name, values.ndim)
-        coords = {element: labels[element] for element in dims if element in labels}
+        coords = {element: list(labels[element]) for element in dims if element in labels}
         array = xarray.DataArray(values, coords, dims)
         variables[name] = components_last(array.rename({_COMPONENT: dim}), dim)
     return variables

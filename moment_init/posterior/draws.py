@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray, validate_run
 from moment_init.data.checking import RegressionData, validate_data
 from moment_init.data.formulas import FormulaDesign
-from moment_init.data.schema import label
 from moment_init.em.prediction import RowLayout, in_users_order, unit_labels
 from moment_init.families.registry import get_family, parse_family, response_families
 from moment_init.families.several import CATEGORICAL, AnyFamily, Categorical, join_families
 from moment_init.likelihood.draws import Draws, log_likelihoods, replicated_responses
 from moment_init.likelihood.gate import GaussianGate
 from moment_init.likelihood.rows import LikelihoodRows, by_group
+from moment_init.results import label
 
 if TYPE_CHECKING:
     import pandas

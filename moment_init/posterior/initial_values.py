@@ -26,6 +26,7 @@ from moment_init.posterior.model_variables import (
     read_parameters,
     read_sites,
 )
+from moment_init.results import labels_of
 
 if TYPE_CHECKING:
     import pymc
@@ -290,7 +291,7 @@ def initial_values(
     variables = target.variables(start, mapping or {})
     sources = _sources(start, target, variables, mapping or {})
     readers = {
-        name: _reader(name, source, start, variables.get(name), _labels(estimate))
+        name: _reader(name, source, start, variables.get(name), labels_of(estimate))
         for name, source in sources.items()
     }
     used = {name: variable for name, variable in variables.items() if name in readers}
@@ -455,14 +456,6 @@ def _inside(
             "wider priors."
         )
     return inside
-
-
-def _labels(estimate: MomentEstimate | EMFit) -> dict[str, tuple[str, ...]]:
-    """Return the names of the columns of each dim."""
-    labels = {"feature": estimate.feature_names, "response": estimate.response_names}
-    if isinstance(estimate, EMFit) and estimate.gate_names:
-        labels["gate_feature"] = labels["gate_feature_2"] = estimate.gate_names
-    return labels
 
 
 def _listed(names: Any) -> str:

@@ -275,8 +275,8 @@ def _effects_of(
         step = largest * max(_STEP * float(np.std(values / largest)), _ROUNDING)
         if not np.finfo(np.float64).tiny < step:
             raise ValueError(
-                f"`X` must have columns whose spread is not close to zero; got {name!r} with values "
-                f"up to {largest:g}. Change its units."
+                f"`X` must have columns whose values are not all close to zero; got {name!r} with "
+                f"values up to {largest:g}. Change its units."
             )
         return {name: (at(column + step) - at(column - step)) / (2.0 * step)}
     base, is_alone = at(levels[0]), is_number or column.dtype.kind == "b"

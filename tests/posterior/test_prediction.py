@@ -11,7 +11,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
-from pytensor import config
+from pytensor.configdefaults import config
 
 from moment_init import EMFit, fit_em, marginal_effects, predict, predict_membership, sample
 from moment_init.data.formulas import FormulaDesign
