@@ -266,14 +266,16 @@ def _likelihood_rank(
     truth: Mapping[str, FloatArray],
     data: RegressionData,
 ) -> int:
-    from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods
+    from moment_init.likelihood.draws import Draws, log_likelihoods
+    from moment_init.posterior.draws import evaluation_rows
 
     names = [name for name in ("coefficient", "bias", "weight", "dispersion") if name in truth]
     sets = []
     for name in names:
         draws = posterior[name].transpose("chain", "draw", ...).to_numpy()[chosen]
         sets.append(np.concatenate([draws, truth[name][None]]))
-    values = draw_log_likelihoods(PosteriorDraws(*sets), data, None).sum(axis=-1)
+    sets[2] = np.log(sets[2])
+    values = log_likelihoods(data.family, evaluation_rows(data)[0], Draws(*sets)).sum(axis=-1)
     return int((values[:-1] < values[-1]).sum())
 
 

@@ -24,7 +24,7 @@ from moment_init.moments.estimation import estimate
 from moment_init.moments.result import MomentEstimate
 from moment_init.posterior.alignment import align_components
 from moment_init.posterior.initial_values import initial_values
-from moment_init.posterior.membership import predict_membership
+from moment_init.posterior.prediction import marginal_effects, predict, predict_membership
 from moment_init.posterior.sampling import sample
 from moment_init.posterior.store import open_store
 from moment_init.results import Status
@@ -50,8 +50,10 @@ __all__ = [
     "estimate",
     "fit_em",
     "initial_values",
+    "marginal_effects",
     "match_components",
     "open_store",
+    "predict",
     "predict_membership",
     "sample",
     "select_components",

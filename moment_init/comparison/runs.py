@@ -19,10 +19,11 @@ from scipy.optimize import linear_sum_assignment
 from moment_init.checks import FloatArray, as_known_table, quiet_notices
 from moment_init.data.blocks import single_threaded_blas
 from moment_init.data.checking import RegressionData, group_codes, validate_data
+from moment_init.data.schema import label
 from moment_init.em.fitting import fit_em
 from moment_init.em.result import EMFit
 from moment_init.posterior.alignment import align_components
-from moment_init.posterior.draws import PosteriorDraws, draw_responses
+from moment_init.posterior.draws import data_model, predictive_group
 from moment_init.posterior.sampling import sample
 from moment_init.progress import track
 from moment_init.results import BREAKDOWNS
@@ -330,25 +331,24 @@ def climb_chains(tree: "xarray.DataTree", rows: ComparedRows, fit: EMFit) -> tup
     best = np.nan_to_num(values.values @ rows.unit_weights, nan=-np.inf).argmax(axis=1)
     posterior = tree["posterior"].to_dataset()
     starts = [
-        (int(chain), _fit_of_draw(posterior.isel(chain=[place], draw=[draw]), fit))
+        (int(chain), _fit_of_draw(posterior.isel(chain=[place], draw=[draw]), rows, fit))
         for place, (chain, draw) in enumerate(zip(posterior["chain"].values, best, strict=True))
     ]
     return tuple(run_em(rows, fit.n_components, chain, init=start) for chain, start in starts)
 
 
-def _fit_of_draw(posterior: "xarray.Dataset", fit: EMFit) -> EMFit:
+def _fit_of_draw(posterior: "xarray.Dataset", rows: ComparedRows, fit: EMFit) -> EMFit:
     """Return the fit with the parameters of a posterior of one draw."""
-    draw = PosteriorDraws.of(posterior)
-    weights = np.maximum(draw.weights[0], _SMALLEST_WEIGHT)
+    draw = data_model(posterior, rows.checked).draws
+    weights = np.maximum(posterior["weight"].to_numpy().ravel(), _SMALLEST_WEIGHT)
     changed: dict[str, Any] = {
         "coefficients": draw.coefficients[0],
         "biases": draw.biases[0],
         "weights": weights / weights.sum(),
         "dispersion": None if draw.dispersion is None else draw.dispersion[0],
     }
-    if draw.gate is not None and draw.gate_biases is not None:
-        # Logits of a fit are relative to the last component.
-        gate, level = draw.gate[0], draw.gate_biases[0]
+    if draw.gate is not None:  # logits of a fit are relative to the last component
+        gate, level = draw.gate[0], draw.logits[0]
         changed |= {"gate": gate - gate[:, -1:], "gate_biases": level - level[-1]}
     return replace(fit, **changed)
 
@@ -518,21 +518,19 @@ def random_tree(
     }
     groups["observed_data"] = trees[0]["observed_data"].to_dataset()
     known = trees[0]["moment_init"].attrs
-    groups["moment_init"] = xarray.Dataset(
-        {
-            "log_likelihood": ("chain", [run.log_likelihood for run in runs]),
-            "seconds": ("chain", [run.seconds for run in runs]),
-        },
+    names = ("family", "link", "reference_class", "classes")
+    values = {
+        "log_likelihood": (("chain",), [run.log_likelihood for run in runs]),
+        "seconds": (("chain",), [run.seconds for run in runs]),
+    }
+    groups["moment_init"] = label(
+        "moment_init",
+        values,
         {"chain": [run.start for run in runs]},
-        attrs=known_attributes(known) | {"typical_chain": typical_run(runs).start},
+        attrs={name: known[name] for name in names if name in known}
+        | {"typical_chain": typical_run(runs).start},
     )
     return xarray.DataTree.from_dict(groups)
-
-
-def known_attributes(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Select the attributes of a fit that hold for every start."""
-    names = ("family", "link", "reference_class", "classes", "inference_library")
-    return {name: attrs[name] for name in names if name in attrs}
 
 
 def complete_tree(
@@ -549,14 +547,8 @@ def complete_tree(
     n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
     kept = min(n_draws, max(_FEWEST_DRAWS, _PREDICTIVE_DRAWS // n_chains))
     chosen = posterior.isel(draw=np.arange(kept) * n_draws // kept)
-    draws = PosteriorDraws.of(chosen)
-    values = draw_responses(draws, rows.checked, rng, rows.checked.gating)
-    values = values.reshape(n_chains, kept, *rows.checked.y.shape)
-    observed = tree["observed_data"]["y"]
-    coords = {name: chosen[name] for name in ("chain", "draw")} | dict(observed.coords)
-    replicated = xarray.Dataset({"y": (("chain", "draw", *observed.dims), values)}, coords)
     result["constant_data"] = xarray.DataTree(constant)
-    result["posterior_predictive"] = xarray.DataTree(replicated)
+    result["posterior_predictive"] = xarray.DataTree(predictive_group(chosen, rows.checked, rng))
     for name, node in result.children.items():
         dataset = node.to_dataset()
         if "obs" in dataset.dims:

@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 from moment_init.checks import FloatArray, as_float_array, changed_filters
 from moment_init.comparison.runs import ComparedRows, EMRun, IndexArray
 from moment_init.data.simulation import MixtureData
-from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods
+from moment_init.posterior.draws import data_model, log_likelihood_group
 from moment_init.results import SAME_OPTIMUM
 
 if TYPE_CHECKING:
@@ -205,10 +205,10 @@ def score_held_out(tree: "xarray.DataTree", rows: ComparedRows | None) -> HeldOu
     """
     if rows is None:
         return HeldOutScore()
-    draws = PosteriorDraws.of(tree["posterior"].to_dataset())
-    values = draw_log_likelihoods(draws, rows.checked, rows.checked.gating)
+    values = log_likelihood_group(tree["posterior"].to_dataset(), rows.checked)["y"].to_numpy()
     with np.errstate(all="ignore"):  # a row may be impossible under all draws
-        densities = np.asarray(logsumexp(values, axis=0)) - np.log(draws.n_draws)
+        totals = np.asarray(logsumexp(values, axis=(0, 1)))
+        densities = totals - np.log(values.shape[0] * values.shape[1])
     return HeldOutScore(densities, rows.unit_weights)
 
 
@@ -345,7 +345,7 @@ def errors_of(
     """Compute the RMSE of posterior mean coefficients and their largest angle to the truth."""
     if truth is None:
         return np.nan, np.nan
-    draws = PosteriorDraws.of(tree["posterior"].to_dataset())
+    draws = data_model(tree["posterior"].to_dataset(), rows.checked).draws
     coefficients = draws.coefficients.mean(axis=0)
     order = match_to_truth(coefficients, draws.biases.mean(axis=0), truth, rows)
     true = truth.coefficients[..., order]

@@ -137,7 +137,7 @@ def require_constant_in_groups(
 
 
 ROW_COLUMNS = (
-    "X", "y", "offset", "n_trials", "sample_weight", "groups", "gating", "response",
+    "X", "y", "offset", "n_trials", "sample_weight", "groups", "gating", "response", "index",
 )  # fmt: skip
 """Attributes of `RegressionData` that have an entry for each row."""
 
@@ -171,6 +171,8 @@ class RegressionData(Rows):
     # response without offset and trials, standardised for the identity link, once the problem of
     # the moments is posed; in the shape of `y`
     response: FloatArray | None = None
+    # labels of the rows, if X or y is a table whose index is not just their numbers; (n_obs,)
+    index: NDArray[Any] | None = None
 
     @property
     def n_obs(self) -> int:
@@ -332,7 +334,22 @@ def check_rows(
         classes=classes,
         gating=covariates,
         gate_names=gate_names,
+        index=None if is_part else index_of(X, y),
     )
+
+
+def index_of(*tables: Any) -> NDArray[Any] | None:
+    """Return the labels of rows of the first table that has distinct ones; None without a table."""
+    for table in tables:
+        index = getattr(table, "index", None)
+        if index is None or not hasattr(index, "is_unique"):  # `index` is a method of lists
+            continue
+        labels = index.to_numpy()
+        if index.nlevels == 1 and index.is_unique and not index.hasnans:
+            is_numbered = np.array_equal(labels, np.arange(len(labels)))
+            is_plain = labels.dtype.kind in "iufM"
+            return None if is_numbered else labels if is_plain else labels.astype(str)
+    return None
 
 
 def require_one_response(data: RegressionData, function: str) -> None:

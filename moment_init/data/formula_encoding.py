@@ -30,6 +30,8 @@ _NUMPY_TYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "f": np.float64}
 """Types to which columns of extension types are converted, by the kind of their dtype: formulaic's
 transforms are written for NumPy's types."""
 
+_SETTINGS: dict[str, Any] = {"materializer": "pandas", "na_action": "ignore", "output": "pandas"}
+
 _LISTED = 12
 """Number of names that a message lists before it only counts the others."""
 
@@ -193,15 +195,7 @@ class FormulaPart:
 
     spec: Any  # the terms, their columns and the state of their transforms
     variables: tuple[str, ...]  # columns of the data that the terms use
-
-    @property
-    def columns_by_term(self) -> dict[str, tuple[str, ...]]:
-        """Names of the columns of each term except the intercept."""
-        return {
-            str(row.term): tuple(map(str, row.columns))
-            for row in self.spec.structure
-            if not _is_intercept(row.term)
-        }
+    columns_by_term: dict[str, tuple[str, ...]]  # names of the columns, except the intercept
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -217,6 +211,36 @@ class FormulaPart:
             for factor, state in states.items()
             if "categories" in state
         }
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What `FormulaPart.of_record` needs to encode new rows, without the spec itself."""
+        return {
+            "formula": str(self.spec.formula),
+            "variables": self.variables,
+            "transforms": dict(self.spec.transform_state),
+            "levels": {factor: list(levels) for factor, levels in self.levels.items()},
+            "columns": self.columns_by_term,
+        }
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> "FormulaPart":
+        """Rebuild a part from its record."""
+        from formulaic import ModelSpec
+        from formulaic.parser.types import Factor
+
+        kind = Factor.Kind.CATEGORICAL
+        spec = ModelSpec(
+            formula=_parse(record["formula"], ()),
+            transform_state=record["transforms"],
+            encoder_state={
+                factor: (kind, {"categories": levels})
+                for factor, levels in record["levels"].items()
+            },
+            **_SETTINGS,
+        )
+        columns = {term: tuple(names) for term, names in record["columns"].items()}
+        return cls(spec, tuple(record["variables"]), columns)
 
     def encode(
         self, data: "pandas.DataFrame", scope: Mapping[str, Any], argument: str
@@ -293,9 +317,17 @@ def fit_part(
     variables, used = resolve_names(formula, data, scope, TRANSFORMS)
     frame = select_columns(data, variables, argument)
     _require_plain_types(formula, frame, argument)
-    spec = ModelSpec(formula=formula, materializer="pandas", na_action="ignore", output="pandas")
+    spec = ModelSpec(formula=formula, **_SETTINGS)
     encoded, fitted = _materialise(spec, frame, used, argument)
-    return FormulaPart(fitted, variables), encoded, used
+    return FormulaPart(fitted, variables, _columns_by_term(fitted)), encoded, used
+
+
+def _columns_by_term(spec: Any) -> dict[str, tuple[str, ...]]:
+    return {
+        str(row.term): tuple(map(str, row.columns))
+        for row in spec.structure
+        if not _is_intercept(row.term)
+    }
 
 
 def _parse(
@@ -371,10 +403,10 @@ def _materialise(
         ) from error
     fitted = matrix.model_spec
     _require_columns(matrix, fitted, argument)
-    part = FormulaPart(fitted, ())
-    keep = [matrix.columns.get_loc(name) for name in part.names]
+    names = [name for columns in _columns_by_term(fitted).values() for name in columns]
+    keep = [matrix.columns.get_loc(name) for name in names]
     values = matrix.iloc[:, keep].to_numpy(dtype=np.float64, na_value=np.nan)
-    return pandas.DataFrame(values, columns=list(part.names)), fitted
+    return pandas.DataFrame(values, columns=names), fitted
 
 
 def _require_plain_types(formula: Any, frame: "pandas.DataFrame", argument: str) -> None:

@@ -6,12 +6,15 @@ formula, and `reads_design` lets a method of its result take a DataFrame. The fu
 decorators see arrays only.
 """
 
+import json
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import wraps
+from importlib import import_module
 from inspect import BoundArguments, signature
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +91,12 @@ class FormulaDesign:
         return () if self.gate is None else self.gate.names
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """Columns of the data that inputs and gate use."""
+        gate = () if self.gate is None else self.gate.variables
+        return tuple(dict.fromkeys((*self.features.variables, *gate)))
+
+    @property
     def response_levels(self) -> tuple[Any, Any] | None:
         """The two labels of the response that are coded 0 and 1; None for numbers and classes."""
         levels = next(iter(self.response.levels.values()), None)
@@ -110,6 +119,45 @@ class FormulaDesign:
                 f"{label} = {number}" for number, label in enumerate(self.response_levels)
             )
         return result
+
+    @property
+    def encoding(self) -> str | None:
+        """The encoding as text for a DataTree; None if it uses functions of the caller."""
+        modules = {k: v.__name__ for k, v in self.scope.items() if isinstance(v, ModuleType)}
+        record = {
+            "formula": self.formula,
+            "parts": {name: part.record for name, part in self._parts.items()},
+            "groups": self.groups,
+            "has_classes": self.has_classes,
+            "constants": {k: v for k, v in self.scope.items() if k not in modules},
+            "modules": modules,
+        }
+        try:
+            return json.dumps(_to_plain(record))
+        except TypeError:
+            return None
+
+    @property
+    def _parts(self) -> dict[str, FormulaPart]:
+        parts = {"response": self.response, "features": self.features}
+        return parts | ({} if self.gate is None else {"gate": self.gate}) | self.row_parts
+
+    @classmethod
+    def of_encoding(cls, text: str) -> "FormulaDesign":
+        """Rebuild a design from the attribute of a DataTree."""
+        record = _from_plain(json.loads(text))
+        parts = {name: FormulaPart.of_record(each) for name, each in record["parts"].items()}
+        modules = {name: import_module(module) for name, module in record["modules"].items()}
+        return cls(
+            record["formula"],
+            parts.pop("response"),
+            parts.pop("features"),
+            parts.pop("gate", None),
+            parts,
+            record["groups"],
+            Scope(record["constants"] | modules),
+            record["has_classes"],
+        )
 
     def columns_of(self, term: str) -> tuple[str, ...]:
         """Return the names of the columns of X that a term stands for.
@@ -273,6 +321,28 @@ class FormulaDesign:
         return "\n".join(lines)
 
 
+def _to_plain(value: Any) -> Any:
+    """Write dicts with any keys and arrays as JSON has them; raise TypeError for other objects."""
+    if isinstance(value, Mapping):
+        return {"dict": [[_to_plain(key), _to_plain(each)] for key, each in value.items()]}
+    if isinstance(value, np.ndarray):
+        return {"array": _to_plain(value.tolist())}
+    if isinstance(value, tuple | list):
+        return [_to_plain(each) for each in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _from_plain(value: Any) -> Any:
+    """Read what `_to_plain` wrote."""
+    if isinstance(value, list):
+        return [_from_plain(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return np.asarray(_from_plain(value["array"]))
+    return {_from_plain(key): _from_plain(each) for key, each in value["dict"]}
+
+
 def read_formula(
     formula: str,
     data: "pandas.DataFrame",
@@ -421,7 +491,7 @@ def reads_design[**P, R](method: Callable[P, R]) -> Callable[P, R]:
         bound.arguments["X"] = as_known_table(bound.arguments["X"])
         design, X = bound.arguments["self"].design, bound.arguments["X"]
         if design is not None and is_frame(X) and not design.has_features_of(X):
-            _encode_missing(bound, design)
+            encode_missing(bound.arguments, design)
         elif method.__name__ != "to_datatree" and bound.arguments.get("y", X) is None:
             raise ValueError(
                 "`y` must be given, unless the fit used a formula and `X` is a DataFrame with the "
@@ -525,9 +595,8 @@ def _expanded(shared: Any, design: FormulaDesign) -> Any:
     ]
 
 
-def _encode_missing(bound: BoundArguments, design: FormulaDesign) -> None:
-    """Read the arguments that a method was not given from a DataFrame."""
-    arguments = bound.arguments
+def encode_missing(arguments: dict[str, Any], design: FormulaDesign) -> None:
+    """Read the arguments that a call was not given from its DataFrame `X`."""
     data = arguments["X"]
     for name in (*ROW_ARGUMENTS, "groups", "gating"):
         if name in arguments and arguments[name] is None:
@@ -548,5 +617,7 @@ def _with_design[R](result: R, design: FormulaDesign) -> R:
         for tree in values.get("trees", {}).values():
             _with_design(tree, design)
     elif "moment_init" in (groups := getattr(result, "children", {})):
-        groups["moment_init"].attrs.update(design.attributes)
+        encoding = design.encoding
+        stored = {} if encoding is None else {"formula_encoding": encoding}
+        groups["moment_init"].attrs.update(design.attributes | stored)
     return result

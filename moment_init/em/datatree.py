@@ -1,27 +1,4 @@
-r"""Convert an `EMFit` to a DataTree that ArviZ can read.
-
-| group | variable | dims | meaning |
-| --- | --- | --- | --- |
-| posterior | coefficient, direction | chain, draw, feature, component | draws |
-| | bias, scale, weight, dispersion | chain, draw, component | draws |
-| | gate | chain, draw, component, gate_feature | slopes of the gate's logits; they sum to zero |
-| | gate_bias | chain, draw, component | logits at gating covariates zero; they sum to zero |
-| | gate_mean | chain, draw, component, gate_feature | means of a Gaussian gate |
-| | gate_covariance | chain, draw, component, gate_feature, gate_feature_2 | its covariances |
-| sample_stats | log_q | chain, draw | log density of the draw on the unconstrained scale |
-| | lp | chain, draw | log-likelihood of the data (flat prior on that scale); not with priors |
-| log_likelihood | y | chain, draw, obs or group | log density of each row or group |
-| observed_data | y | obs | the response |
-| moment_init | start_origin, start_status, start_n_iter, start_log_likelihood | start | starts |
-| | history | iteration | log-likelihood, or log-posterior, along the best run |
-| | log_posterior, start_log_posterior | | with priors only; attribute `priors` |
-| | log_likelihood, aic, bic, icl, ... | | criteria and counts |
-| | unseen_mass, unseen_mass_error, unseen_better | | what a further random start would find |
-
-With several responses or classes, coefficient, direction, bias, scale and dispersion have the dim
-`response` after (chain, draw), with the names of the responses, or of all classes but the first,
-the reference, which is an attribute of the group moment_init. Observed responses then have the dims
-(obs, response); classes are observed as codes, with the dim obs only.
+"""Convert an `EMFit` to a DataTree that ArviZ can read, with the groups of the schema.
 
 The draws form one chain. They come from the normal approximation at the maximum, on the
 unconstrained scale of `moment_init.likelihood.parameters.pack` (coefficients, biases, log
@@ -32,34 +9,42 @@ joint for gating covariates and response. `lp`, `log_likelihood` and `observed_d
 only if data are passed. Sample weights enter `lp` and, within groups, `log_likelihood`.
 """
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray, RandomSeed, make_generator
+from moment_init.data.checking import index_of
+from moment_init.data.schema import (
+    ATTRIBUTES,
+    label,
+    labels_of,
+    model_attributes,
+    parameters_of,
+    versions,
+)
 from moment_init.em.information import centring_matrix
 from moment_init.em.prediction import (
     in_users_order,
     rows_for,
-    unit_gate_log_likelihood,
+    unit_labels,
     with_gaussian_gate,
 )
+from moment_init.likelihood.draws import Draws, log_likelihoods
 from moment_init.likelihood.gate import GaussianGate, pack_gate, unpack_gate
 from moment_init.likelihood.parameters import MixtureParameters, pack, parameter_count, unpack
-from moment_init.likelihood.posterior import unit_log_likelihood
-from moment_init.likelihood.rows import LikelihoodRows
 
 if TYPE_CHECKING:
     import xarray
 
     from moment_init.em.result import EMFit
 
-Variable = tuple[tuple[str, ...], NDArray[Any]]
-
 _LARGEST_LOG_DISPERSION = 300.0
 """Draws of a log dispersion are clipped here, so that neither it nor its square overflows."""
+
+_COUNTS = ("n_parameters", "n_obs", "n_iter", "converged")
+_CRITERIA = ("log_likelihood", "aic", "bic", "icl", "entropy", "n_units")
+_START_RECORD = ("origin", "status", "n_iter", "log_likelihood")
 
 
 def fit_to_datatree(
@@ -80,22 +65,29 @@ def fit_to_datatree(
         raise ValueError(f"`draws` must be a positive integer; got {draws!r}. Ask for 1 or more.")
     vectors, log_q = _draw_vectors(fit, int(draws), make_generator(random_seed))
     parameters, gates = _unpacked(fit, vectors), _unpacked_gates(fit, vectors)
-    stats: dict[str, Variable] = {"log_q": (("chain", "draw"), log_q[None])}
     groups = {"posterior": _posterior(fit, parameters, gates)}
+    stats = {"log_q": log_q[None]}
     if X is not None:
         rows, order = rows_for(fit, X, y, **data)
-        values = _draw_log_likelihoods(fit, rows, parameters, gates)
+        drawn = parameters
+        if gates:
+            pairs = zip(parameters, gates, strict=True)
+            drawn = [with_gaussian_gate(*pair, fit.gate_centre) for pair in pairs]
+        family = fit.response_family
+        values = log_likelihoods(family, rows, Draws.of(drawn), is_joint=bool(gates))
         if fit.log_posterior is None:
-            stats["lp"] = (("chain", "draw"), (values @ rows.unit_weights)[None])
-        unit, labels = unit_coordinate(rows, order, data.get("groups"))
-        groups["log_likelihood"] = xarray.Dataset(
-            {"y": (("chain", "draw", unit), values[None])}, {**_sampling(draws), unit: labels}
+            stats["lp"] = (values @ rows.unit_weights)[None]
+        obs = index_of(X, y)
+        unit, labels = unit_labels(rows, order, data.get("groups"), obs)
+        groups["log_likelihood"] = label(
+            "log_likelihood", {"y": values[None]}, {unit: labels}, unit=unit
         )
-        groups["observed_data"] = _observed(fit, in_users_order(rows.y, order))
-    groups["sample_stats"] = xarray.Dataset(stats, _sampling(draws))
+        response = in_users_order(rows.y, order)
+        response = response if fit.classes is None else response.astype(np.int64)
+        own = {**labels_of(fit), **({} if obs is None else {"obs": obs})}
+        groups["observed_data"] = label("observed_data", {"y": response}, own)
+    groups["sample_stats"] = label("sample_stats", stats)
     groups["moment_init"] = _own_group(fit)
-    for dataset in groups.values():
-        dataset.attrs = {**_library(), **dataset.attrs}
     return xarray.DataTree.from_dict(groups)
 
 
@@ -143,132 +135,50 @@ def _unpacked_gates(fit: "EMFit", vectors: FloatArray) -> list[GaussianGate]:
 def _posterior(
     fit: "EMFit", parameters: list[MixtureParameters], gaussian: list[GaussianGate]
 ) -> "xarray.Dataset":
-    import xarray
-
-    def stacked(values: list[FloatArray], *dims: str) -> Variable:
-        return ("chain", "draw", *dims), np.stack(values)[None]
-
-    levels = ("component",) if fit.biases.ndim == 1 else ("response", "component")
-    slopes = (*levels[:-1], "feature", "component")
-    variables = {
-        "coefficient": stacked([p.coefficients for p in parameters], *slopes),
-        "direction": stacked([p.directions for p in parameters], *slopes),
-        "scale": stacked([p.scales for p in parameters], *levels),
-        "bias": stacked([p.biases for p in parameters], *levels),
-        "weight": stacked([p.weights for p in parameters], "component"),
-    }
-    dispersions = [p.dispersion for p in parameters if p.dispersion is not None]
-    if dispersions:
-        variables["dispersion"] = stacked(dispersions, *levels)
-    coords = {**_sampling(len(parameters)), "feature": list(fit.feature_names)}
-    coords["component"] = np.arange(fit.n_components)
-    if fit.biases.ndim == 2:
-        coords["response"] = list(fit.response_names)
-    gates = [p.gate for p in parameters if p.gate is not None]
-    if gates and fit.gate_centre is not None:
-        # Not (gate_feature, component): ArviZ labels the rows of its summary in the order in which
-        # dims first appear in the variables: first in the coefficients, then in the gate.
-        gate_slopes = [_of_sum_zero(gate).T for gate in gates]
-        variables["gate"] = stacked(gate_slopes, "component", "gate_feature")
-        logits = [
-            _of_sum_zero(np.log(p.weights) - fit.gate_centre @ gate)
-            for p, gate in zip(parameters, gates, strict=True)
-        ]
-        variables["gate_bias"] = stacked(logits, "component")
-        coords["gate_feature"] = list(fit.gate_names)
-    if gaussian:
-        dims = ("component", "gate_feature")
-        variables["gate_mean"] = stacked([gate.means.T for gate in gaussian], *dims)
-        covariances = [gate.covariances for gate in gaussian]
-        variables["gate_covariance"] = stacked(covariances, *dims, "gate_feature_2")
-        coords |= {"gate_feature": list(fit.gate_names), "gate_feature_2": list(fit.gate_names)}
-    return xarray.Dataset(variables, coords, attrs={"warning": _warning(fit)})
-
-
-def _of_sum_zero(logits: FloatArray) -> FloatArray:
-    """Centre logits over the components, which are on the last axis."""
-    return np.asarray(logits - logits.mean(axis=-1, keepdims=True))
-
-
-def _draw_log_likelihoods(
-    fit: "EMFit",
-    rows: LikelihoodRows,
-    parameters: list[MixtureParameters],
-    gates: list[GaussianGate],
-) -> FloatArray:
-    """Compute the log-likelihood of every unit under every draw, (draws, n_units)."""
-    family = fit.response_family
-    result = np.zeros((len(parameters), rows.n_units))
-    with np.errstate(over="ignore"):  # an extreme draw has density zero
-        for index, draw in enumerate(parameters):
-            if gates:
-                draw = with_gaussian_gate(draw, gates[index], fit.gate_centre)
-                result[index] = unit_gate_log_likelihood(rows, draw)
-            result[index] += unit_log_likelihood(family, rows, draw)
-    return result
-
-
-def _observed(fit: "EMFit", y: FloatArray) -> "xarray.Dataset":
-    """Responses of the rows; classes as whole numbers."""
-    import xarray
-
-    # y: (n_obs,) or (n_obs, n_responses)
-    coords: dict[str, Any] = {"obs": np.arange(len(y))}
-    if y.ndim == 2:
-        coords["response"] = list(fit.response_names)
-    values = y if fit.classes is None else y.astype(np.int64)
-    return xarray.Dataset({"y": (tuple(coords), values)}, coords)
-
-
-def unit_coordinate(
-    rows: LikelihoodRows, order: NDArray[np.intp] | None, groups: Any
-) -> tuple[str, NDArray[Any]]:
-    """Return the name and labels of the dimension of units: rows or groups."""
-    # order: (n_obs,), groups: (n_obs,) -> ..., (n_units,)
-    if rows.group_starts is None or order is None:
-        return "obs", np.arange(rows.n_obs)
-    labels = np.asarray(groups)[order[rows.group_starts]]
-    return "group", labels if labels.dtype.kind in "iuf" else labels.astype(str)
+    """Label the parameters of all draws."""
+    values: dict[str, list[FloatArray]] = {name: [] for name in ATTRIBUTES}
+    for index, draw in enumerate(parameters):
+        known = parameters_of(draw)
+        if draw.gate is not None and fit.gate_centre is not None:
+            # parameters have the weights at the centre of the gating covariates
+            logits = np.log(draw.weights) - fit.gate_centre @ draw.gate
+            known["gate_bias"] = logits - logits.mean()
+        if gaussian:
+            known["gate_mean"] = gaussian[index].means.T
+            known["gate_covariance"] = gaussian[index].covariances
+        for name, value in known.items():
+            values[name].append(value)
+    stacked = {name: np.stack(value)[None] for name, value in values.items() if value}
+    return label("posterior", stacked, labels_of(fit), attrs={"warning": _warning(fit)})
 
 
 def _own_group(fit: "EMFit") -> "xarray.Dataset":
-    import xarray
-
-    starts = fit.starts
-    variables: dict[str, Any] = {
-        "start_origin": ("start", np.array([start.origin for start in starts], dtype=str)),
-        "start_status": ("start", np.array([str(start.status) for start in starts], dtype=str)),
-        "start_n_iter": ("start", np.array([start.n_iter for start in starts], dtype=np.int64)),
-        "start_log_likelihood": ("start", np.array([start.log_likelihood for start in starts])),
-        "history": ("iteration", np.array(fit.history)),
+    """Make the group of the criteria, the starts and the settings of a fit."""
+    values: dict[str, Any] = {
+        f"start_{name}": np.array([getattr(start, name) for start in fit.starts])
+        for name in _START_RECORD
     }
-    for name in ("log_likelihood", "aic", "bic", "icl", "entropy", "n_units"):
-        variables[name] = float(getattr(fit, name))
-    for name in ("n_parameters", "n_obs", "n_iter", "converged"):
-        variables[name] = int(getattr(fit, name))  # NetCDF has no booleans
+    values["start_status"] = values["start_status"].astype(str)
+    values["history"] = np.array(fit.history)
+    values |= {name: float(getattr(fit, name)) for name in _CRITERIA}
+    values |= {name: int(getattr(fit, name)) for name in _COUNTS}  # NetCDF has no booleans
     if fit.unseen_mass is not None:
-        variables["unseen_mass"] = fit.unseen_mass.mass
-        variables["unseen_mass_error"] = fit.unseen_mass.error
-        variables["unseen_better"] = fit.unseen_mass.better
+        values["unseen_mass"] = fit.unseen_mass.mass
+        values["unseen_mass_error"] = fit.unseen_mass.error
+        values["unseen_better"] = fit.unseen_mass.better
     if fit.log_posterior is not None:
-        variables["log_posterior"] = fit.log_posterior
-        heights = [start.objective for start in starts]
-        variables["start_log_posterior"] = ("start", np.array(heights))
-    coords = {"start": np.arange(len(starts)), "iteration": np.arange(len(fit.history))}
-    attrs = {
+        values["log_posterior"] = fit.log_posterior
+        values["start_log_posterior"] = np.array([start.objective for start in fit.starts])
+    attrs = versions() | {
         "status": str(fit.status),
         "origin": fit.origin,
         "warnings": "\n".join(fit.warnings),  # NetCDF 3 has no lists of strings
         "bounds": "\n".join(fit.bounds),
-        "family": fit.family,
-        "link": fit.link,
+        **model_attributes(fit),
     }
     if fit.priors is not None:
         attrs["priors"] = fit.priors
-    if fit.classes is not None:
-        attrs["reference_class"] = fit.outcome_names[0]
-        attrs["classes"] = "\n".join(fit.outcome_names)
-    return xarray.Dataset(variables, coords, attrs=attrs)
+    return label("moment_init", values, attrs=attrs)
 
 
 def _warning(fit: "EMFit") -> str:
@@ -280,16 +190,3 @@ def _warning(fit: "EMFit") -> str:
         f"The information is singular: {n_flat} parameters are not determined. The draws vary only "
         "in directions with positive information."
     )
-
-
-def _sampling(draws: int) -> dict[str, Any]:
-    return {"chain": np.arange(1), "draw": np.arange(draws)}
-
-
-def _library() -> dict[str, str]:
-    return {
-        "inference_library": "moment_init",
-        "inference_library_version": version("moment-init"),
-        "numpy_version": version("numpy"),
-        "scipy_version": version("scipy"),
-    }

@@ -5,7 +5,7 @@ as in the fit. The logits at covariates zero, which may be far outside the data,
 turned into probabilities.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,19 +19,15 @@ from moment_init.data.checking import (
     match_response,
     match_trials,
     require_constant_in_groups,
-    require_finite_offset,
-    require_finite_predictors,
     validate_groups,
     validate_sample_weight,
 )
-from moment_init.likelihood.gate import GaussianGate, gate_statistics, log_gate_density, unit_values
+from moment_init.families.several import AnyFamily
+from moment_init.likelihood.draws import Draws, log_likelihoods, means, require_finite
+from moment_init.likelihood.gate import GaussianGate, gate_statistics
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.likelihood.posterior import (
-    prior_probabilities,
-    responsibilities,
-    unit_log_likelihood,
-)
-from moment_init.likelihood.rows import LikelihoodRows, column
+from moment_init.likelihood.posterior import responsibilities
+from moment_init.likelihood.rows import LikelihoodRows
 
 if TYPE_CHECKING:
     from moment_init.em.result import EMFit
@@ -56,21 +52,11 @@ def predicted_mean(
         raise ValueError(
             f"`kind` must be 'mean' or 'components'; got {kind!r}. Choose one of them."
         )
-    family = fit.response_family
-    X, offset, n_trials, gating = map(as_known_table, (X, offset, n_trials, gating))
-    features = match_columns(X, fit.feature_names, "X", min_obs=0)
-    n_obs = len(features)
-    covariates = _centred_gate(fit, gating, n_obs, None)  # checked for both kinds
-    known = match_offset(offset, n_obs, family.n_predictors)
-    _require_finite(fit, features, covariates, known)
-    trials = match_trials(n_trials, family, n_obs)
-    means = _component_means(fit, features, known)
-    if trials is not None:
-        means = means * trials.reshape(n_obs, 1, -1)
-    if kind == "mean":
-        prior = prior_probabilities(logit_parameters(fit), _with_ones(covariates, n_obs))
-        means = (means * prior.T[:, :, None]).sum(axis=1)
-    return means if fit.outcome_names else means[..., 0]
+    rows, _ = rows_for(fit, X, offset=offset, n_trials=n_trials, gating=gating)
+    draws = single_draw(fit)
+    require_finite(rows, draws)
+    by_component = kind == "components"
+    return means(fit.response_family, rows, draws, by_component=by_component, is_averaged=True)
 
 
 def with_index_of(X: Any, means: FloatArray, outcome_names: tuple[str, ...]) -> Any:
@@ -83,20 +69,6 @@ def with_index_of(X: Any, means: FloatArray, outcome_names: tuple[str, ...]) -> 
     if means.ndim == 1:
         return Series(means, index=X.index, name="mean")
     return DataFrame(means, index=X.index, columns=outcome_names or None)
-
-
-def _component_means(fit: "EMFit", features: FloatArray, offset: FloatArray | None) -> FloatArray:
-    """Mean of every outcome under every component, (n_obs, n_components, n_outcomes)."""
-    parameters = fit.centred_parameters
-    predictors = []
-    for a, (slopes, levels) in enumerate(zip(parameters.slopes, parameters.levels, strict=True)):
-        eta = features @ slopes + levels
-        if offset is not None:
-            eta += column(offset, a)[:, None]
-        predictors.append(eta)
-    if not fit.outcome_names:
-        return fit.response_family.means(predictors[0])[:, :, None]
-    return np.ascontiguousarray(np.moveaxis(fit.response_family.means(np.stack(predictors)), 0, 2))
 
 
 def membership(
@@ -122,7 +94,7 @@ def membership(
         groups=groups,
         sample_weight=sample_weight,
     )
-    _require_finite(fit, rows.Z, rows.gate, rows.offset)
+    require_finite(rows, single_draw(fit))
     shares = responsibilities(fit.response_family, rows, logit_parameters(fit))
     return in_users_order(shares, order)
 
@@ -130,11 +102,16 @@ def membership(
 def unit_scores(fit: "EMFit", rows: LikelihoodRows) -> tuple[FloatArray, FloatArray]:
     """Return the log-likelihood of every unit (row or group) and the weight of the unit."""
     # -> (n_units,), (n_units,)
-    _require_finite(fit, rows.Z, rows.gate, rows.offset)
-    values = unit_log_likelihood(fit.response_family, rows, logit_parameters(fit))
-    if fit.gate_means is not None:
-        values = values + unit_gate_log_likelihood(rows, logit_parameters(fit))
-    return values, rows.unit_weights
+    draws = single_draw(fit)
+    require_finite(rows, draws)
+    is_joint = fit.gate_means is not None
+    values = log_likelihoods(fit.response_family, rows, draws, is_joint=is_joint)
+    return values[0], rows.unit_weights
+
+
+def single_draw(fit: "EMFit") -> Draws:
+    """Return the parameters of a fit as a draw, for the rows of `rows_for`."""
+    return Draws.of([logit_parameters(fit)])
 
 
 def logit_parameters(fit: "EMFit") -> MixtureParameters:
@@ -153,16 +130,23 @@ def with_gaussian_gate(
     return replace(parameters, gate=gate.rescale(shift, np.ones(gate.n_gate)).slopes)
 
 
-def unit_gate_log_likelihood(rows: LikelihoodRows, parameters: MixtureParameters) -> FloatArray:
-    """Compute the log density of the gating covariates of every unit under a Gaussian gate."""
-    # -> (n_units,)
-    return log_gate_density(parameters, unit_values(rows)[0])
+@dataclass(frozen=True, slots=True, eq=False)
+class RowLayout:
+    """What `rows_for` reads of a fit: names, the family, and where the gate is centred."""
+
+    response_family: AnyFamily  # with links
+    feature_names: tuple[str, ...]  # columns of the inputs
+    gate_names: tuple[str, ...]  # columns of the gating covariates
+    gate_centre: FloatArray | None  # subtracted from gating covariates; None without a gate
+    gate_means: FloatArray | None  # None unless the gate is Gaussian
+    response_names: tuple[str, ...] = ()  # several responses, or all classes but the first
+    classes: NDArray[Any] | None = None  # names of all classes
 
 
 def rows_for(
-    fit: "EMFit",
+    fit: "EMFit | RowLayout",
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
     offset: Any = None,
     n_trials: Any = None,
@@ -170,15 +154,22 @@ def rows_for(
     groups: Any = None,
     sample_weight: Any = None,
 ) -> tuple[LikelihoodRows, IndexArray | None]:
-    """Check rows against a fit; return them by group, with the order of the user's rows."""
+    """Check rows against a fit; return them by group, with the order of the user's rows.
+
+    Rows without a response have zeros in its place.
+    """
     # X: (n_obs, n_features), y: (n_obs,) or (n_obs, n_responses) -> ..., (n_obs,)
     family = fit.response_family
     X, y, offset, n_trials = map(as_known_table, (X, y, offset, n_trials))
     gating, groups, sample_weight = map(as_known_table, (gating, groups, sample_weight))
-    features = match_columns(X, fit.feature_names, "X")
+    features = match_columns(X, fit.feature_names, "X", min_obs=0 if y is None else 1)
     n_obs = len(features)
     trials = match_trials(n_trials, family, n_obs)
-    response = match_response(y, family, fit.response_names, fit.classes, n_obs, n_trials=trials)
+    if y is None:
+        response = np.zeros((n_obs, len(family.members)))
+    else:
+        names, classes = fit.response_names, fit.classes
+        response = match_response(y, family, names, classes, n_obs, n_trials=trials)
     labels = validate_groups(groups, n_obs)
     order, starts = group_order(labels)
 
@@ -207,8 +198,19 @@ def in_users_order(values: FloatArray, order: IndexArray | None) -> FloatArray:
     return result
 
 
+def unit_labels(
+    rows: LikelihoodRows, order: IndexArray | None, groups: Any, labels: NDArray[Any] | None = None
+) -> tuple[str, NDArray[Any]]:
+    """Return the dim and the labels of units: rows, or groups in the order of their first rows."""
+    # order, groups, labels: (n_obs,) -> ..., (n_units,)
+    if rows.group_starts is None or order is None:
+        return "obs", np.arange(rows.n_obs) if labels is None else labels
+    names = np.asarray(groups)[order[rows.group_starts]]
+    return "group", names if names.dtype.kind in "iuf" else names.astype(str)
+
+
 def _centred_gate(
-    fit: "EMFit", gating: Any, n_obs: int, groups: NDArray[np.generic] | None
+    fit: "EMFit | RowLayout", gating: Any, n_obs: int, groups: NDArray[np.generic] | None
 ) -> FloatArray | None:
     """Check gating covariates and centre them as in the fit; None without a gate."""
     if fit.gate_centre is None:
@@ -231,24 +233,6 @@ def _centred_gate(
             "Select the same rows."
         )
     require_constant_in_groups(covariates, fit.gate_names, groups)
-    with np.errstate(over="ignore"):  # `_require_finite` checks for it
+    with np.errstate(over="ignore"):  # `require_finite` checks for it
         centred = covariates - fit.gate_centre
         return centred if fit.gate_means is None else gate_statistics(centred)
-
-
-def _require_finite(
-    fit: "EMFit", features: Any, covariates: FloatArray | None, offset: FloatArray | None
-) -> None:
-    """Raise if predictors or logits of rows would overflow."""
-    require_finite_offset(offset)
-    by_feature = np.moveaxis(fit.centred_parameters.slopes, 1, 0)
-    require_finite_predictors(features, by_feature, "X")
-    slopes = logit_parameters(fit).gate
-    if covariates is not None and slopes is not None:
-        require_finite_predictors(covariates, slopes, "gating")
-
-
-def _with_ones(covariates: FloatArray | None, n_obs: int) -> FloatArray:
-    """Prepend a column of ones to the gating covariates."""
-    ones = np.ones((n_obs, 1))
-    return ones if covariates is None else np.concatenate([ones, covariates], axis=1)

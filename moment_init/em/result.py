@@ -585,7 +585,7 @@ class EMFit:
         Returns
         -------
         xarray.DataTree
-            See `moment_init.em.datatree` for its groups and variables.
+            With the groups and variables that the guide lists under "Groups of a DataTree".
 
         Raises
         ------

@@ -14,51 +14,16 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from moment_init.checks import FloatArray
+from moment_init.data.schema import ATTRIBUTES, TRANSPOSED, dims_of, parameters_of
 from moment_init.em.result import EMFit
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked_result import COVERAGE
 
 IndexArray = NDArray[np.intp]
 
-DIMS = {
-    "coefficient": ("feature", "component"),
-    "direction": ("feature", "component"),
-    "scale": ("component",),
-    "bias": ("component",),
-    "weight": ("component",),
-    "dispersion": ("component",),
-    "gate": ("component", "gate_feature"),
-    "gate_bias": ("component",),
-    "gate_mean": ("component", "gate_feature"),
-    "gate_covariance": ("component", "gate_feature", "gate_feature_2"),
-}
-"""Variables of the data model and their dims; see `dims_of` for several responses."""
-
-_ATTRIBUTES = {
-    "coefficient": "coefficients",
-    "direction": "directions",
-    "scale": "scales",
-    "bias": "biases",
-    "weight": "weights",
-    "dispersion": "dispersion",
-    "gate": "gate",
-    "gate_bias": "gate_biases",
-    "gate_mean": "gate_means",
-    "gate_covariance": "gate_covariances",
-}
-
-_TRANSPOSED = frozenset({"gate", "gate_mean"})
-"""Results hold these as (gate_feature, component)."""
-
 _LARGEST_ANGLE = 45.0
 """Upper limit of twice the standard error of a direction, in degrees: a start that is turned
 further is closer to other directions than to the estimate."""
-
-
-def dims_of(name: str, n_dims: int) -> tuple[str, ...]:
-    """Return the dims of a variable; with several responses or classes it has one more, first."""
-    dims = DIMS[name]
-    return dims if n_dims == len(dims) else ("response", *dims)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,12 +56,7 @@ class StartValues:
 
     def variables(self) -> dict[str, FloatArray]:
         """Return the known parameters by their names in the data model, with dims as `dims_of`."""
-        result = {}
-        for name, attribute in _ATTRIBUTES.items():
-            value = getattr(self, attribute)
-            if value is not None:
-                result[name] = np.array(value.T if name in _TRANSPOSED else value)
-        return result
+        return parameters_of(self)
 
     def reorder(self, order: IndexArray) -> "StartValues":
         """Reorder the components."""
@@ -104,7 +64,7 @@ class StartValues:
         changed = {}
         for name, value in self.variables().items():
             taken = np.take(value, order, axis=dims_of(name, value.ndim).index("component"))
-            changed[_ATTRIBUTES[name]] = taken.T if name in _TRANSPOSED else taken
+            changed[ATTRIBUTES[name]] = taken.T if name in TRANSPOSED else taken
         return StartValues(**changed)
 
 
@@ -143,8 +103,8 @@ def _draw_fit(fit: EMFit, draws: int, rng: np.random.Generator, spread: float) -
     arrays = {}
     for name, variable in tree["posterior"].data_vars.items():
         values = variable.to_numpy()[0]
-        is_turned = name in _TRANSPOSED
-        arrays[_ATTRIBUTES[str(name)]] = np.swapaxes(values, 1, 2) if is_turned else values
+        is_turned = name in TRANSPOSED
+        arrays[ATTRIBUTES[str(name)]] = np.swapaxes(values, 1, 2) if is_turned else values
     return [
         StartValues(**{attribute: values[draw] for attribute, values in arrays.items()})
         for draw in range(draws)

@@ -1,13 +1,13 @@
 """Results of `estimate`: the estimate, its diagnostics, and the choice of component number."""
 
 from dataclasses import dataclass, fields
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
+from moment_init.data.schema import label, labels_of, model_attributes, parameters_of, versions
 from moment_init.families.registry import parse_family
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.parameters import MixtureParameters
@@ -267,78 +267,34 @@ class MomentEstimate:
         """
         import xarray
 
-        coords: dict[str, Any] = {
-            "feature": list(self.feature_names),
-            "component": np.arange(self.n_components),
+        labels = labels_of(self)
+        values: dict[str, FloatArray | None] = {**parameters_of(self)}
+        values["moment_coefficient"] = self.moment_coefficients
+        values["direction_error"] = self.standard_errors
+        known = {name: each[None, None] for name, each in values.items() if each is not None}
+        diagnosed = {
+            each.name: getattr(self.diagnostics, each.name) for each in fields(self.diagnostics)
         }
-        if self.n_predictors > 1:
-            coords["response"] = list(self.response_names)
-        posterior = xarray.Dataset(
-            {
-                name: (("chain", "draw", *dims), np.asarray(values)[None, None])
-                for name, (dims, values) in self._variables().items()
-                if values is not None
-            },
-            coords={"chain": [0], "draw": [0], **coords},
-            attrs=self._attributes(),
-        )
-        diagnostics = xarray.Dataset(
-            {
-                field.name: _diagnostic_variable(field.name, getattr(self.diagnostics, field.name))
-                for field in fields(self.diagnostics)
-                if getattr(self.diagnostics, field.name) is not None
-            },
-            coords={"component": coords["component"]},
-            attrs={
-                **self._attributes(),
-                **self._class_attributes(),
-                "status": str(self.status),
-                "warnings": "\n".join(self.warnings),  # NetCDF 3 has no lists of strings
-                "method": self.method,
-                "family": self.family,
-                "link": self.link,
-                **self._input_attributes(),
-            },
-        )
-        return xarray.DataTree.from_dict({"posterior": posterior, "moment_init": diagnostics})
-
-    def _variables(self) -> dict[str, tuple[tuple[str, ...], FloatArray | None]]:
-        """Return the variables of the DataTree with their dims."""
-        by_component = ("component",)
-        by_feature = ("feature", "component")
-        responses = ("response",) if self.n_predictors > 1 else ()
-        by_response = (*responses, *by_component)
-        return {
-            "direction": (by_feature, self.directions),
-            "moment_coefficient": (by_component, self.moment_coefficients),
-            "scale": (by_response, self.scales),
-            "bias": (by_response, self.biases),
-            "weight": (by_component, self.weights),
-            "dispersion": (by_response, self.dispersion),
-            "direction_error": (by_component, self.standard_errors),
-            "coefficient": ((*responses, *by_feature), self.coefficients),
+        attrs = versions() | {
+            "status": str(self.status),
+            "warnings": "\n".join(self.warnings),  # NetCDF 3 has no lists of strings
+            "method": self.method,
+            **model_attributes(self),
         }
-
-    def _class_attributes(self) -> dict[str, str]:
-        if self.classes is None:
-            return {}
-        names = self.outcome_names
-        return {"reference_class": names[0], "classes": "\n".join(names)}
-
-    def _input_attributes(self) -> dict[str, str]:
-        if self.input_choice is None:
-            return {}
-        return {
-            "input_model": self.input_choice.chosen.name,
-            "input_explanation": self.input_choice.explanation,
+        if self.input_choice is not None:
+            attrs["input_model"] = self.input_choice.chosen.name
+            attrs["input_explanation"] = self.input_choice.explanation
+        # NetCDF has no booleans
+        numbers = {
+            name: int(value) if isinstance(value, bool) else value
+            for name, value in diagnosed.items()
+            if value is not None
         }
-
-    @staticmethod
-    def _attributes() -> dict[str, str]:
-        return {
-            "inference_library": "moment_init",
-            "inference_library_version": version("moment-init"),
+        groups = {
+            "posterior": label("posterior", known, labels),
+            "moment_init": label("moment_init", numbers, attrs=attrs),
         }
+        return xarray.DataTree.from_dict(groups)
 
     def _rows(self) -> list[tuple[str, list[str]]]:
         """Return the rows of the printed table: a name and one value per component."""
@@ -406,14 +362,3 @@ class MomentEstimate:
             f"<p>{escape(self._title())}</p><table><tr><th></th>{head}</tr>{body}</table>"
             f"<ul>{notes}</ul>"
         )
-
-
-# Diagnostics with one value per dimension of the moments, not one per component.
-_SPECTRA = frozenset({"singular_values", "spectrum"})
-
-
-def _diagnostic_variable(name: str, value: Any) -> Any:
-    """Turn a diagnostic into a variable of a Dataset, with its dim."""
-    if isinstance(value, np.ndarray):
-        return ("order" if name in _SPECTRA else "component", value)
-    return int(value) if isinstance(value, bool) else value  # NetCDF has no booleans

@@ -23,14 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.em.start_values import DIMS, StartValues, dims_of
+from moment_init.data.schema import ATTRIBUTES, KNOWN_DIMS, dims_of
+from moment_init.em.start_values import StartValues
 
 if TYPE_CHECKING:
     import pymc
 
 _flags_lock = threading.RLock()
-
-_KNOWN_DIMS = frozenset({"response"}).union(*DIMS.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +145,7 @@ def place_variable(
 def _dim_of(target: ModelVariable, axis: int, labels: Mapping[str, tuple[str, ...]]) -> str | None:
     """Return the dim of the mixture that an axis of a variable must be; None if unknown."""
     dim = target.dims[axis]
-    if dim in _KNOWN_DIMS:
+    if dim in KNOWN_DIMS:
         return dim
     model_labels = sorted(target.coords[axis])
     matches = [
@@ -394,7 +393,7 @@ def read_parameters(
     }
     if start is None:
         return {}, others
-    sources = {item.name: item.name for item in declared if item.name in DIMS} | dict(mapping)
+    sources = {item.name: item.name for item in declared if item.name in ATTRIBUTES} | dict(mapping)
     pins = _pins(declared, sources, start)
     return {item.name: _parameter_variable(item, sources, start, pins) for item in declared}, others
 

@@ -5,8 +5,7 @@
 components with the starting values.
 """
 
-from importlib.metadata import version
-from importlib.util import find_spec
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,12 @@ from numpy.typing import NDArray
 
 from moment_init.checks import WeakSignalWarning, notify
 from moment_init.data.checking import RegressionData
-from moment_init.em.start_values import dims_of
+from moment_init.data.schema import label, labels_of, parameters_of, versions
+from moment_init.likelihood.draws import response_dtype
 from moment_init.models.specification import Directions, Specification
 from moment_init.moments.result import MomentEstimate
 from moment_init.posterior.alignment import align_components
-from moment_init.posterior.draws import (
-    PosteriorDraws,
-    draw_responses,
-    library,
-    log_likelihood_group,
-    response_dtype,
-)
+from moment_init.posterior.draws import log_likelihood_group, predictive_group, row_coords
 
 ORDER = (
     "coefficient",
@@ -42,8 +36,6 @@ ORDER = (
 NOTABLE_SHARE = 0.01
 """Share of a chain's draws with switched labels above which a warning is given."""
 
-_PACKAGES = ("pymc", "arviz", "nutpie", "pytensor")
-
 LARGEST_GROUP = 100_000_000
 """Number of values above which log-likelihoods and replicated responses are made only on request:
 each group then takes 0.8 GB."""
@@ -52,94 +44,61 @@ each group then takes 0.8 GB."""
 def header_tree(specification: Specification) -> xarray.DataTree:
     """Make the groups that are known before sampling: data, starting values and versions."""
     data = specification.data
-    obs: dict[str, Any] = {"obs": np.arange(data.n_obs)}
-    response = {"response": list(data.response_names)} if specification.response_dims else {}
-    constant: dict[str, Any] = {"X": (("obs", "feature"), np.asarray(data.X, dtype=np.float64))}
-    coords: dict[str, Any] = obs | {"feature": list(data.feature_names)}
-    for name in ("offset", "n_trials", "sample_weight"):
-        value = getattr(data, name)
-        if value is not None:
-            constant[name] = (("obs", "response")[: value.ndim], value)
-            coords |= response if value.ndim == 2 else {}
+    labels = row_coords(data) | labels_of(data)
+    constant: dict[str, Any] = {"X": np.asarray(data.X, dtype=np.float64)}
+    given = {name: getattr(data, name) for name in ("offset", "n_trials", "sample_weight")}
+    constant |= {name: value for name, value in given.items() if value is not None}
     if data.groups is not None:
-        labels = np.asarray(data.groups)
-        constant["groups"] = ("obs", labels if labels.dtype.kind in "iuf" else labels.astype(str))
+        groups = np.asarray(data.groups)
+        constant["groups"] = groups if groups.dtype.kind in "iuf" else groups.astype(str)
     if specification.gating is not None and specification.gate_coordinates is not None:
-        constant["gating"] = (("obs", "gate_feature"), specification.gating)
-        coords["gate_feature"] = list(specification.gate_coordinates.names)
-    groups = {
-        "observed_data": _by_row(_as_responses(data), data),
-        "constant_data": xarray.Dataset(constant, coords),
-        "moment_init": _own_group(specification),
+        constant["gating"] = specification.gating
+        labels["gate_feature"] = list(specification.gate_coordinates.names)
+    groups_of_tree = {
+        "observed_data": label("observed_data", {"y": _as_responses(data)}, labels),
+        "constant_data": label("constant_data", constant, labels),
+        "moment_init": _own_group(specification, labels),
     }
-    for dataset in groups.values():
-        dataset.attrs = library() | dataset.attrs
-    return xarray.DataTree.from_dict(groups)
-
-
-def _by_row(
-    values: NDArray[Any], data: RegressionData, sampling: dict[str, Any] | None = None
-) -> xarray.Dataset:
-    """Label responses of the rows; those of each draw have the dims of sampling first."""
-    # values: (..., n_obs) or (..., n_obs, n_responses)
-    coords = {**(sampling or {}), "obs": np.arange(data.n_obs)}
-    if data.y.ndim == 2:
-        coords["response"] = list(data.response_names)
-    return xarray.Dataset({"y": (tuple(coords), values)}, coords)
+    return xarray.DataTree.from_dict(groups_of_tree)
 
 
 def _as_responses(data: RegressionData) -> NDArray[Any]:
     """Convert the responses to the dtype of replicated ones, if they fit into it."""
-    dtype = response_dtype(data)
+    dtype = response_dtype(data.family)
     if dtype.kind == "f" or np.any(data.y > np.iinfo(dtype).max // 2):
         return data.y
     return data.y.astype(dtype)
 
 
-def _own_group(specification: Specification) -> xarray.Dataset:
+def _own_group(specification: Specification, labels: dict[str, Any]) -> xarray.Dataset:
     """Make the group of starting values, their estimate and diagnostics, and model settings."""
     origin, given = specification.origin, specification.given
-    group = xarray.Dataset()
+    data, dispersed = specification.data, specification.dispersed
+    values = {f"initial_{k}": v for k, v in parameters_of(specification.start).items()}
+    values["anchor"] = specification.anchors
+    spreads = values.get("initial_dispersion")
+    is_partial = spreads is not None and len(dispersed) < specification.n_predictors
+    group = label("moment_init", values, labels | {"component": range(specification.n_components)})
+    if is_partial:  # as in the model, the dim holds the responses that have a dispersion
+        rows = group["initial_dispersion"].isel(response=dispersed)
+        renamed = rows.rename(response="dispersed_response")
+        group = group.assign(initial_dispersion=renamed)
     if origin is not None:
-        group = origin.to_datatree()["moment_init"].to_dataset()
+        own = origin.to_datatree()["moment_init"].to_dataset()
+        group = xarray.merge([own, group], compat="override", combine_attrs="override")
     if given is not None:
         group = _with_estimate(group, given)
-    data, dispersed = specification.data, specification.dispersed
-    start = {
-        name: (dims_of(name, value.ndim), value)
-        for name, value in specification.start.variables().items()
-    }
-    group = group.assign_coords(
-        component=np.arange(specification.n_components),
-        feature=list(data.feature_names),
-    )
-    if specification.response_dims:
-        group = group.assign_coords(response=list(data.response_names))
-    if "dispersion" in start and len(dispersed) < specification.n_predictors:
-        # As in the model: the dim holds the responses that have a dispersion.
-        start["dispersion"] = (
-            ("dispersed_response", "component"),
-            start["dispersion"][1][dispersed],
-        )
-        names = [data.response_names[index] for index in dispersed]
-        group = group.assign_coords(dispersed_response=names)
-    group = group.assign({f"initial_{name}": variable for name, variable in start.items()})
-    slopes = (*specification.response_dims, "feature", "component")
-    group = group.assign(anchor=(slopes, specification.anchors))
-    if specification.gate_coordinates is not None:
-        group = group.assign_coords(gate_feature=list(specification.gate_coordinates.names))
-    group.attrs |= {
+    attrs = versions() | {
         "family": data.family.name,
         "link": data.family.link_name,
         "directions": specification.directions,
         "anchor_angle": specification.anchor_angle,
         "init": "arrays" if origin is None else type(given or origin).__name__,
-        **{f"{name}_version": version(name) for name in _PACKAGES if find_spec(name)},
     }
     if data.classes is not None:
-        group.attrs["reference_class"] = str(data.classes[0])
-        group.attrs["classes"] = "\n".join(map(str, data.classes))
-    return group
+        attrs["reference_class"] = str(data.classes[0])
+        attrs["classes"] = "\n".join(map(str, data.classes))
+    return group.assign_attrs(attrs)
 
 
 def _with_estimate(group: xarray.Dataset, given: MomentEstimate) -> xarray.Dataset:
@@ -250,21 +209,14 @@ def _row_groups(
     seed: int,
 ) -> dict[str, xarray.Dataset]:
     """Make the groups of log-likelihoods and replicated responses, if wanted."""
-    data, gating = specification.data, specification.gating
-    shape = (posterior.sizes["chain"], posterior.sizes["draw"])
-    n_values = shape[0] * shape[1] * data.n_obs
-    sampling = {name: posterior.coords[name].to_numpy() for name in ("chain", "draw")}
+    data = replace(specification.data, gating=specification.gating)
+    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     result: dict[str, xarray.Dataset] = {}
-    if _is_wanted(log_likelihood, n_values, "log_likelihood"):
-        result["log_likelihood"] = log_likelihood_group(posterior, data, gating)
-    n_values = shape[0] * shape[1] * data.y.size
-    if _is_wanted(posterior_predictive, n_values, "posterior_predictive"):
+    if _is_wanted(log_likelihood, n_draws * data.n_obs, "log_likelihood"):
+        result["log_likelihood"] = log_likelihood_group(posterior, data)
+    if _is_wanted(posterior_predictive, n_draws * data.y.size, "posterior_predictive"):
         rng = np.random.default_rng(seed)
-        replicated = draw_responses(PosteriorDraws.of(posterior), data, rng, gating)
-        replicated = replicated.reshape(*shape, *data.y.shape)
-        result["posterior_predictive"] = _by_row(replicated, data, sampling)
-    for dataset in result.values():
-        dataset.attrs = library()
+        result["posterior_predictive"] = predictive_group(posterior, data, rng)
     return result
 
 

@@ -322,6 +322,7 @@ def tree_of(coefficients: Any, biases: Any) -> xr.DataTree:
             "coefficient": (("chain", "draw", "feature", "component"), coefficients),
             "bias": (("chain", "draw", "component"), biases),
             "weight": (("chain", "draw", "component"), np.full(np.shape(biases), 0.5)),
+            "dispersion": (("chain", "draw", "component"), np.ones(np.shape(biases))),
         }
     )
     return xr.DataTree.from_dict({"posterior": posterior})

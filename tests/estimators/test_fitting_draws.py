@@ -15,8 +15,8 @@ from scipy.stats import norm, poisson
 
 from moment_init import EMFit, MixtureGLMClassifier, MixtureGLMRegressor, predict_membership
 from moment_init.data.checking import validate_data
-from moment_init.estimators.fitting import mean_density, mean_response
-from moment_init.posterior.draws import PosteriorDraws
+from moment_init.likelihood.draws import Draws, means
+from moment_init.posterior.draws import evaluation_rows
 from tests.bayesian_models import FakeSampler
 from tests.estimators.estimator_data import (
     QUICK,
@@ -177,19 +177,13 @@ def test_more_classes_have_a_posterior_each(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_mean_of_binomial_counts_by_hand() -> None:
     """Predictors 0 and log 3 in two draws: probabilities .5 and .75, of eight trials 4 and 6."""
-    draws = PosteriorDraws(
-        coefficients=np.zeros((2, 1, 1)),
-        biases=np.array([[0.0], [np.log(3.0)]]),
-        weights=np.ones((2, 1)),
-    )
-    rows = validate_data(np.array([[1.0], [2.0]]), [1, 8], family="binomial", n_trials=8)
-    assert mean_response(draws, rows, None, "mean").tolist() == pytest.approx([5.0, 5.0])
-    components = mean_response(draws, rows, None, "components")
-    assert components.tolist() == [[pytest.approx(5.0)]] * 2
-    # one success of one: the mean of the probabilities
-    single = validate_data(np.array([[1.0], [2.0]]), [1, 0], family="binomial", n_trials=1)
-    found = mean_density(draws, single, None)
-    assert found.tolist() == pytest.approx(np.log([0.625, 0.375]).tolist())
+    biases = np.array([[0.0], [np.log(3.0)]])
+    draws = Draws(np.zeros((2, 1, 1)), biases, np.zeros((2, 1)))
+    data = validate_data(np.array([[1.0], [2.0]]), [1, 8], family="binomial", n_trials=8)
+    rows, _ = evaluation_rows(data)
+    assert means(data.family, rows, draws).tolist() == [[4.0, 4.0], [pytest.approx(6.0)] * 2]
+    averages = means(data.family, rows, draws, by_component=True, is_averaged=True)
+    assert averages.tolist() == [[pytest.approx(5.0)]] * 2
 
 
 def test_arguments_reach_the_sampler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ import xarray
 from numpy.typing import NDArray
 
 from moment_init import estimate, fit_em, simulate_mixture
-from moment_init.posterior.alignment import align_components, reference_variables
-from moment_init.posterior.relabelling import best_draw
+from moment_init.posterior.alignment import align_components, best_draw, reference_variables
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]

@@ -1,5 +1,6 @@
 """Log-likelihoods and replicated responses of draws, against the fit and against moments."""
 
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -8,16 +9,22 @@ import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from moment_init.data.checking import validate_data
+from moment_init.data.checking import RegressionData, validate_data
 from moment_init.em.prediction import rows_for, unit_scores
-from moment_init.posterior.draws import PosteriorDraws, draw_log_likelihoods, draw_responses
+from moment_init.likelihood.draws import Draws, log_likelihoods, replicated_responses
+from moment_init.posterior.draws import evaluation_rows, read_model
 from tests.em_fits import Fitted, make_fit
-from tests.likelihood_problems import BOTH, FAMILY_LINKS, GROUPS, VARIANTS
+from tests.likelihood_problems import FAMILY_LINKS, GROUPS, VARIANTS
 
 FloatArray = NDArray[np.float64]
 
 
-def draws_of(fitted: Fitted, n_draws: int = 3) -> PosteriorDraws:
+def logs(weights: list[list[float]]) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return np.log(weights)
+
+
+def draws_of(fitted: Fitted, n_draws: int = 3) -> Draws:
     """The fit first, then others near it."""
     fit = fitted.fit
     size = 1.0 + 0.1 * np.arange(n_draws)
@@ -29,14 +36,34 @@ def draws_of(fitted: Fitted, n_draws: int = 3) -> PosteriorDraws:
         return np.asarray(np.multiply.outer(size, values))
 
     weights = np.repeat(fit.weights[None], n_draws, axis=0)
-    return PosteriorDraws(
+    return Draws(
         known(fit.coefficients),
         known(fit.biases),
-        weights,
+        np.log(weights) if fit.gate_biases is None else known(fit.gate_biases),
         stack(fit.dispersion),
         stack(fit.gate),
-        stack(fit.gate_biases),
     )
+
+
+def draw_log_likelihoods(
+    draws: Draws, data: RegressionData, gating: FloatArray | None = None
+) -> FloatArray:
+    rows, _ = evaluation_rows(replace(data, gating=gating))
+    centred, rows = draws.centred(rows)
+    return log_likelihoods(data.family, rows, centred)
+
+
+def draw_responses(
+    draws: Draws,
+    data: RegressionData,
+    rng: np.random.Generator,
+    gating: FloatArray | None = None,
+) -> NDArray[Any]:
+    """Replicated responses in the order of the rows."""
+    rows, order = evaluation_rows(replace(data, gating=gating))
+    centred, rows = draws.centred(rows)
+    drawn = replicated_responses(data.family, rows, centred, rng)
+    return drawn if order is None else drawn[:, np.argsort(order)]
 
 
 def gating_of(fitted: Fitted) -> FloatArray | None:
@@ -67,7 +94,7 @@ def test_log_likelihood_by_hand() -> None:
     data = validate_data(
         np.array([[1.0], [-1.0], [0.5]]), np.array([1.0, 0.0, 1.0]), family="bernoulli"
     )
-    draws = PosteriorDraws(np.zeros((1, 1, 2)), np.log([[1.0, 3.0]]), np.array([[0.4, 0.6]]))
+    draws = Draws(np.zeros((1, 1, 2)), np.log([[1.0, 3.0]]), logs([[0.4, 0.6]]))
     assert_allclose(draw_log_likelihoods(draws, data), np.log([[0.65, 0.35, 0.65]]), rtol=1e-14)
 
 
@@ -79,24 +106,13 @@ def test_group_by_hand() -> None:
         family="bernoulli",
         groups=["b", "a", "b"],
     )
-    draws = PosteriorDraws(np.zeros((1, 1, 2)), np.log([[1.0, 3.0]]), np.array([[0.4, 0.6]]))
+    draws = Draws(np.zeros((1, 1, 2)), np.log([[1.0, 3.0]]), logs([[0.4, 0.6]]))
     assert_allclose(draw_log_likelihoods(draws, data), np.log([[0.4375, 0.35]]), rtol=1e-14)
-
-
-def test_blocks_of_draws_change_nothing(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fitted = make_fit("gaussian", "identity", rng, variant=BOTH, n_obs=100, max_steps=2)
-    draws, gating = draws_of(fitted, 7), gating_of(fitted)
-    whole = draw_log_likelihoods(draws, fitted.data, gating)
-    monkeypatch.setattr("moment_init.posterior.draws._BLOCK", 3 * 100 * 2)
-    assert [block.stop - block.start for block in draws.blocks(100)] == [3, 3, 1]
-    assert_array_equal(draw_log_likelihoods(draws, fitted.data, gating), whole)
 
 
 def test_weight_of_zero_takes_its_component_out() -> None:
     data = validate_data(np.array([[1.0], [-1.0]]), np.array([1.0, 0.0]), family="bernoulli")
-    draws = PosteriorDraws(np.zeros((1, 1, 2)), np.log([[1.0, 3.0]]), np.array([[1.0, 0.0]]))
+    draws = Draws(np.zeros((1, 1, 2)), np.log([[1.0, 3.0]]), logs([[1.0, 0.0]]))
     assert_allclose(draw_log_likelihoods(draws, data), np.log([[0.5, 0.5]]))
 
 
@@ -105,9 +121,7 @@ def test_wild_draws_are_survived(family: str) -> None:
     """Predictors of 2000 and dispersions near zero: means overflow, and no generator takes them."""
     data = validate_data(np.array([[1.0], [2.0]]), np.array([1.0, 4.0]), family=family)
     dispersion = None if family == "poisson" else np.full((50, 2), 1e-3)
-    draws = PosteriorDraws(
-        np.full((50, 1, 2), 2000.0), np.zeros((50, 2)), np.full((50, 2), 0.5), dispersion
-    )
+    draws = Draws(np.full((50, 1, 2), 2000.0), np.zeros((50, 2)), np.zeros((50, 2)), dispersion)
     assert not np.any(np.isnan(draw_log_likelihoods(draws, data)))
     assert np.all(np.isfinite(draw_responses(draws, data, np.random.default_rng(1))))
 
@@ -128,19 +142,12 @@ def test_responses_have_the_means_of_the_fit(
     fitted = make_fit(family, link, rng, variant=VARIANTS[variant], n_obs=60, max_steps=1)
     fit, n_draws = fitted.fit, 1500
     one = draws_of(fitted, 1)
-    same = PosteriorDraws(
-        *(
-            None if values is None else np.repeat(values, n_draws, axis=0)
-            for values in (
-                one.coefficients,
-                one.biases,
-                one.weights,
-                one.dispersion,
-                one.gate,
-                one.gate_biases,
-            )
-        )  # type: ignore[arg-type]
-    )
+    repeated: dict[str, Any] = {
+        each.name: None if getattr(one, each.name) is None else np.repeat(values, n_draws, axis=0)
+        for each in fields(one)
+        for values in [getattr(one, each.name)]
+    }
+    same = Draws(**repeated)
     responses = draw_responses(same, fitted.data, rng, gating_of(fitted))
     assert responses.shape == (n_draws, 60)
     extras = {
@@ -162,10 +169,10 @@ def test_rows_of_a_group_share_their_component(rng: np.random.Generator) -> None
     X = rng.standard_normal((60, 1))
     data = validate_data(X, rng.standard_normal(60), family="gaussian", groups=labels)
     n_draws = 400
-    draws = PosteriorDraws(
+    draws = Draws(
         np.zeros((n_draws, 1, 2)),
         np.tile([0.0, 1000.0], (n_draws, 1)),
-        np.tile([0.3, 0.7], (n_draws, 1)),
+        np.log(np.tile([0.3, 0.7], (n_draws, 1))),
         np.ones((n_draws, 2)),
     )
     is_second = draw_responses(draws, data, rng) > 500.0
@@ -179,10 +186,10 @@ def test_rows_of_a_group_share_their_component(rng: np.random.Generator) -> None
 
 def test_dispersion_is_that_of_the_component(rng: np.random.Generator) -> None:
     data = validate_data(rng.standard_normal((50, 1)), rng.standard_normal(50), family="gaussian")
-    draws = PosteriorDraws(
+    draws = Draws(
         np.zeros((400, 1, 2)),
         np.tile([0.0, 1000.0], (400, 1)),
-        np.full((400, 2), 0.5),
+        np.zeros((400, 2)),
         np.tile([0.1, 10.0], (400, 1)),
     )
     responses = draw_responses(draws, data, rng)
@@ -213,17 +220,20 @@ def test_draws_are_read_whatever_the_order_of_dims(rng: np.random.Generator) -> 
         "gate": (("chain", "draw", "component", "gate_feature"), rng.random((4, 5, 2, 6))),
         "gate_bias": (("chain", "draw", "component"), rng.random((4, 5, 2))),
     }
-    draws = PosteriorDraws.of(xr.Dataset(posterior))
+    own = xr.Dataset(attrs={"family": "poisson", "link": "log"})
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset(posterior), "moment_init": own})
+    draws = read_model(tree).draws
     assert draws.n_draws == 20
     assert draws.dispersion is None
     assert draws.gate is not None
     # Chains come one after another: draw 2 of chain 1 is the seventh.
     assert_array_equal(draws.coefficients[7], posterior["coefficient"][1][:, 2, :, 1].T)
-    assert_array_equal(draws.weights[7], posterior["weight"][1][2, 1])
+    assert_array_equal(draws.logits[7], posterior["gate_bias"][1][1, 2])
     assert_array_equal(draws.gate[7], posterior["gate"][1][1, 2].T)
 
 
 def test_posterior_without_coefficients_is_refused() -> None:
     posterior = xr.Dataset({"bias": (("chain", "draw", "component"), np.zeros((1, 2, 2)))})
-    with pytest.raises(ValueError, match=r"must have coefficient, bias and weight.*\['bias'\]"):
-        PosteriorDraws.of(posterior)
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    with pytest.raises(ValueError, match=r"must have 'weight' with the dims"):
+        read_model(tree, family="poisson")

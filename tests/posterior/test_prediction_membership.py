@@ -16,7 +16,7 @@ from moment_init import fit_em
 from moment_init.data import blocks
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.posterior.alignment import align_components
-from moment_init.posterior.membership import predict_membership
+from moment_init.posterior.prediction import predict_membership
 from tests.em_fits import GATE_NAMES, NAMES, Fitted, make_fit
 from tests.likelihood_problems import (
     BOTH,
