@@ -20,7 +20,7 @@ QUICK = False  # True for a smaller run
 # %% [markdown]
 # # Rare components
 #
-# The responses come from four unlabelled groups; the smallest has one row in twenty-five. EM from a
+# The responses come from four unlabelled groups; the smallest has one row in twenty. EM from a
 # random start often splits the large group and misses the small ones. The tensor start is computed
 # from moments of the data, and the posterior is sampled from there.
 

@@ -14,7 +14,7 @@ __all__ = ["describe", "describe_environment", "main", "run_study", "simulate"]
 SEED = 1  # the first of the seeds 1, 2, 3, ... that the benchmark `tensor_start` runs
 N_OBS, QUICK_OBS = 10_000, 1_000  # a fifth is held out
 N_FEATURES = 10
-WEIGHTS = (0.80, 0.10, 0.06, 0.04)
+WEIGHTS = (0.75, 0.12, 0.08, 0.05)
 NOISE = 0.1
 N_STARTS, QUICK_STARTS = 20, 6
 DRAWS, QUICK_DRAWS = 500, 100
@@ -23,7 +23,7 @@ OUTPUT = Path(__file__).resolve().parent / "output"
 
 
 def simulate(n_obs: int = N_OBS, *, seed: int = SEED) -> MixtureData:
-    """Draw responses of four groups; the smallest has one row in twenty-five."""
+    """Draw responses of four groups; the smallest has one row in twenty."""
     return simulate_mixture(
         n_obs,
         N_FEATURES,

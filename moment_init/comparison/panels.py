@@ -196,8 +196,11 @@ def draw_forest(comparison: "Comparison") -> "Figure":
     }
     height = 1.2 + 0.1 * (len(trees) + 1) * (n_rows * len(kept) + means[0].sizes["component"])
     colours = [_COLOURS.get(name, "#222222") for name in trees]
-    size = (_WIDTH, height)
-    return _arviz("plot_forest", trees, size=size, legend=True, combined=True, color=colours)
+    size = (1.2 * _WIDTH, height)  # the columns of labels need room
+    figure = _arviz("plot_forest", trees, size=size, legend=True, combined=True, color=colours)
+    for axes in figure.axes:
+        axes.margins(y=0.01)
+    return figure
 
 
 def _shown(posterior: "xarray.Dataset", spread: "xarray.DataArray") -> "xarray.Dataset":

@@ -25,7 +25,7 @@ _SHOWN = {
     "rhat_max": ("largest R-hat", "{:.3f}"),
     "ess_bulk_min": ("smallest ESS", "{:,.0f}"),
     "error_angle": ("largest angle to the truth (°)", "{:.1f}"),
-    "seconds": ("seconds", "{:.2g}"),
+    "seconds": ("seconds", "{:,.1f}"),
 }
 """Columns of the table that are printed, their labels and formats."""
 

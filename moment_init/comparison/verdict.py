@@ -157,13 +157,13 @@ def _on_tensor(runs: Mapping[str, Sequence[EMRun]], best: float) -> str:
     """Say whether the tensor start alone did it, or else what did."""
     tensor, search = runs[TENSOR_EM][0], runs[SEARCH_EM][0]
     if is_at_best(tensor, best):
-        return f"Tensor start alone: at the best optimum, in {tensor.seconds:.2g} s."
+        return f"Tensor start alone: at the best optimum, in {tensor.seconds:.1f} s."
     if tensor.fit is None:
         said = f"Tensor start: there is none ({tensor.message.split('. ')[0]})."
     else:
         said = f"Tensor start alone: {best - tensor.log_likelihood:,.2f} below the best optimum."
     if is_at_best(search, best):
-        return f"{said} The search is at it, in {search.seconds:.2g} s."
+        return f"{said} The search is at it, in {search.seconds:.1f} s."
     finders = [name for name, found in runs.items() if count_at_best(found, best)]
     return (
         f"{said} The search MISSED it, too, by {best - search.log_likelihood:,.2f}: only "
@@ -238,9 +238,9 @@ def _on_cost(runs: Mapping[str, Sequence[EMRun]]) -> str:
     n_inside = 1 if search.fit is None else len(search.fit.starts)
     seconds = float(np.mean([run.seconds for run in runs[RANDOM_EM]]))
     return (
-        f"The tensor start took {runs[TENSOR_EM][0].seconds:.2g} s, with its climb; a random start "
-        f"{seconds:.2g} s on average; the search, which runs {counted(n_inside, 'start')}, "
-        f"{search.seconds:.2g} s."
+        f"The tensor start took {runs[TENSOR_EM][0].seconds:.1f} s, with its climb; a random start "
+        f"{seconds:.1f} s on average; the search, which runs {counted(n_inside, 'start')}, "
+        f"{search.seconds:.1f} s."
     )
 
 

@@ -454,9 +454,9 @@ def test_classes_are_compared() -> None:
 
 @pytest.mark.parametrize("data_seed", range(1, 6))
 def test_tensor_start_alone_is_enough_for_the_demo(data_seed: int) -> None:
-    """The law of the demo, with other seeds: its random starts reach the optimum in one of twenty.
+    """The law of the demo, with other seeds: its random starts reach the optimum in one of seven.
 
-    Two of five random starts would be called enough: by chance on one of 40 data sets.
+    Two of five random starts would be called enough.
     """
     data = simulate(8_000, seed=data_seed)
     rows = check_rows(data.X, data.y, {"family": "gaussian", "link": None, **dict.fromkeys(BY_ROW)})

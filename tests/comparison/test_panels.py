@@ -37,7 +37,7 @@ def texts(figure: Any) -> str:
 def test_every_panel_is_drawn_once(found: Any, panel: str) -> None:
     figure = found.plot(panel)
     assert figure.axes
-    assert figure.get_figwidth() < 6.0
+    assert figure.get_figwidth() < 7.0
     assert pyplot.get_fignums() == []  # nothing that pyplot would show again
 
 
