@@ -118,7 +118,7 @@ def judge(
     """
     best, random = best_log_likelihood(runs), runs[RANDOM_EM]
     reached = count_at_best(random, best)
-    lines = [_on_random(reached, len(random), best), _on_tensor(runs, best)]
+    lines = [_on_random(reached, len(random)), _on_tensor(runs, best)]
     if prediction is not None:
         lines.append(_on_prediction(prediction))
     reasons = [
@@ -137,19 +137,15 @@ def judge(
     )
 
 
-def _on_random(reached: int, total: int, best: float) -> str:
+def _on_random(reached: int, total: int) -> str:
     """Say whether random starts would have done as well."""
     needed = starts_needed(reached / total)
-    if needed <= USUAL_STARTS:
-        return (
-            f"Random starts: enough here. {reached} of {total} are at the best optimum found "
-            f"({best:,.2f}); {needed:.0f} would do for {_CERTAIN}."
-        )
+    word = "enough" if needed <= USUAL_STARTS else "not enough"
     fewest = starts_needed(share_interval(reached, total)[1])
-    about = f"about {needed:.0f}" if reached else f"at least {fewest:.0f}"
+    number = f"about {needed:.0f}" if reached else f"at least {fewest:.0f}"
     return (
-        f"Random starts: not enough here. {reached} of {total} are at the best optimum found "
-        f"({best:,.2f}); {about} would be needed for {_CERTAIN}."
+        f"Random starts: {word}. {reached} of {total} at the best optimum found; {number} needed "
+        f"for {_CERTAIN}."
     )
 
 
@@ -180,7 +176,7 @@ def _on_prediction(difference: ScoreDifference) -> str:
     kind = "worse" if difference.value < 0 else "better"
     return (
         f"Held-out rows: the typical random start predicts {kind}, by "
-        f"{abs(difference.value):,.1f} in log density (standard error {difference.error:.1f})."
+        f"{abs(difference.value):,.1f} in log score (standard error {difference.error:.1f})."
     )
 
 

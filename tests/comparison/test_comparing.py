@@ -81,7 +81,7 @@ def test_table_has_one_row_per_method(easy: Any) -> None:
 
 def test_balanced_easy_problem_needs_no_more_than_random_starts(easy: Any) -> None:
     assert easy.verdict.random_starts_suffice
-    assert "enough here. 10 of 10" in easy.verdict.headline
+    assert "enough. 10 of 10" in easy.verdict.headline
     assert easy.verdict.tensor_start_suffices
     assert easy.table.loc["random EM", "share_at_best"] == 1.0
     # independent draws about one optimum, labels matched: 1.00 with a spread of some thousandths

@@ -76,6 +76,7 @@ def test_small_table_has_at_most_eight_rows(found: Any) -> None:
     headline, table, *_ = text.split("\n\n")
     assert headline == found.verdict.headline
     assert len(headline.split("\n")) == 3
+    assert max(map(len, headline.split("\n"))) <= 100
     lines = table.split("\n")
     assert len(lines) <= 9
     assert max(map(len, lines)) <= 100

@@ -89,8 +89,8 @@ def test_random_starts_that_always_reach_it_are_enough() -> None:
     assert verdict.random_starts_suffice
     first, second = verdict.headline.split("\n")
     assert first == (
-        "Random starts: enough here. 20 of 20 are at the best optimum found (-100.00); 1 would do "
-        "for 90 % certainty."
+        "Random starts: enough. 20 of 20 at the best optimum found; about 1 needed for 90 % "
+        "certainty."
     )
     assert second == "Tensor start alone: at the best optimum, in 0.1 s."
     assert "88% to 100%: for 90 % certainty, 1 to 2 would be needed" in verdict.reasons[0]
@@ -102,8 +102,8 @@ def test_random_starts_that_reach_it_rarely_are_not_enough() -> None:
     assert not verdict.random_starts_suffice
     assert verdict.tensor_start_suffices
     assert verdict.headline.startswith(
-        "Random starts: not enough here. 2 of 20 are at the best optimum found (-100.00); about 22 "
-        "would be needed for 90 % certainty."
+        "Random starts: not enough. 2 of 20 at the best optimum found; about 22 needed for 90 % "
+        "certainty."
     )
     assert "ended 5.00 below the best optimum, the worst 9.00 below" in verdict.reasons[1]
     assert "3 different optima" in verdict.reasons[1]
@@ -113,14 +113,12 @@ def test_random_starts_that_never_reach_it_need_more_than_a_bound() -> None:
     """The interval of 0 of 20 ends at .117, and 19 starts with that share would do."""
     verdict = verdict_of(random=[BEST - 5.0] * 20)
     fewest = starts_needed(share_interval(0, 20)[1])
-    assert f"0 of 20 are at the best optimum found (-100.00); at least {fewest:.0f} would be" in (
-        verdict.headline
-    )
+    assert f"0 of 20 at the best optimum found; at least {fewest:.0f} needed" in verdict.headline
 
 
 def test_failed_starts_count_as_having_missed_it() -> None:
     verdict = verdict_of(random=[BEST] * 2 + [np.nan] * 8)
-    assert "2 of 10 are at" in verdict.headline
+    assert "2 of 10 at" in verdict.headline
     assert not verdict.random_starts_suffice
     assert "No random start converged." in verdict_of(random=[np.nan] * 5).reasons
 
@@ -135,7 +133,7 @@ def test_tensor_start_that_is_worse_is_said_with_what_found_it() -> None:
     assert "The search MISSED it, too, by 3.00: only random EM found it" in missed.headline
     chain = verdict_of(nuts=(BEST, BEST + 1.0))
     assert "by 1.00: only tensor NUTS found it" in chain.headline
-    assert "0 of 20 are at" in chain.headline
+    assert "0 of 20 at" in chain.headline
 
 
 def test_missing_tensor_start_is_said() -> None:
@@ -181,7 +179,7 @@ def test_weak_status_and_bounds_are_said() -> None:
 @pytest.mark.parametrize(
     ("difference", "words"),
     [
-        ((-20.0, 4.0), "predicts worse, by 20.0 in log density (standard error 4.0)"),
+        ((-20.0, 4.0), "predicts worse, by 20.0 in log score (standard error 4.0)"),
         ((20.0, 4.0), "predicts better, by 20.0"),
         ((-5.0, 4.0), "predicts as well (difference -5.0, standard error 4.0)"),
         ((0.0, 0.0), "predicts as well"),
