@@ -30,6 +30,7 @@ from moment_init.checks import (
 from moment_init.data.checking import RegressionData
 from moment_init.data.standardising import Coordinates
 from moment_init.em.fitting import fit_em
+from moment_init.em.given import refuse_draws
 from moment_init.em.priors import typical_level
 from moment_init.em.problem import GateCoordinates, find_coordinates
 from moment_init.em.result import EMFit
@@ -84,6 +85,7 @@ _SMALLEST_LENGTH = 1e-8
 
 def require_fitting_init(init: Any, data: RegressionData, n_components: int) -> None:
     """Raise if an estimate or a fit has another shape, other columns or another family."""
+    refuse_draws(init)
     if not isinstance(init, MomentEstimate | EMFit):
         return
     if init.n_components != n_components:

@@ -6,9 +6,9 @@ gating covariates. Dask collections are passed on to `moment_init.data.dask_rows
 their blocks by the same functions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -173,6 +173,8 @@ class RegressionData(Rows):
     response: FloatArray | None = None
     # labels of the rows, if X or y is a table whose index is not just their numbers; (n_obs,)
     index: NDArray[Any] | None = None
+    # attributes by which a DataTree keeps the formula that X came from
+    formula: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def n_obs(self) -> int:
@@ -335,6 +337,7 @@ def check_rows(
         gating=covariates,
         gate_names=gate_names,
         index=None if is_part else index_of(X, y),
+        formula=getattr(X, "attrs", {}).get("moment_init_formula", {}),
     )
 
 

@@ -97,6 +97,12 @@ class FormulaDesign:
         return tuple(dict.fromkeys((*self.features.variables, *gate)))
 
     @property
+    def label_columns(self) -> set[str | None]:
+        """Columns whose values are the levels of a category, also those of numbers in `C(...)`."""
+        parts = [self.features] if self.gate is None else [self.features, self.gate]
+        return {part.column_of(factor) for part in parts for factor in part.levels}
+
+    @property
     def response_levels(self) -> tuple[Any, Any] | None:
         """The two labels of the response that are coded 0 and 1; None for numbers and classes."""
         levels = next(iter(self.response.levels.values()), None)
@@ -119,6 +125,12 @@ class FormulaDesign:
                 f"{label} = {number}" for number, label in enumerate(self.response_levels)
             )
         return result
+
+    @property
+    def stored_attributes(self) -> dict[str, str]:
+        """The attributes, with the encoding if it can be stored."""
+        encoding = self.encoding
+        return self.attributes | ({} if encoding is None else {"formula_encoding": encoding})
 
     @property
     def encoding(self) -> str | None:
@@ -521,6 +533,8 @@ def _replace_formula(
     if design.gate is not None:
         _require_gate(arguments, design, function, is_named="gating" in named)
     arguments["X"] = design.encode_features(data, "y")
+    # for the header of a store, which is written before the run
+    arguments["X"].attrs["moment_init_formula"] = design.stored_attributes
     arguments["y"] = design.encode_response(data, "y")
     for name in named if design.gate is None else {**named, "gating": None}:
         arguments[name] = design.encode_argument(name, data, "y")
@@ -617,7 +631,5 @@ def _with_design[R](result: R, design: FormulaDesign) -> R:
         for tree in values.get("trees", {}).values():
             _with_design(tree, design)
     elif "moment_init" in (groups := getattr(result, "children", {})):
-        encoding = design.encoding
-        stored = {} if encoding is None else {"formula_encoding": encoding}
-        groups["moment_init"].attrs.update(design.attributes | stored)
+        groups["moment_init"].attrs.update(design.stored_attributes)
     return result

@@ -133,10 +133,10 @@ def parameters_of(result: Any) -> dict[str, NDArray[Any]]:
     return found
 
 
-def labels_of(result: Any) -> dict[str, list[str]]:
+def labels_of(result: Any) -> dict[str, tuple[str, ...]]:
     """Read the labels of the dims of a result or of its data."""
     known = {dim: getattr(result, attribute, None) for dim, attribute in _LABELS.items()}
-    return {dim: list(names) for dim, names in known.items() if names}
+    return {dim: tuple(names) for dim, names in known.items() if names}
 
 
 def label(
@@ -169,12 +169,12 @@ def label(
     return xarray.Dataset(variables, coords, library() | dict(attrs or {}))
 
 
-def model_attributes(result: Any) -> dict[str, str]:
+def model_attributes(family: str, link: str, classes: NDArray[Any] | None) -> dict[str, str]:
     """Return the attributes by which a tree names its family and classes."""
-    attrs = {"family": result.family, "link": result.link}
-    if result.classes is not None:
-        attrs["reference_class"] = str(result.classes[0])
-        attrs["classes"] = "\n".join(map(str, result.classes))
+    attrs = {"family": family, "link": link}
+    if classes is not None:
+        attrs["reference_class"] = str(classes[0])
+        attrs["classes"] = "\n".join(map(str, classes))
     return attrs
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from moment_init.checks import FloatArray, RandomSeed, make_generator
+from moment_init.checks import FloatArray, RandomSeed, make_generator, validate_run
 from moment_init.data.checking import index_of
 from moment_init.data.schema import (
     ATTRIBUTES,
@@ -61,8 +61,7 @@ def fit_to_datatree(
             f"X {'missing' if X is None else 'given'}, y {'missing' if y is None else 'given'}. "
             "Pass both or neither."
         )
-    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
-        raise ValueError(f"`draws` must be a positive integer; got {draws!r}. Ask for 1 or more.")
+    validate_run(draws, None, 1)
     vectors, log_q = _draw_vectors(fit, int(draws), make_generator(random_seed))
     parameters, gates = _unpacked(fit, vectors), _unpacked_gates(fit, vectors)
     groups = {"posterior": _posterior(fit, parameters, gates)}
@@ -174,7 +173,7 @@ def _own_group(fit: "EMFit") -> "xarray.Dataset":
         "origin": fit.origin,
         "warnings": "\n".join(fit.warnings),  # NetCDF 3 has no lists of strings
         "bounds": "\n".join(fit.bounds),
-        **model_attributes(fit),
+        **model_attributes(fit.family, fit.link, fit.classes),
     }
     if fit.priors is not None:
         attrs["priors"] = fit.priors

@@ -30,6 +30,7 @@ def given_starts(
     response_names: tuple[str, ...] = (),
 ) -> list[Start]:
     """Convert the user's `init` to starts in standardised coordinates."""
+    refuse_draws(init)
     if isinstance(init, MomentEstimate):
         return _from_estimate(problem, init)
     if isinstance(init, EMFit):
@@ -45,6 +46,16 @@ def given_starts(
         shares = np.asarray(init)
         return [("given", _from_responsibilities(problem, shares, all_rows))]
     raise TypeError(f"{_EXPECTED}; got {type(init).__name__}.")
+
+
+def refuse_draws(init: Any) -> None:
+    """Raise for a DataTree: draws lack the state of their sampler, and are not one start."""
+    if type(init).__name__ in ("DataTree", "Dataset"):
+        raise TypeError(
+            f"`init` must not be draws; got a {type(init).__name__}. A run cannot be continued, "
+            "because a tree does not hold the state of its sampler. Sample again from a fit, "
+            "`init=fit`, with more `draws`; `open_store` reads what a killed run has stored."
+        )
 
 
 def _from_estimate(problem: EMProblem, estimate: MomentEstimate) -> list[Start]:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray, as_known_table
 from moment_init.data.checking import (
-    group_order,
     match_columns,
     match_offset,
     match_response,
@@ -27,7 +26,7 @@ from moment_init.likelihood.draws import Draws, log_likelihoods, means, require_
 from moment_init.likelihood.gate import GaussianGate, gate_statistics
 from moment_init.likelihood.parameters import MixtureParameters
 from moment_init.likelihood.posterior import responsibilities
-from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.rows import LikelihoodRows, by_group
 
 if TYPE_CHECKING:
     from moment_init.em.result import EMFit
@@ -171,21 +170,15 @@ def rows_for(
         names, classes = fit.response_names, fit.classes
         response = match_response(y, family, names, classes, n_obs, n_trials=trials)
     labels = validate_groups(groups, n_obs)
-    order, starts = group_order(labels)
-
-    def sort(values: FloatArray | None) -> Any:
-        return values if values is None or order is None else values[order]
-
     rows = LikelihoodRows(
-        Z=sort(features),
-        y=sort(response),
-        sample_weight=sort(validate_sample_weight(sample_weight, n_obs)),
-        offset=sort(match_offset(offset, n_obs, family.n_predictors)),
-        n_trials=sort(trials),
-        gate=sort(_centred_gate(fit, gating, n_obs, labels)),
-        group_starts=starts,
+        Z=features,
+        y=response,
+        sample_weight=validate_sample_weight(sample_weight, n_obs),
+        offset=match_offset(offset, n_obs, family.n_predictors),
+        n_trials=trials,
+        gate=_centred_gate(fit, gating, n_obs, labels),
     )
-    return rows, order
+    return by_group(rows, labels)
 
 
 def in_users_order(values: FloatArray, order: IndexArray | None) -> FloatArray:

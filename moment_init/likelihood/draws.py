@@ -72,7 +72,8 @@ class Draws:
     def at(self, draw: int) -> MixtureParameters:
         """Parameters of one draw."""
         dispersion, gate = self.dispersion, self.gate
-        weights = softmax(self.logits[draw])
+        odds = np.exp(self.logits[draw] - self.logits[draw].max())
+        weights = odds / odds.sum()
         return MixtureParameters(
             self.coefficients[draw],
             self.biases[draw],
@@ -242,9 +243,10 @@ def _over_draws(
 def _prior(rows: LikelihoodRows, parameters: MixtureParameters) -> FloatArray:
     """Probabilities of the components of every unit before the response is observed."""
     # -> (n_units, n_components)
+    if parameters.gate is None:
+        return np.broadcast_to(parameters.weights, (rows.n_units, parameters.n_components))
     design = np.hstack([np.ones((rows.n_units, 1)), unit_values(rows)[0]])
-    prior = prior_probabilities(parameters, design).T
-    return np.broadcast_to(prior, (rows.n_units, parameters.n_components))
+    return prior_probabilities(parameters, design).T
 
 
 def _of_rows(rows: LikelihoodRows, values: Any) -> Any:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
 from moment_init.data.blocks import Rows
-from moment_init.data.checking import RegressionData
+from moment_init.data.checking import RegressionData, group_order
 from moment_init.data.standardising import ResponseUnits, whiten_rows
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.passes import multiply_features, scale_features
@@ -270,3 +270,19 @@ def likelihood_rows(data: RegressionData, units: ResponseUnits) -> LikelihoodRow
     return LikelihoodRows(
         Z=data.X, y=y, sample_weight=data.sample_weight, offset=offset, n_trials=data.n_trials
     )
+
+
+_BY_ROW = ("Z", "y", "sample_weight", "offset", "n_trials", "gate")
+
+
+def by_group(
+    rows: LikelihoodRows, groups: NDArray[Any] | None
+) -> tuple[LikelihoodRows, IndexArray | None]:
+    """Put the rows of each group next to each other; also return the order of the rows."""
+    # groups: (n_obs,) -> ..., (n_obs,)
+    order, starts = group_order(groups)
+    if order is None:
+        return rows, None
+    known = {name: getattr(rows, name) for name in _BY_ROW}
+    ordered = {name: values[order] for name, values in known.items() if values is not None}
+    return replace(rows, **ordered, group_starts=starts), order

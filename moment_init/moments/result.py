@@ -279,7 +279,7 @@ class MomentEstimate:
             "status": str(self.status),
             "warnings": "\n".join(self.warnings),  # NetCDF 3 has no lists of strings
             "method": self.method,
-            **model_attributes(self),
+            **model_attributes(self.family, self.link, self.classes),
         }
         if self.input_choice is not None:
             attrs["input_model"] = self.input_choice.chosen.name

@@ -622,7 +622,7 @@ def _from_attributes(result: Any, dim: str) -> dict[str, "xarray.DataArray"]:
     labels, variables = labels_of(result), {}
     for name, values in parameters_of(result).items():
         dims = dims_of(name, values.ndim)
-        coords = {element: labels[element] for element in dims if element in labels}
+        coords = {element: list(labels[element]) for element in dims if element in labels}
         array = xarray.DataArray(values, coords, dims)
         variables[name] = components_last(array.rename({_COMPONENT: dim}), dim)
     return variables

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moment_init.checks import FloatArray
-from moment_init.data.checking import RegressionData, group_order, validate_data
+from moment_init.checks import FloatArray, validate_run
+from moment_init.data.checking import RegressionData, validate_data
 from moment_init.data.formulas import FormulaDesign
 from moment_init.data.schema import label
 from moment_init.em.prediction import RowLayout, in_users_order, unit_labels
@@ -21,7 +21,7 @@ from moment_init.families.registry import get_family, parse_family, response_fam
 from moment_init.families.several import CATEGORICAL, AnyFamily, Categorical, join_families
 from moment_init.likelihood.draws import Draws, log_likelihoods, replicated_responses
 from moment_init.likelihood.gate import GaussianGate
-from moment_init.likelihood.rows import LikelihoodRows
+from moment_init.likelihood.rows import LikelihoodRows, by_group
 
 if TYPE_CHECKING:
     import pandas
@@ -65,21 +65,11 @@ def data_model(posterior: "xarray.Dataset", data: RegressionData) -> TreeModel:
 
 def evaluation_rows(data: RegressionData) -> tuple[LikelihoodRows, NDArray[np.intp] | None]:
     """Return rows that have been checked in the user's units, group by group, and their order."""
-    order, starts = group_order(data.groups)
-
-    def sort(values: Any) -> Any:
-        return values if values is None or order is None else values[order]
-
+    inputs = np.asarray(data.X, dtype=np.float64)
     rows = LikelihoodRows(
-        Z=sort(np.asarray(data.X, dtype=np.float64)),
-        y=sort(data.y),
-        sample_weight=sort(data.sample_weight),
-        offset=sort(data.offset),
-        n_trials=sort(data.n_trials),
-        gate=sort(data.gating),
-        group_starts=starts,
+        inputs, data.y, data.sample_weight, data.offset, data.n_trials, data.gating
     )
-    return rows, order
+    return by_group(rows, data.groups)
 
 
 def log_likelihood_group(posterior: "xarray.Dataset", data: RegressionData) -> "xarray.Dataset":
@@ -152,8 +142,7 @@ def _thinned(posterior: "xarray.Dataset", draws: Any) -> "xarray.Dataset":
     """Keep at most `draws` evenly spaced draws of every chain."""
     if draws is None:
         return posterior
-    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
-        raise ValueError(f"`draws` must be a positive integer; got {draws!r}. Ask for 1 or more.")
+    validate_run(draws, None, 1)
     size = posterior.sizes["draw"]
     kept = min(int(draws), size)
     return posterior.isel(draw=np.arange(kept) * size // max(kept, 1))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 import numpy as np
 
 from moment_init.checks import FloatArray, RandomSeed, as_float_array, make_generator
+from moment_init.data.schema import labels_of
 from moment_init.em.result import EMFit
 from moment_init.em.start_values import StartValues, draw_start_values, start_values_of
 from moment_init.moments.result import MomentEstimate
@@ -290,7 +291,7 @@ def initial_values(
     variables = target.variables(start, mapping or {})
     sources = _sources(start, target, variables, mapping or {})
     readers = {
-        name: _reader(name, source, start, variables.get(name), _labels(estimate))
+        name: _reader(name, source, start, variables.get(name), labels_of(estimate))
         for name, source in sources.items()
     }
     used = {name: variable for name, variable in variables.items() if name in readers}
@@ -450,14 +451,6 @@ def _inside(
             "wider priors."
         )
     return inside
-
-
-def _labels(estimate: MomentEstimate | EMFit) -> dict[str, tuple[str, ...]]:
-    """Return the names of the columns of each dim."""
-    labels = {"feature": estimate.feature_names, "response": estimate.response_names}
-    if isinstance(estimate, EMFit) and estimate.gate_names:
-        labels["gate_feature"] = labels["gate_feature_2"] = estimate.gate_names
-    return labels
 
 
 def _listed(names: Any) -> str:

@@ -44,6 +44,10 @@ _STEP = 1e-5
 """Difference of a column for a derivative, in its standard deviations: the error of a central
 difference, of order 1e-10, is then as small as that of rounding."""
 
+_ROUNDING = 1e3 * float(np.finfo(np.float64).eps)
+"""Smallest such difference relative to the largest value, for a column that hardly varies about a
+large mean: it is then right to a thousandth."""
+
 
 def predict(
     tree: "xarray.DataTree",
@@ -230,7 +234,9 @@ def marginal_effects(
     names = default if variables is None else variables
     effects: dict[str, xarray.DataArray] = {}
     for name in [names] if isinstance(names, str) else names:
-        effects |= _effects_of(name, {k: given[k] for k in ("X", "gating")}, mean_of)
+        is_label = design is not None and name in design.label_columns
+        tables = {argument: given[argument] for argument in ("X", "gating")}
+        effects |= _effects_of(name, tables, mean_of, is_label=is_label)
     result = xarray.concat(list(effects.values()), "feature", coords="minimal")
     result = result.assign_coords(feature=list(effects)).rename("effect")
     return result.transpose("chain", "draw", "feature", ...)
@@ -240,6 +246,8 @@ def _effects_of(
     name: str,
     tables: dict[str, Any],
     mean_of: Callable[[dict[str, Any]], "xarray.DataArray"],
+    *,
+    is_label: bool,
 ) -> dict[str, "xarray.DataArray"]:
     """Compute the slope of a column, or the contrasts of its values with the first."""
     tables = {k: table for k, table in tables.items() if is_frame(table) and name in table.columns}
@@ -259,9 +267,17 @@ def _effects_of(
             f"`X` must have columns that vary for their effects; got one value of {name!r}. "
             "Leave it out with `variables`."
         )
-    is_number = column.dtype.kind in "iuf"
+    is_number = column.dtype.kind in "iuf" and not is_label
     if is_number and len(levels) > 2:
-        step = _STEP * float(np.std(np.asarray(column, dtype=np.float64)))
+        values = np.asarray(column, dtype=np.float64)
+        largest = float(np.abs(values).max())
+        # divided by the largest, so that squares do not overflow
+        step = largest * max(_STEP * float(np.std(values / largest)), _ROUNDING)
+        if not np.finfo(np.float64).tiny < step:
+            raise ValueError(
+                f"`X` must have columns whose values are not all close to zero; got {name!r} with "
+                f"values up to {largest:g}. Change its units."
+            )
         return {name: (at(column + step) - at(column - step)) / (2.0 * step)}
     base, is_alone = at(levels[0]), is_number or column.dtype.kind == "b"
     return {name if is_alone else f"{name}[{level}]": at(level) - base for level in levels[1:]}

@@ -152,7 +152,7 @@ def sample(
     With several responses, or classes, `coefficient` and `direction` have the dims (response,
     feature, component), `bias`, `scale` and `dispersion` (response, component); if only some
     responses have a dispersion, its first dim is `dispersed_response`. The log-likelihood of a row
-    is that of all its responses. `store` and a `method` other than "nuts" then raise an error.
+    is that of all its responses. A `method` other than "nuts" then raises an error.
 
     Label switching is possible if anchors are close; a warning then says so, and `align_components`
     undoes it. nutpie is used if it is installed. Fixed directions are treated as exact, so the
@@ -194,9 +194,8 @@ def sample(
         groups=groups,
         gating=gating,
     )
-    if store is not None or method != "nuts":
-        option = f"method={method!r}" if store is None else "store=..."
-        require_one_response(data, f"sample({option})")
+    if method != "nuts":
+        require_one_response(data, f"sample(method={method!r})")
     sampled = data.sampled(SUBSAMPLED_ROWS, rng)
     if sampled.total_weight < data.total_weight:
         _warn_of_sample(sampled.n_obs, data.n_obs)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from moment_init.checks import WeakSignalWarning, notify
 from moment_init.data.checking import RegressionData
-from moment_init.data.schema import label, labels_of, parameters_of, versions
+from moment_init.data.schema import label, labels_of, model_attributes, parameters_of, versions
 from moment_init.likelihood.draws import response_dtype
 from moment_init.models.specification import Directions, Specification
 from moment_init.moments.result import MomentEstimate
@@ -88,16 +88,14 @@ def _own_group(specification: Specification, labels: dict[str, Any]) -> xarray.D
         group = xarray.merge([own, group], compat="override", combine_attrs="override")
     if given is not None:
         group = _with_estimate(group, given)
-    attrs = versions() | {
-        "family": data.family.name,
-        "link": data.family.link_name,
+    attrs = {
         "directions": specification.directions,
         "anchor_angle": specification.anchor_angle,
         "init": "arrays" if origin is None else type(given or origin).__name__,
+        **model_attributes(data.family.name, data.family.link_name, data.classes),
+        **data.formula,
+        **versions(),
     }
-    if data.classes is not None:
-        attrs["reference_class"] = str(data.classes[0])
-        attrs["classes"] = "\n".join(map(str, data.classes))
     return group.assign_attrs(attrs)
 
 

@@ -162,6 +162,17 @@ def _memberships(draw: st.DrawFn) -> Call:
     return Call(function, arguments, options, check, is_refused, defects=block.defects)
 
 
+@st.composite
+def _predictions(draw: st.DrawFn, function: Callable[..., Any]) -> Call:
+    block = draw(argued_blocks(entries=DATA_ARGUMENTS, families=("poisson",)))
+    options = {name: it for name, it in (block.options or {}).items() if name == "offset"}
+    options["draws"] = draw(st.sampled_from([None, 1, 3]))
+    if function is moment_init.predict:
+        options["kind"] = draw(st.sampled_from(["mean", "response", "components"]))
+    check = partial(answers.check_finite, function.__name__)
+    return Call(function, (small_tree(), block.X), options, check, defects=block.defects)
+
+
 # --- estimators ----------------------------------------------------------------------------------
 
 
@@ -293,6 +304,8 @@ CALLS: dict[str, st.SearchStrategy[Call]] = {
     "fit_em": _of_data(moment_init.fit_em, answers.check_fit, *_SEARCHED, **QUICK),
     "select_components": _selections(),
     "EMFit": _uses_of_fits(),
+    "predict": _predictions(moment_init.predict),
+    "marginal_effects": _predictions(moment_init.marginal_effects),
     "predict_membership": _memberships(),
     "MixtureGLMRegressor": _regressors(),
     "MixtureGLMClassifier": _classifiers(),

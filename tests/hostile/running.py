@@ -20,6 +20,8 @@ SHARES: Mapping[str, int] = {
     "scores": 400,
     "select_components": 300,
     "predict_membership": 300,
+    "predict": 150,
+    "marginal_effects": 80,
     "simulate_mixture": 200,
     "mixture_glm": 150,
     "match_components": 120,
@@ -31,7 +33,7 @@ SHARES: Mapping[str, int] = {
     "open_store": 30,
     "compare": 10,
 }
-"""Examples of each function out of 4,930: most where most can go wrong, few where each is slow."""
+"""Examples of each function out of 5,160: most where most can go wrong, few where each is slow."""
 
 
 def run_calls(name: str, n_examples: int, random_seed: int | None = None) -> Counter[str]:

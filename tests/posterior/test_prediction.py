@@ -7,11 +7,15 @@ from typing import Any
 import arviz as az
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
+from pytensor.configdefaults import config
 
-from moment_init import EMFit, fit_em, marginal_effects, predict, predict_membership
+from moment_init import EMFit, fit_em, marginal_effects, predict, predict_membership, sample
+from moment_init.data.formulas import FormulaDesign
+from tests.bayesian_models import FakeSampler
 from tests.em_fits import make_fit
 from tests.likelihood_problems import FAMILY_LINKS, VARIANTS
 
@@ -135,6 +139,30 @@ def test_formula_reads_offset_gate_and_labels(tmp_path: Path) -> None:
     assert_allclose((before * means).sum("component"), found, rtol=1e-9)
 
 
+def test_posterior_by_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows keep their labels, and the encoding is there before the run: for a store."""
+    fit, data = by_formula(), frame()
+    monkeypatch.setattr(pm, "sample", FakeSampler(size=1e-6))
+    with config.change_flags(cxx=""):
+        tree = sample(
+            "y ~ poly(age, 2) + sex + city | size",
+            data,
+            2,
+            family="poisson",
+            offset="np.log(exposure)",
+            init=fit,
+            draws=2,
+            chains=1,
+            random_seed=1,
+        )
+    assert tree["log_likelihood"]["obs"].to_numpy()[:2].tolist() == ["row 0", "row 1"]
+    found = predict(tree, data)
+    assert_allclose(found[0, 0], fit.predict(data), rtol=1e-3)
+    assert_allclose(predict(tree), found, rtol=1e-12)  # the rows of the tree
+    assert_array_equal(predict(tree)["obs"], data.index)
+    assert FormulaDesign.of_encoding(tree["moment_init"].attrs["formula_encoding"])
+
+
 def doubled(values: Any) -> Any:
     return 2.0 * values
 
@@ -211,6 +239,15 @@ def test_effects_are_differences_of_the_fit() -> None:
     assert_allclose(effects[0, 0], expected, rtol=1e-5)
     chosen = marginal_effects(still(fit), data, "size")
     assert_allclose(chosen[0, 0], expected[-1:], rtol=1e-5)
+
+
+def test_effects_of_numbers_that_are_labels() -> None:
+    data = frame().assign(floor=np.arange(400) % 3)
+    fit = fit_em("y ~ C(floor) + size", data, 2, family="poisson", random_seed=1)
+    effects = marginal_effects(still(fit), data, "floor")
+    assert effects["feature"].values.tolist() == ["floor[1]", "floor[2]"]
+    means = [fit.predict(data.assign(floor=floor)).mean() for floor in range(3)]
+    assert_allclose(effects[0, 0], np.array(means[1:]) - means[0], rtol=1e-7)
 
 
 def test_effects_of_arrays_and_of_the_gate(rng: np.random.Generator) -> None:

@@ -3,16 +3,25 @@
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
-from moment_init import fit_em, open_store, predict_membership, sample, simulate_mixture
+from moment_init import (
+    fit_em,
+    open_store,
+    predict,
+    predict_membership,
+    sample,
+    simulate_mixture,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -153,6 +162,35 @@ def test_store_gives_the_same_draws(run: xr.DataTree, tmp_path: Path) -> None:
     assert set(stored.children) == set(run.children)
     opened = open_store(tmp_path / "draws", warmup=False)
     assert predict_membership(opened).sizes["draw"] == DRAWS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["categorical", ["poisson", "gaussian"]])
+def test_store_of_several_responses(family: Any, tmp_path: Path, rng: np.random.Generator) -> None:
+    X = pd.DataFrame(rng.standard_normal((150, 2)), columns=["a", "b"])
+    X.index = pd.Index([f"row {i}" for i in range(150)])
+    eta = np.where(rng.random(150) < 0.5, 1.0, -1.0) * (1.0 + X["a"].to_numpy())
+    y: Any = np.digitize(eta + rng.standard_normal(150), [-1.0, 1.0])
+    if family != "categorical":
+        y = np.column_stack([rng.poisson(np.exp(eta)), eta + 0.3 * rng.standard_normal(150)])
+    options: dict[str, Any] = {"draws": 20, "tune": 50, "chains": 2, "progressbar": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = tmp_path / "draws"
+        tree = sample(X, y, 2, family=family, random_seed=1, store=path, **options)
+    opened = open_store(path, log_likelihood=True)
+    assert_array_equal(opened["log_likelihood"]["y"], tree["log_likelihood"]["y"])
+    assert opened["log_likelihood"]["obs"].to_numpy()[7] == "row 7"
+    assert_allclose(predict_membership(opened).sum("component"), 1.0)
+    outcome = "class" if family == "categorical" else "response"
+    assert predict(opened).dims == ("chain", "draw", "obs", outcome)
+
+
+def test_draws_are_no_start() -> None:
+    data, tree = make_rows(), xr.DataTree()
+    for function in (sample, fit_em):
+        with pytest.raises(TypeError, match=r"must not be draws.*Sample again from a fit"):
+            function(data.X, data.y, 2, init=tree)
 
 
 KILLED = """
