@@ -16,7 +16,7 @@ help: ## List the targets
 
 setup: $(STAMP) ## Create .venv and install the package with its development tools
 
-demo: $(STAMP) ## Fit a mixture with rare components in four ways; ends with a table and a page
+demo: $(STAMP) ## Fit a mixture with rare components in several ways; ends with a table and a page
 	@$(BIN)/python case_studies/rare_components/run.py
 
 # The doctests of models/ are collected through the symlink moment_init/models.

@@ -122,7 +122,7 @@ def _row(mixture: RandomMixture, measured: Sequence[Measurement], n_random: int)
         **shares,
         **seconds,
         "starts needed": _needed(measured, n_random),
-        "starts needed, pooled": starts_needed(shares["1 random"]),
+        "starts needed, pooled": starts_needed(shares["1 random"], SHARE),
         "lowest gain": min(each["gain"] for each in measured),
     }
 
@@ -138,7 +138,7 @@ def _figures(
     in_starts = _mean(measured, "portfolio s") / _mean(measured, "1 random s")
     ratio = in_starts / _needed(measured, n_random)
     # Zero if infinitely many starts would be needed.
-    pooled = in_starts / starts_needed(_mean(measured, "1 random"))
+    pooled = in_starts / starts_needed(_mean(measured, "1 random"), SHARE)
     figures = [
         Figure(
             f"{name}: share at the optimum",

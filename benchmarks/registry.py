@@ -39,6 +39,7 @@ from benchmarks import (
     stacked_cost,
     standard_error_coverage,
     subspace_methods,
+    tensor_start,
 )
 from benchmarks.report import Benchmark
 
@@ -66,6 +67,7 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             published_fits.BENCHMARK,
             real_data.BENCHMARK,
             broad_law.BENCHMARK,
+            tensor_start.BENCHMARK,
             gauntlet.BENCHMARK,
             honest_map.BENCHMARK,
             portfolio_ablation.BENCHMARK,

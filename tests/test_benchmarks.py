@@ -36,6 +36,7 @@ NAMES = (
     "real_data",
     "broad_law",
     "gauntlet",
+    "tensor_start",
     "honest_map",
     "portfolio_ablation",
     "flexmix_speed",

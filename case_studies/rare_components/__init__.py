@@ -1,1 +1,1 @@
-"""A Poisson mixture with rare components, fitted from the search and from random starts."""
+"""A mixture with rare components, fitted from the tensor start and from random starts."""

@@ -1,9 +1,8 @@
-"""Rare components: a Poisson mixture by EM and NUTS from the search and random starts."""
+"""Rare components: a mixture by EM and NUTS from the tensor start, and by EM from random starts."""
 
 import argparse
 import platform
 import sys
-import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -12,29 +11,27 @@ from moment_init import Comparison, MixtureData, compare, simulate_mixture
 
 __all__ = ["describe", "describe_environment", "main", "run_study", "simulate"]
 
-SEED = 7
-N_OBS, QUICK_OBS = 3_000, 800
+SEED = 1  # the first of the seeds 1, 2, 3, ... that the benchmark `tensor_start` runs
+N_OBS, QUICK_OBS = 10_000, 1_000  # a fifth is held out
 N_FEATURES = 10
-WEIGHTS = (0.80, 0.10, 0.06, 0.04)
-SCALE, BIAS = 1.0, 1.5
+WEIGHTS = (0.75, 0.12, 0.08, 0.05)
+NOISE = 0.1
 N_STARTS, QUICK_STARTS = 20, 6
 DRAWS, QUICK_DRAWS = 500, 100
-
-HEADLINE_PANELS = ("landscape", "rhat")
 
 OUTPUT = Path(__file__).resolve().parent / "output"
 
 
 def simulate(n_obs: int = N_OBS, *, seed: int = SEED) -> MixtureData:
-    """Draw counts of four groups; the smallest has one row in twenty-five."""
+    """Draw responses of four groups; the smallest has one row in twenty."""
     return simulate_mixture(
         n_obs,
         N_FEATURES,
         len(WEIGHTS),
-        family="poisson",
+        family="gaussian",
         weights=WEIGHTS,
-        scales=SCALE,
-        biases=BIAS,
+        biases=0.0,
+        dispersion=NOISE,
         random_seed=seed,
     )
 
@@ -52,7 +49,7 @@ def run_study(
         data.X,
         data.y,
         len(WEIGHTS),
-        family="poisson",
+        family="gaussian",
         truth=data,
         n_starts=n_starts,
         draws=draws,
@@ -61,12 +58,14 @@ def run_study(
     )
 
 
-def describe(data: MixtureData, comparison: Comparison) -> str:
-    """Describe the data, the verdict and the table."""
+def describe(data: MixtureData) -> str:
+    """Describe the data."""
     n_obs, n_features = data.X.shape
-    weights = ", ".join(f"{weight:.0%}" for weight in data.weights)
-    head = f"Poisson mixture: {n_obs:,} rows, {n_features} features, components of {weights}"
-    return f"{head}\n\n{comparison}"
+    weights = ", ".join(f"{100 * weight:.0f}" for weight in data.weights)
+    return (
+        f"Gaussian mixture: {n_obs:,} rows, {n_features} features, components of {weights} % of "
+        "the rows"
+    )
 
 
 def describe_environment() -> str:
@@ -82,21 +81,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="few rows, starts and draws")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of page and figure")
     parsed = parser.parse_args(arguments)
-    began = time.perf_counter()
     data = simulate(QUICK_OBS if parsed.quick else N_OBS)
+    print(f"{describe(data)}\n", file=sys.stderr)
     comparison = run_study(
         data,
         n_starts=QUICK_STARTS if parsed.quick else N_STARTS,
         draws=QUICK_DRAWS if parsed.quick else DRAWS,
+        progressbar=sys.stderr.isatty(),
     )
-    print(describe(data, comparison))
-    parsed.output.mkdir(parents=True, exist_ok=True)
-    figure = parsed.output / "landscape.png"
-    comparison.figure(HEADLINE_PANELS).savefig(figure, dpi=150)
-    comparison.figure().savefig(parsed.output / "comparison.png", dpi=150)
+    print(comparison)
     page = comparison.to_html(parsed.output / "comparison.html")
-    print(f"\n{time.perf_counter() - began:.0f} seconds; figure: {figure}")
-    print(f"open the page in a browser: {page}")
+    comparison.plot("landscape").savefig(parsed.output / "landscape.png", dpi=150)
+    print(f"\nPage with all panels, to open in a browser: {page}")
     return 0
 
 

@@ -14,27 +14,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from moment_init.checks import RandomSeed, make_generator, validate_n_components
-from moment_init.comparison.methods import CompareOptions, MethodRuns, run_all, validate_options
-from moment_init.comparison.result import (
+from moment_init.comparison.result import Comparison
+from moment_init.comparison.runs import (
     BEST_RANDOM_EM,
     RANDOM_EM,
-    SEARCH_EM,
-    SEARCH_NUTS,
-    Comparison,
-)
-from moment_init.comparison.runs import (
     SCORED_DRAWS,
+    SEARCH_EM,
+    TENSOR_EM,
     ComparedRows,
     EMRun,
-    best_run,
+    IndexArray,
+    MethodRuns,
+    Options,
     check_rows,
     complete_tree,
     converged_runs,
     laplace_tree,
     random_tree,
-    relabel,
+    run_all,
     split_rows,
-    start_orders,
     typical_run,
 )
 from moment_init.comparison.scoring import (
@@ -42,9 +40,10 @@ from moment_init.comparison.scoring import (
     MethodFigures,
     Truth,
     assess_convergence,
+    best_log_likelihood,
     compare_loo,
     errors_of,
-    largest_rhat,
+    loo_units,
     match_to_truth,
     read_truth,
     score_held_out,
@@ -52,8 +51,7 @@ from moment_init.comparison.scoring import (
     tabulate,
     tabulate_landscape,
 )
-from moment_init.comparison.verdict import StartEvidence, collect_caveats, judge
-from moment_init.data.checking import require_one_response
+from moment_init.comparison.verdict import collect_caveats, judge
 from moment_init.data.formulas import takes_formula
 from moment_init.data.simulation import MixtureData
 from moment_init.families.base import Family
@@ -65,6 +63,69 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("moment-init", "arviz", "numpy", "nutpie", "pandas", "pymc", "scipy", "xarray")
 
+_DIRECTIONS = ("anchored", "fixed", "free")
+
+_OWN_ARGUMENTS = (
+    "init",
+    "log_likelihood",
+    "method",
+    "model",
+    "posterior_predictive",
+    "return_inferencedata",
+    "store",
+    "trace",
+    "var_names",
+)
+"""Arguments of `sample` and `pymc.sample` that a comparison sets itself or needs."""
+
+
+def validate_options(options: Options) -> Options:
+    """Check the options of a comparison."""
+    for name, least in {"n_starts": 1, "draws": 1, "chains": 1, "tune": 0}.items():
+        value = getattr(options, name)
+        if not (_is_whole(value) and value >= least) and not (name == "tune" and value is None):
+            raise ValueError(
+                f"`{name}` must be a whole number, {least} or more; got {value!r}. Change it."
+            )
+    if options.n_jobs is not None and (not _is_whole(options.n_jobs) or options.n_jobs == 0):
+        raise ValueError(
+            f"`n_jobs` must be a whole number other than 0, or None; got {options.n_jobs!r}. Use "
+            "-1 for all cores."
+        )
+    if options.directions not in _DIRECTIONS:
+        raise ValueError(
+            f"`directions` must be one of {', '.join(map(repr, _DIRECTIONS))}; got "
+            f"{options.directions!r}. Choose one of these."
+        )
+    if options.priors is not None and not isinstance(options.priors, Mapping):
+        raise TypeError(
+            "`priors` must be a mapping of names to priors, or None; got "
+            f"{type(options.priors).__name__}. Pass a dict, see `moment_init.models.mixture_glm`."
+        )
+    share = options.held_out
+    is_number = isinstance(share, int | float | np.integer | np.floating)
+    if not is_number or isinstance(share, bool) or not 0.0 <= share < 1.0:
+        raise ValueError(
+            f"`held_out` must be a share of the rows from 0 to less than 1; got {share!r}. Use 0.2 "
+            "for a fifth, or 0 to fit all rows."
+        )
+    if not isinstance(options.include_default_nuts, bool | np.bool_):
+        raise TypeError(
+            "`include_default_nuts` must be True or False; got "
+            f"{options.include_default_nuts!r}. Pass one of these."
+        )
+    refused = sorted(set(_OWN_ARGUMENTS) & set(options.pm_sample))
+    if refused:
+        raise TypeError(
+            "`compare` takes all arguments of `pymc.sample` except those it sets itself; got "
+            f"{', '.join(refused)}. Leave them out, or call `moment_init.sample`."
+        )
+    return options
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
@@ -73,13 +134,14 @@ class Setting:
     training: ComparedRows  # fitted rows
     held_out: ComparedRows | None  # held-out rows, if any
     truth: Truth | None  # true parameters, if known
-    options: CompareOptions  # checked options
-    random_seed: Any  # seed as passed by the user
+    options: Options  # checked options
+    units: IndexArray  # rows, or groups, that leave-one-out scores
+    seed: int  # seed of the Laplace draws that are scored
 
-    @property
-    def scored_draws(self) -> int:
-        """Number of Laplace draws of a fit that is scored."""
-        return max(SCORED_DRAWS, self.options.nuts.draws)
+    def draws_of(self, run: EMRun, methods: MethodRuns) -> "xarray.DataTree":
+        """Draw from a fit; fits at the same optimum have the same draws, and so the same scores."""
+        draws = max(SCORED_DRAWS, self.options.draws)
+        return laplace_tree(run, methods.reference, self.training, draws=draws, seed=self.seed)
 
     def figures(
         self,
@@ -92,38 +154,50 @@ class Setting:
         return MethodFigures(
             runs,
             seconds,
-            score_loo(tree),
+            score_loo(tree, self.units),
             score_held_out(tree, self.held_out),
             errors_of(tree, self.truth, self.training),
             convergence,
         )
 
 
-def assemble(setting: Setting, methods: MethodRuns, rng: np.random.Generator) -> Comparison:
+def assemble(
+    setting: Setting, methods: MethodRuns, rng: np.random.Generator, random_seed: RandomSeed
+) -> Comparison:
     """Score the methods and assemble the comparison."""
-    trees = {name: run.tree for name, run in methods.nuts.items()}
-    trees[SEARCH_EM] = laplace_tree(methods.search, setting.training, setting.scored_draws)
-    figures = {
-        name: setting.figures(run.tree, run.climbs, run.seconds, assess_convergence(run.tree))
-        for name, run in methods.nuts.items()
-    }
-    figures[SEARCH_EM] = setting.figures(
-        trees[SEARCH_EM], (methods.search,), methods.search.seconds, Convergence()
-    )
-    scored = _score_random(setting, methods, trees, figures)
-    table = tabulate(figures)
-    trees = _completed(trees, scored, setting, rng)
-    caveats = collect_caveats(trees, figures, setting.training, _dropped_priors(setting))
-    typical = typical_run(converged_runs(methods.random)) if scored is not None else None
+    draw_stream, *streams = rng.spawn(7)
+    trees: dict[str, xarray.DataTree] = {}
+    figures: dict[str, MethodFigures] = {}
+    for name, run in ((TENSOR_EM, methods.tensor), (SEARCH_EM, methods.search)):
+        figures[name] = MethodFigures((run,), run.seconds)
+        if run.fit is not None:
+            trees[name] = setting.draws_of(run, methods)
+            figures[name] = setting.figures(trees[name], (run,), run.seconds, Convergence())
+    _score_random(setting, methods, trees, figures, draw_stream)
+    for name, sampled in methods.nuts.items():
+        trees[name], mixing = sampled.tree, assess_convergence(sampled.tree)
+        figures[name] = setting.figures(sampled.tree, sampled.climbs, sampled.seconds, mixing)
+    nuts = next(iter(methods.nuts))
+    constant = trees[nuts]["constant_data"].to_dataset()
+    runs, ended = methods.by_method, converged_runs(methods.random)
+    start = TENSOR_EM if methods.start is methods.tensor else SEARCH_EM
+    order = None
+    if setting.truth is not None:
+        fit = methods.reference
+        order = match_to_truth(fit.coefficients, fit.biases, setting.truth, setting.training)
+        known = setting.truth.to_dataset(order, setting.training)
     return Comparison(
-        table=table,
-        trees=trees,
-        landscape=tabulate_landscape(methods.runs, typical),
-        loo=compare_loo({name: scores.loo for name, scores in figures.items()}),
-        verdict=judge(_evidence(methods, figures[RANDOM_EM], figures[SEARCH_EM])),
-        truth=_labelled_truth(setting, methods),
-        warnings=caveats,
-        settings=_settings(setting, methods),
+        table=tabulate(figures, best_log_likelihood(runs)),
+        trees={
+            name: complete_tree(tree, constant, setting.training, stream)
+            for (name, tree), stream in zip(trees.items(), streams, strict=False)
+        },
+        landscape=tabulate_landscape(runs, typical_run(ended) if ended else None),
+        loo=compare_loo({name: scored.loo for name, scored in figures.items()}),
+        verdict=judge(runs, figures[RANDOM_EM].held_out.less(figures[start].held_out)),
+        truth=None if order is None else known,
+        warnings=collect_caveats(trees, figures, _dropped_priors(setting.options)),
+        settings=_settings(setting, methods, random_seed),
     )
 
 
@@ -132,116 +206,63 @@ def _score_random(
     methods: MethodRuns,
     trees: dict[str, "xarray.DataTree"],
     figures: dict[str, MethodFigures],
-) -> "xarray.DataTree | None":
-    """Add the random starts and return the draws of the typical one, None if none converged.
+    rng: np.random.Generator,
+) -> None:
+    """Add the random starts, if any converged.
 
     All starts are chains of one tree, but only single starts are scored: draws that are pooled over
     several optima approximate no posterior.
     """
-    rows, nuts = setting.training, setting.options.nuts
     seconds = sum(run.seconds for run in methods.random)
+    figures[RANDOM_EM] = MethodFigures(methods.random, seconds)
     ended = converged_runs(methods.random)
     if not ended:
-        figures[RANDOM_EM] = MethodFigures(methods.random, seconds)
-        return None
-    orders = start_orders([run.fit for run in ended if run.fit is not None], methods.fit)
-    order_of = {run.start: order for run, order in zip(ended, orders, strict=True)}
-    trees[RANDOM_EM] = random_tree(ended, orders, rows, nuts.draws * nuts.chains)
-    typical, best = typical_run(ended), best_run(ended)
-    # With the seed of the search's draws, fits at the same optimum have the same score.
-    drawn = {
-        run.start: relabel(
-            laplace_tree(replace(run, seed=methods.search.seed), rows, setting.scored_draws),
-            order_of[run.start],
-        )
-        for run in (typical, best)
-    }
-    spread = Convergence(rhat_max=largest_rhat(trees[RANDOM_EM]))
-    figures[RANDOM_EM] = setting.figures(drawn[typical.start], methods.random, seconds, spread)
-    chosen = setting.figures(drawn[best.start], (best,), seconds, Convergence())
-    figures[BEST_RANDOM_EM] = replace(chosen, is_chosen=True)
-    return drawn[typical.start]
+        return
+    number = setting.options.draws * setting.options.chains
+    tree = random_tree(ended, methods.reference, setting.training, draws=number, rng=rng)
+    trees[RANDOM_EM], spread = tree, assess_convergence(tree)
+    typical = typical_run(ended)
+    drawn = setting.draws_of(typical, methods)
+    scored = setting.figures(drawn, methods.random, seconds, spread)
+    figures[RANDOM_EM] = replace(scored, typical=typical)
+    best = max(ended, key=lambda run: (run.log_likelihood, -run.start))
+    drawn = setting.draws_of(best, methods)
+    scored = setting.figures(drawn, (best,), seconds, Convergence())
+    figures[BEST_RANDOM_EM] = replace(scored, is_chosen=True)
 
 
-def _completed(
-    trees: dict[str, "xarray.DataTree"],
-    typical: "xarray.DataTree | None",
-    setting: Setting,
-    rng: np.random.Generator,
-) -> dict[str, "xarray.DataTree"]:
-    """Add data, replicated responses and membership to the trees."""
-    constant = trees[SEARCH_NUTS]["constant_data"].to_dataset()
-    return {
-        name: complete_tree(
-            tree,
-            constant,
-            setting.training,
-            stream,
-            membership_of=typical if name == RANDOM_EM else None,
-        )
-        for (name, tree), stream in zip(trees.items(), rng.spawn(len(trees)), strict=True)
-    }
-
-
-def _evidence(methods: MethodRuns, random: MethodFigures, search: MethodFigures) -> StartEvidence:
-    """Collect the evidence for the verdict."""
-    scored = [method.loo for method in (random, search) if method.loo.elpd is not None]
-    return StartEvidence(
-        methods.runs,
-        methods.moment_status,
-        loo_difference=random.loo.less(search.loo),
-        held_out_difference=random.held_out.less(search.held_out),
-        has_unreliable_loo=not all(score.is_reliable for score in scored),
-    )
-
-
-def _labelled_truth(setting: Setting, methods: MethodRuns) -> "xarray.Dataset | None":
-    """Label the truth, with its components in the order of the search."""
-    if setting.truth is None:
-        return None
-    fit, rows = methods.fit, setting.training
-    order = match_to_truth(fit.coefficients, fit.biases, setting.truth, rows)
-    return setting.truth.to_dataset(order, rows.checked.feature_names)
-
-
-def _dropped_priors(setting: Setting) -> list[str]:
+def _dropped_priors(options: Options) -> list[str]:
     """List the priors that default NUTS does not use, if it was run."""
-    nuts = setting.options.nuts
-    if not setting.options.include_default_nuts or nuts.priors is None:
+    if not options.include_default_nuts or options.priors is None:
         return []
-    return [name for name in nuts.priors if name not in (nuts.free_priors or {})]
+    return [name for name in options.priors if name not in (options.free_priors or {})]
 
 
-def _settings(setting: Setting, methods: MethodRuns) -> dict[str, Any]:
+def _settings(setting: Setting, methods: MethodRuns, seed: RandomSeed) -> dict[str, Any]:
     """Record sizes, family, options, seed and versions."""
     rows, options, data = setting.training, setting.options, setting.training.checked
-    seed = setting.random_seed
-    versions = {
-        name: version(name) for name in _PACKAGES if find_spec(name.replace("-", "_")) is not None
-    }
+    n_held_out = 0 if setting.held_out is None else setting.held_out.checked.n_obs
+    fit = methods.reference
+    installed = [name for name in _PACKAGES if find_spec(name.replace("-", "_")) is not None]
     return {
-        "family": data.family.name,
-        "link": data.family.link_name,
-        "n_components": methods.fit.n_components,
+        "family": fit.family,
+        "link": fit.link,
+        "n_components": fit.n_components,
         "n_features": data.n_features,
-        "n_obs": data.n_obs + (0 if setting.held_out is None else setting.held_out.checked.n_obs),
+        "n_obs": data.n_obs + n_held_out,
         "n_training": data.n_obs,
-        "n_held_out": 0 if setting.held_out is None else setting.held_out.checked.n_obs,
+        "n_held_out": n_held_out,
         "n_groups": None if data.groups is None else rows.n_units,
-        "gating": methods.fit.gate_names,
-        "has_offset": data.offset is not None,
-        "has_sample_weight": rows.has_unequal_weights,
+        "gating": fit.gate_names,
         "n_starts": options.n_starts,
-        "starts_in_search": len(methods.fit.starts),
-        "search_status": str(methods.fit.status),
-        "moment_status": methods.moment_status,
-        "directions": options.nuts.directions,
-        "priors": tuple(options.nuts.priors or ()),
-        "draws": options.nuts.draws,
-        "tune": options.nuts.tune,
-        "chains": options.nuts.chains,
+        "search_status": None if methods.search.fit is None else str(methods.search.fit.status),
+        "directions": options.directions,
+        "priors": tuple(options.priors or ()),
+        "draws": options.draws,
+        "tune": options.tune,
+        "chains": options.chains,
         "random_seed": seed if seed is None or isinstance(seed, int) else str(seed),
-        "versions": versions,
+        "versions": {name: version(name) for name in installed},
     }
 
 
@@ -251,7 +272,7 @@ def compare(
     y: Any,
     n_components: int,
     *,
-    family: str | Family = "bernoulli",
+    family: str | Family | Sequence[str | Family] = "bernoulli",
     link: str | None = None,
     offset: ArrayLike | None = None,
     n_trials: ArrayLike | None = None,
@@ -272,19 +293,21 @@ def compare(
     progressbar: bool = True,
     **pm_sample_kwargs: Any,
 ) -> Comparison:
-    r"""Compare the search with random starts, by EM and NUTS, on the same rows.
+    r"""Compare the tensor start with random starts, by EM and NUTS, on the same rows.
 
     Parameters
     ----------
     X : array-like or DataFrame, shape (n_obs, n_features), or str
         Inputs; the column names of a DataFrame become the `feature` coordinate. Or a formula, such
         as ``"y ~ a + b | g"``.
-    y : array-like, shape (n_obs,), or DataFrame
-        Response; or the data of a formula. `offset`, `groups`, ... may then be column names.
+    y : array-like, shape (n_obs,) or (n_obs, n_responses), or DataFrame
+        Response, several responses, or labels of classes; or the data of a formula. `offset`,
+        `groups`, ... may then be column names.
     n_components : int
         Number of components.
-    family : str or Family, default "bernoulli"
-        Family of the response; with a formula, by default chosen from the values of the response.
+    family : str, Family, or sequence of these, default "bernoulli"
+        Family of the response, or one for each of several; with a formula, by default chosen from
+        the values of the response.
     link : str, optional
         Link of the family; its default link if left out.
     offset : array-like, shape (n_obs,), optional
@@ -304,14 +327,15 @@ def compare(
         Number of random starts of EM.
     truth : MixtureData or mapping of str to array-like, optional
         True parameters of simulated data: the result of `simulate_mixture`, or a mapping with
-        `coefficients`, `biases`, `weights` and optionally `dispersion`, with the same shapes.
+        `coefficients`, `biases`, `weights` and optionally `dispersion`, with the shapes that
+        `fit_em` returns.
     held_out : float, default 0.2
         Share of the rows, or groups, to hold out for prediction; 0 for none.
     include_default_nuts : bool, default False
         Whether to also sample the same mixture with free coefficients from PyMC's own start, with
         jitter. This is slow.
     directions : {"anchored", "fixed", "free"}, default "anchored"
-        How NUTS from the search treats directions, see `sample`.
+        How NUTS from our start treats directions, see `sample`.
     priors : mapping of str to prior, optional
         Priors of NUTS, see `moment_init.models.mixture_glm`.
     draws : int, default 1000
@@ -343,19 +367,24 @@ def compare(
 
     Notes
     -----
+    ``"tensor EM"`` is ``fit_em(init="tensor")``: the moment estimate and the climb from it, nothing
+    else. NUTS starts there (``"tensor NUTS"``), or at the fit of the search (``"search NUTS"``) if
+    there are no moments or if the search ended more than 1 higher in log-likelihood.
+
     Fits by EM are compared through draws of their Laplace approximation; the leave-one-out score
     corrects for the approximation (`arviz.loo_approximate_posterior`). Random starts are chains of
-    one tree. Their components are matched by one permutation per start, so R-hat shows whether the
-    starts disagree. Only single starts are scored: ``"random EM"`` has the figures of the typical
-    start, which has the median log-likelihood, and ``"best random EM"`` those of the best of
-    `n_starts`. For both, ``seconds`` is the time of all starts.
+    one tree. Their components are matched by the rows that they claim, with one permutation per
+    start, so R-hat shows whether the starts disagree. Only single starts are scored: ``"random
+    EM"`` has the figures of the typical start, which has the median log-likelihood, and ``"best
+    random EM"`` those of the best of `n_starts`. For both, ``seconds`` is the time of all starts.
 
     From its best draw, every chain of NUTS is climbed to the optimum it belongs to. An optimum is
     the "best found" if it is within .01 of the highest log-likelihood of any start or chain. This
     does not prove that no better optimum exists.
 
-    A leave-one-out score is not reliable if more than 1 % of its Pareto k values are too large.
-    `loo` ranks it below the others (``is_reliable``), and the verdict cites held-out rows instead.
+    Leave-one-out scores at most 1,000 rows or groups. A score is not shown if more than 1 % of its
+    Pareto k values are too large. With sample weights it leaves out one copy of a row while the
+    other copies stay; the held-out score counts each row by its weight.
 
     The group ``posterior_predictive`` has about a thousand draws per method. The row labels ``obs``
     are positions in `X`.
@@ -367,21 +396,25 @@ def compare(
         data = simulate_mixture(2000, 5, 3, weights=[0.7, 0.2, 0.1], random_seed=1)
         comparison = compare(data.X, data.y, 3, truth=data, random_seed=1)
         comparison.verdict.headline
-        comparison.figure()  # displayed by a notebook
+        comparison.plot("landscape")  # displayed by a notebook
         comparison.to_html("comparison.html")
     """
+    # PyMC logs what it samples even without a progress bar.
+    silent = {} if progressbar else {"quiet": True}
     options = validate_options(
-        n_starts=n_starts,
-        held_out=held_out,
-        include_default_nuts=include_default_nuts,
-        directions=directions,
-        priors=priors,
-        draws=draws,
-        tune=tune,
-        chains=chains,
-        n_jobs=n_jobs,
-        progressbar=progressbar,
-        pm_sample=pm_sample_kwargs,
+        Options(
+            n_starts=n_starts,
+            held_out=held_out,
+            include_default_nuts=include_default_nuts,
+            directions=directions,
+            priors=priors,
+            draws=draws,
+            tune=tune,
+            chains=chains,
+            n_jobs=n_jobs,
+            progressbar=bool(progressbar),
+            pm_sample={"progressbar": bool(progressbar), **silent, **pm_sample_kwargs},
+        )
     )
     block = {
         "family": family,
@@ -393,10 +426,11 @@ def compare(
         "gating": gating,
     }
     rows = check_rows(X, y, block)
-    require_one_response(rows.checked, "compare")
     number = validate_n_components(n_components, rows.checked.n_obs)
-    known = read_truth(truth, rows.checked.n_features, number)
+    known = read_truth(truth, rows, number)
     split, run, finish = make_generator(random_seed).spawn(3)
     training, rest = split_rows(rows, options.held_out, split)
     methods = run_all(training, number, options, run)
-    return assemble(Setting(training, rest, known, options, random_seed), methods, finish)
+    units = loo_units(training.n_units, split)
+    setting = Setting(training, rest, known, options, units, int(finish.integers(2**31)))
+    return assemble(setting, methods, finish, random_seed)

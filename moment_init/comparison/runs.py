@@ -1,37 +1,46 @@
-"""The runs of a comparison: the rows, fits by EM, and posteriors by NUTS.
+"""The runs of a comparison: the rows, fits by EM, posteriors by NUTS, and their DataTrees.
 
-Rows are split into those that are fitted and those that are held out. EM runs from the search
-and from each random start by itself. NUTS runs from the search and from PyMC's own start; the
-best draw of every chain is then climbed to the optimum it leads to. The last functions put fits,
-as draws of their Laplace approximations, and posteriors into DataTrees of one form.
+Rows are split into those that are fitted and those that are held out. EM runs from the tensor
+start, from the search, and from each random start by itself. NUTS runs from the tensor start, or
+from the search, and from PyMC's own start; the best draw of every chain is then climbed to the
+optimum it leads to. Fits become draws of their Laplace approximations, so that fits and posteriors
+are DataTrees of one form.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from moment_init.checks import FloatArray, as_known_table, quiet_notices
 from moment_init.data.blocks import single_threaded_blas
 from moment_init.data.checking import RegressionData, group_codes, validate_data
 from moment_init.em.fitting import fit_em
 from moment_init.em.result import EMFit
-from moment_init.em.start_values import start_values_of
 from moment_init.posterior.alignment import align_components
-from moment_init.posterior.draws import predictive_group
-from moment_init.posterior.prediction import predict_membership
+from moment_init.posterior.draws import data_model, predictive_group
 from moment_init.posterior.sampling import sample
 from moment_init.progress import track
-from moment_init.results import BREAKDOWNS, label, labels_of
+from moment_init.results import BREAKDOWNS, label
 
 if TYPE_CHECKING:
     import xarray
 
-
 IndexArray = NDArray[np.intp]
+
+TENSOR_EM, SEARCH_EM = "tensor EM", "search EM"
+RANDOM_EM, BEST_RANDOM_EM = "random EM", "best random EM"
+TENSOR_NUTS, SEARCH_NUTS, DEFAULT_NUTS = "tensor NUTS", "search NUTS", "default NUTS"
+"""Names of the methods. The chains of ``"random EM"`` are different starts, not draws from one
+distribution; ``"best random EM"`` appears in tables only."""
+
+CLEARLY_WORSE = 1.0
+"""Log-likelihood by which the tensor start may be below the search and still be the start of NUTS:
+the likelihood-ratio statistic is then 2, far below the sampling variation of the log-likelihood."""
 
 BY_ROW = ("offset", "n_trials", "sample_weight", "groups", "gating")
 """Arguments of the data block that have one value per row."""
@@ -42,11 +51,10 @@ class ComparedRows:
     """Rows as they were passed and as they were checked."""
 
     X: Any  # inputs; (n_obs, n_features)
-    y: Any  # response; (n_obs,)
+    y: Any  # response; (n_obs,) or (n_obs, n_responses)
     # `family`, `link`, `offset`, `n_trials`, `sample_weight`, `groups`, `gating`
     block: dict[str, Any]
     checked: RegressionData  # the same rows, checked
-    gating: FloatArray | None  # gating covariates, checked; (n_obs, n_gate)
     numbers: IndexArray  # positions of the rows in the user's data; (n_obs,)
 
     @property
@@ -68,32 +76,24 @@ class ComparedRows:
             return self.checked.sample_weight
         return (np.bincount(codes, self.checked.sample_weight) > 0.0).astype(np.float64)
 
-    @property
-    def has_unequal_weights(self) -> bool:
-        """Whether some sample weight is not one."""
-        return bool(np.any(self.checked.sample_weight != 1.0))
-
     def take(self, index: IndexArray) -> "ComparedRows":
         """Select rows."""
-        taken = {name: _take(self.block[name], index) for name in BY_ROW}
         return replace(
             self,
             X=_take(self.X, index),
             y=_take(self.y, index),
-            block=self.block | taken,
+            block=self.block | {name: _take(self.block[name], index) for name in BY_ROW},
             checked=self.checked.take(index),
-            gating=None if self.gating is None else self.gating[index],
             numbers=self.numbers[index],
         )
 
 
 def check_rows(X: Any, y: Any, block: dict[str, Any]) -> ComparedRows:
     """Check the data and leave out rows with weight zero."""
-    # X: (n_obs, n_features), y: (n_obs,)
     X, y = as_known_table(X), as_known_table(y)
     block = {name: as_known_table(value) for name, value in block.items()}
     checked = validate_data(X, y, **block).whole("`X` and `y` must be in memory")
-    rows = ComparedRows(X, y, block, checked, checked.gating, np.arange(checked.n_obs))
+    rows = ComparedRows(X, y, block, checked, np.arange(checked.n_obs))
     weighted = np.flatnonzero(checked.sample_weight)
     return rows if len(weighted) == checked.n_obs else rows.take(weighted)
 
@@ -119,6 +119,35 @@ def _take(values: Any, index: IndexArray) -> Any:
     return values.iloc[index] if hasattr(values, "iloc") else np.asarray(values)[index]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Options:
+    """The checked options of a comparison."""
+
+    n_starts: int  # number of random starts
+    held_out: float  # share of the rows, or groups, to hold out
+    include_default_nuts: bool  # whether to sample from PyMC's own start as well
+    directions: Any  # how `sample` treats directions
+    priors: Mapping[str, Any] | None  # the user's priors
+    draws: int  # draws per chain after tuning
+    tune: int | None  # tuning draws per chain; the sampler's default if None
+    chains: int  # number of chains
+    n_jobs: int | None  # random starts that run in parallel
+    progressbar: bool  # whether to show progress
+    pm_sample: Mapping[str, Any]  # further arguments of `pymc.sample`
+
+    @property
+    def free_priors(self) -> dict[str, Any] | None:
+        """The priors that also apply to a model with free coefficients."""
+        if self.priors is None:
+            return None
+        return {name: prior for name, prior in self.priors.items() if name not in _ANCHORED_PRIORS}
+
+
+_ANCHORED_PRIORS = ("scale", "tilt")
+"""Priors that a model with free coefficients does not have."""
+
+# --- EM ------------------------------------------------------------------------------------------
+
 FAILED = "failed"
 """Status of a start that broke down."""
 
@@ -130,7 +159,6 @@ class EMRun:
     start: int  # number of the start or of the chain
     fit: EMFit | None  # the fit; None if the start broke down
     seconds: float  # time of the run
-    seed: int  # seed of the Laplace draws
     message: str = ""  # why the start broke down; empty if it did not
 
     @property
@@ -149,59 +177,30 @@ class EMRun:
         return ended[0] if len(ended) == 1 and ended[0] != "converged" else "not_converged"
 
 
-def run_search(
-    rows: ComparedRows, n_components: int, rng: np.random.Generator, n_jobs: int | None
-) -> EMRun:
-    """Fit from the search."""
-    seed = int(rng.integers(2**31))
-    begin = perf_counter()
-    fit = _fit(rows, n_components, init="search", random_seed=rng.spawn(1)[0], n_jobs=n_jobs)
-    return EMRun(0, fit, perf_counter() - begin, seed)
+def run_em(rows: ComparedRows, n_components: int, start: int, **arguments: Any) -> EMRun:
+    """Fit once and record the time; an error of a broken-down fit becomes its message."""
+    begin, fit, message = perf_counter(), None, ""
+    with single_threaded_blas(), quiet_notices():  # the status of the fit has this information
+        try:
+            fit = fit_em(rows.X, rows.y, n_components, progressbar=False, **rows.block, **arguments)
+        except BREAKDOWNS as error:
+            message = str(error)
+    return EMRun(start, fit, perf_counter() - begin, message)
 
 
 def run_random(
-    rows: ComparedRows,
-    n_components: int,
-    n_starts: int,
-    rng: np.random.Generator,
-    *,
-    n_jobs: int | None,
-    is_shown: bool,
+    rows: ComparedRows, n_components: int, options: Options, rng: np.random.Generator
 ) -> tuple[EMRun, ...]:
     """Fit from each random start by itself."""
     from joblib import Parallel, delayed  # imported only where starts are run in parallel
 
-    seeds = rng.integers(2**31, size=n_starts).tolist()
-    streams = rng.spawn(n_starts)
+    number = options.n_starts
     tasks = (
-        delayed(timed_fit)(
-            rows, n_components, start, seeds[start], init="random", n_starts=1, random_seed=stream
-        )
-        for start, stream in enumerate(streams)
+        delayed(run_em)(rows, n_components, start, init="random", n_starts=1, random_seed=stream)
+        for start, stream in enumerate(rng.spawn(number))
     )
-    runs = Parallel(n_jobs=n_jobs, return_as="generator")(tasks)
-    return tuple(track(runs, n_starts, "random starts", is_shown=is_shown))
-
-
-def timed_fit(
-    rows: ComparedRows, n_components: int, start: int, seed: int, **arguments: Any
-) -> EMRun:
-    """Fit once and record the time; an error of a broken-down fit becomes its message."""
-    begin = perf_counter()
-    with single_threaded_blas():
-        try:
-            fit, message = _fit(rows, n_components, **arguments), ""
-        except BREAKDOWNS as error:
-            fit, message = None, str(error)
-    return EMRun(start, fit, perf_counter() - begin, seed, message)
-
-
-def _fit(rows: ComparedRows, n_components: int, **arguments: Any) -> EMFit:
-    with quiet_notices():  # the status of the fit has this information
-        return fit_em(rows.X, rows.y, n_components, progressbar=False, **rows.block, **arguments)
-
-
-# --- selecting a start ---------------------------------------------------------------------------
+    runs = Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks)
+    return tuple(track(runs, number, "random starts", is_shown=options.progressbar))
 
 
 def converged_runs(runs: Sequence[EMRun]) -> list[EMRun]:
@@ -215,44 +214,45 @@ def typical_run(runs: Sequence[EMRun]) -> EMRun:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def best_run(runs: Sequence[EMRun]) -> EMRun:
-    """Select the run with the highest log-likelihood."""
-    return max(runs, key=lambda run: (run.log_likelihood, -run.start))
+def match_fits(fit: EMFit, reference: EMFit) -> tuple[IndexArray, float]:
+    """Match components by the rows that they claim.
 
+    Returns the order of the components of the fit, and the mean distance between the
+    responsibilities in that order.
+    """
+    costs = np.array(
+        [
+            np.abs(column[:, None] - fit.responsibilities).sum(axis=0)
+            for column in reference.responsibilities.T
+        ]
+    )
+    matched = linear_sum_assignment(costs)
+    distance = float(costs[matched].sum()) / (2.0 * len(fit.responsibilities))
+    return np.asarray(matched[1], dtype=np.intp), distance
+
+
+# --- NUTS ----------------------------------------------------------------------------------------
 
 _SMALLEST_WEIGHT = 1e-12
 """Lower limit of the weights of a draw that is used as a start, which needs positive weights."""
-
-_ANCHORED_PRIORS = ("scale", "tilt")
-"""Priors that a model with free coefficients does not have."""
 
 _START_ARGUMENTS = ("anchor_angle", "initvals")
 """Arguments of `sample` that set its start and its anchors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NutsSettings:
-    """Settings of NUTS."""
+class NutsRun:
+    """The posterior of a method."""
 
-    directions: Any  # how `sample` treats directions, for the search
-    priors: Mapping[str, Any] | None  # the user's priors
-    draws: int  # draws per chain after tuning
-    tune: int | None  # tuning draws per chain; the sampler's default if None
-    chains: int  # number of chains
-    pm_sample: Mapping[str, Any]  # further arguments of `pymc.sample`
-
-    @property
-    def free_priors(self) -> dict[str, Any] | None:
-        """The priors that also apply to a model with free coefficients."""
-        if self.priors is None:
-            return None
-        return {name: prior for name, prior in self.priors.items() if name not in _ANCHORED_PRIORS}
+    tree: "xarray.DataTree"  # draws, with components in the order of the reference fit
+    seconds: float  # time, including compilation and the search for a start
+    climbs: Sequence[EMRun]  # the optimum that each chain leads to
 
 
-def run_search_nuts(
-    rows: ComparedRows, fit: EMFit, settings: NutsSettings, rng: np.random.Generator
-) -> tuple["xarray.DataTree", float]:
-    """Sample from the search."""
+def run_nuts(
+    rows: ComparedRows, start: EMRun, fit: EMFit, options: Options, rng: np.random.Generator
+) -> NutsRun:
+    """Sample from a fit."""
     begin = perf_counter()
     with quiet_notices():  # labels are matched and switches are counted later
         tree = sample(
@@ -262,21 +262,23 @@ def run_search_nuts(
             **rows.block,
             random_seed=rng,
             init=fit,
-            directions=settings.directions,
-            priors=settings.priors,
-            draws=settings.draws,
-            tune=settings.tune,
-            chains=settings.chains,
+            directions=options.directions,
+            priors=options.priors,
+            draws=options.draws,
+            tune=options.tune,
+            chains=options.chains,
             log_likelihood=True,
             posterior_predictive=False,
-            **settings.pm_sample,
+            **options.pm_sample,
         )
-    return align_components(tree, fit), perf_counter() - begin
+    tree = align_components(tree, fit)
+    seconds = start.seconds + perf_counter() - begin
+    return NutsRun(tree, seconds, climb_chains(tree, rows, fit))
 
 
 def run_default_nuts(
-    rows: ComparedRows, fit: EMFit, settings: NutsSettings, rng: np.random.Generator
-) -> tuple["xarray.DataTree", float]:
+    rows: ComparedRows, fit: EMFit, options: Options, rng: np.random.Generator
+) -> NutsRun:
     """Sample the mixture with free coefficients from PyMC's own start, with jitter."""
     import pymc as pm
 
@@ -293,18 +295,18 @@ def run_default_nuts(
         anchor_angle=45.0,
         random_seed=rng,
     )
-    model = build_model(specification, settings.free_priors)
+    model = build_model(specification, options.free_priors)
     for variable in model.free_RVs:
         model.set_initval(variable, None)
     names = [variable.name for variable in [*model.free_RVs, *model.deterministics]]
-    arguments = {k: v for k, v in settings.pm_sample.items() if k not in _START_ARGUMENTS}
-    if settings.tune is not None:
-        arguments["tune"] = settings.tune
+    arguments = {k: v for k, v in options.pm_sample.items() if k not in _START_ARGUMENTS}
+    if options.tune is not None:
+        arguments["tune"] = options.tune
     with single_threaded_blas():
         drawn = pm.sample(
             model=model,
-            draws=settings.draws,
-            chains=settings.chains,
+            draws=options.draws,
+            chains=options.chains,
             random_seed=int(rng.integers(2**31)),
             var_names=[name for name in names if name not in ("scale", "direction")],
             **arguments,
@@ -318,7 +320,8 @@ def run_default_nuts(
         seed=0,
         raw_names=[variable.name for variable in model.free_RVs],
     )
-    return align_components(tree, fit), perf_counter() - begin
+    tree = align_components(tree, fit)
+    return NutsRun(tree, perf_counter() - begin, climb_chains(tree, rows, fit))
 
 
 def climb_chains(tree: "xarray.DataTree", rows: ComparedRows, fit: EMFit) -> tuple[EMRun, ...]:
@@ -326,37 +329,127 @@ def climb_chains(tree: "xarray.DataTree", rows: ComparedRows, fit: EMFit) -> tup
     values = tree["log_likelihood"]["y"].transpose("chain", "draw", ...)
     best = np.nan_to_num(values.values @ rows.unit_weights, nan=-np.inf).argmax(axis=1)
     posterior = tree["posterior"].to_dataset()
-    return tuple(
-        timed_fit(
-            rows,
-            fit.n_components,
-            int(chain),
-            0,
-            init=_fit_of_draw(posterior.isel(chain=place, draw=draw), fit),
-        )
+    starts = [
+        (int(chain), _fit_of_draw(posterior.isel(chain=[place], draw=[draw]), rows, fit))
         for place, (chain, draw) in enumerate(zip(posterior["chain"].values, best, strict=True))
-    )
+    ]
+    return tuple(run_em(rows, fit.n_components, chain, init=start) for chain, start in starts)
 
 
-def _fit_of_draw(draw: "xarray.Dataset", fit: EMFit) -> EMFit:
-    """Return the fit with the parameters of a draw."""
-
-    def read(name: str, *dims: str) -> FloatArray:
-        return np.asarray(draw[name].transpose(*dims, "component").values, dtype=np.float64)
-
-    weights = np.maximum(read("weight"), _SMALLEST_WEIGHT)
+def _fit_of_draw(posterior: "xarray.Dataset", rows: ComparedRows, fit: EMFit) -> EMFit:
+    """Return the fit with the parameters of a posterior of one draw."""
+    draw = data_model(posterior, rows.checked).draws
+    weights = np.maximum(posterior["weight"].to_numpy().ravel(), _SMALLEST_WEIGHT)
     changed: dict[str, Any] = {
-        "coefficients": read("coefficient", "feature"),
-        "biases": read("bias"),
+        "coefficients": draw.coefficients[0],
+        "biases": draw.biases[0],
         "weights": weights / weights.sum(),
+        "dispersion": None if draw.dispersion is None else draw.dispersion[0],
     }
-    if fit.dispersion is not None:
-        changed["dispersion"] = read("dispersion")
-    if fit.gate is not None:  # logits of a fit are relative to the last component
-        gate, level = read("gate", "gate_feature"), read("gate_bias")
+    if draw.gate is not None:  # logits of a fit are relative to the last component
+        gate, level = draw.gate[0], draw.logits[0]
         changed |= {"gate": gate - gate[:, -1:], "gate_biases": level - level[-1]}
     return replace(fit, **changed)
 
+
+# --- all methods ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodRuns:
+    """The results of all methods."""
+
+    tensor: EMRun  # the fit from the tensor start; without one if there are no moments
+    search: EMRun  # the fit from the search
+    random: Sequence[EMRun]  # the fits from random starts
+    nuts: Mapping[str, NutsRun]  # posteriors by method; the first is that from our start
+
+    @property
+    def start(self) -> EMRun:
+        """The start of NUTS: the tensor start, or the search if that is clearly better."""
+        is_as_good = self.tensor.log_likelihood >= self.search.log_likelihood - CLEARLY_WORSE
+        return self.tensor if self.tensor.fit is not None and is_as_good else self.search
+
+    @property
+    def reference(self) -> EMFit:
+        """The fit that defines the order of the components."""
+        if self.start.fit is None:
+            raise ValueError(f"the search must lead to a fit; got: {self.start.message}")
+        return self.start.fit
+
+    @property
+    def em(self) -> dict[str, Sequence[EMRun]]:
+        """Runs of EM by method."""
+        single = {TENSOR_EM: (self.tensor,), SEARCH_EM: (self.search,)}
+        return {**single, RANDOM_EM: self.random}
+
+    @property
+    def by_method(self) -> dict[str, Sequence[EMRun]]:
+        """Optima by method, in the order of the table."""
+        return {**self.em, **{name: run.climbs for name, run in self.nuts.items()}}
+
+
+def run_starts(
+    rows: ComparedRows,
+    n_components: int,
+    options: Options,
+    rng: np.random.Generator,
+    announce: Callable[[str], None] = lambda text: None,
+) -> MethodRuns:
+    """Run EM from every kind of start."""
+    streams = rng.spawn(3)
+    announce("EM from the tensor start")
+    tensor = run_em(rows, n_components, 0, init="tensor", random_seed=streams[0])
+    announce("EM from the search")
+    jobs = {"n_jobs": options.n_jobs}
+    search = run_em(rows, n_components, 0, init="search", random_seed=streams[1], **jobs)
+    announce(f"EM from random starts ({options.n_starts})")
+    random = run_random(rows, n_components, options, streams[2])
+    return MethodRuns(tensor, search, random, {})
+
+
+def run_all(
+    rows: ComparedRows, n_components: int, options: Options, rng: np.random.Generator
+) -> MethodRuns:
+    """Run every method on the same rows."""
+    announce = make_stages(4 + options.include_default_nuts, is_shown=options.progressbar)
+    streams = rng.spawn(3)
+    methods = run_starts(rows, n_components, options, streams[0], announce)
+    fit = methods.reference
+    name = TENSOR_NUTS if methods.start is methods.tensor else SEARCH_NUTS
+    announce(f"NUTS from {'the tensor start' if name == TENSOR_NUTS else 'the search'}")
+    nuts = {name: run_nuts(rows, methods.start, fit, options, streams[1])}
+    if options.include_default_nuts:
+        announce("NUTS from PyMC's own start")
+        nuts[DEFAULT_NUTS] = run_default_nuts(rows, fit, options, streams[2])
+    return replace(methods, nuts=nuts)
+
+
+def make_stages(total: int, *, is_shown: bool) -> Callable[[str], None]:
+    """Make a function that prints one line per stage of a run.
+
+    There is no progress bar, because samplers show their own. A terminal that cannot be written to
+    never stops a run.
+    """
+    count = 0
+
+    def announce(description: str) -> None:
+        nonlocal count
+        count += 1
+        if not is_shown:
+            return
+        try:
+            from rich.console import Console
+
+            line = f"compare {count}/{total}: {description}"
+            Console(stderr=True).print(line, markup=False, highlight=False)
+        except Exception:  # an error of the terminal must not stop the comparison
+            return
+
+    return announce
+
+
+# --- DataTrees -----------------------------------------------------------------------------------
 
 SCORED_DRAWS = 400
 """Fewest draws of a fit that is scored. Pareto k is then fitted to a tail of 3 √400 = 60 draws,
@@ -366,19 +459,25 @@ _FEWEST_DRAWS = 100
 """Fewest draws that are kept per start. They are independent, so the mean of a start is known to a
 tenth of a standard deviation when R-hat is computed."""
 
-_MATCHED = ("coefficient", "bias", "weight", "dispersion")
-"""Variables that are used to match components."""
+_PREDICTIVE_DRAWS = 1000
+"""Draws of all chains from which responses are replicated, and at least a hundred per chain: a
+probability of one in ten is then known to a tenth of its value."""
 
 
-def laplace_tree(run: EMRun, rows: ComparedRows, draws: int) -> "xarray.DataTree":
-    """Draw from the Laplace approximation of a fit, with the log-likelihoods of the rows."""
+def laplace_tree(
+    run: EMRun, reference: EMFit, rows: ComparedRows, *, draws: int, seed: int
+) -> "xarray.DataTree":
+    """Draw from the Laplace approximation of a fit, with components in the reference's order."""
     if run.fit is None:
         raise ValueError(f"`run` must have led to a fit; got one that broke down: {run.message}")
+    order, _ = match_fits(run.fit, reference)
     fit = _with_unique_root(run.fit)
-    tree = fit.to_datatree(rows.X, rows.y, draws=draws, random_seed=run.seed, **rows.by_row)
-    for name, node in tree.children.items():
-        if "chain" in node.dims:
-            tree[name] = node.to_dataset().assign_coords(chain=[run.start])
+    tree = fit.to_datatree(rows.X, rows.y, draws=draws, random_seed=seed, **rows.by_row)
+    for name in ("posterior", "sample_stats", "log_likelihood"):
+        tree[name] = tree[name].to_dataset().assign_coords(chain=[run.start])
+    posterior = tree["posterior"].to_dataset()
+    labels = posterior["component"].values
+    tree["posterior"] = posterior.isel(component=order).assign_coords(component=labels)
     return tree
 
 
@@ -390,48 +489,25 @@ def _with_unique_root(fit: EMFit) -> EMFit:
     """
     triangle = np.linalg.qr(fit.laplace.root.T, mode="r")
     signs = np.where(np.diag(triangle) < 0.0, -1.0, 1.0)
-    root = triangle.T * signs
-    return replace(fit, laplace=replace(fit.laplace, root=root))
-
-
-def start_orders(fits: Sequence[EMFit], reference: EMFit) -> IndexArray:
-    """Find the order of each fit's components that is closest to a reference."""
-    # -> (n_fits, n_components)
-    import xarray
-
-    values = [start_values_of(fit).variables() for fit in fits]
-    known = [name for name in _MATCHED if name in values[0]]
-    maxima = label(
-        "posterior",
-        {name: np.stack([variables[name] for variables in values])[:, None] for name in known},
-        labels_of(reference),
-    )
-    aligned = align_components(xarray.DataTree.from_dict({"posterior": maxima}), reference)
-    permutation = aligned["moment_init"]["permutation"].transpose("chain", "draw", "component")
-    return np.asarray(permutation.values[:, 0], dtype=np.intp)
-
-
-def relabel(tree: "xarray.DataTree", order: IndexArray) -> "xarray.DataTree":
-    """Reorder the components of the draws of a fit."""
-    # order: (n_components,)
-    posterior = tree["posterior"].to_dataset()
-    labels = posterior["component"].values
-    result = tree.copy()
-    result["posterior"] = posterior.isel(component=order).assign_coords(component=labels)
-    return result
+    return replace(fit, laplace=replace(fit.laplace, root=triangle.T * signs))
 
 
 def random_tree(
-    runs: Sequence[EMRun], orders: IndexArray, rows: ComparedRows, draws: int
+    runs: Sequence[EMRun],
+    reference: EMFit,
+    rows: ComparedRows,
+    *,
+    draws: int,
+    rng: np.random.Generator,
 ) -> "xarray.DataTree":
     """Draw from the Laplace approximations of several fits, one chain per start."""
-    # orders: (n_runs, n_components)
     import xarray
 
     kept = max(_FEWEST_DRAWS, draws // len(runs))
+    seeds = rng.integers(2**31, size=len(runs)).tolist()
     trees = [
-        relabel(laplace_tree(run, rows, kept), order)
-        for run, order in zip(runs, orders, strict=True)
+        laplace_tree(run, reference, rows, draws=kept, seed=seed)
+        for run, seed in zip(runs, seeds, strict=True)
     ]
     groups = {
         name: xarray.concat(
@@ -440,31 +516,20 @@ def random_tree(
         for name in ("posterior", "sample_stats", "log_likelihood")
     }
     groups["observed_data"] = trees[0]["observed_data"].to_dataset()
-    groups["moment_init"] = _own_group(runs, orders, trees[0])
-    return xarray.DataTree.from_dict(groups)
-
-
-def _own_group(
-    runs: Sequence[EMRun], orders: IndexArray, first: "xarray.DataTree"
-) -> "xarray.Dataset":
-    """Record log-likelihood, time and order of every start, and the typical and best start."""
+    known = trees[0]["moment_init"].attrs
+    names = ("family", "link", "reference_class", "classes")
     values = {
         "log_likelihood": (("chain",), [run.log_likelihood for run in runs]),
         "seconds": (("chain",), [run.seconds for run in runs]),
-        "permutation": (("chain", "component"), orders.astype(np.int64)),
     }
-    known = first["moment_init"].attrs
-    attrs = {name: known[name] for name in ("family", "link")}
-    attrs |= {"typical_chain": typical_run(runs).start, "best_chain": best_run(runs).start}
-    return label("moment_init", values, {"chain": [run.start for run in runs]}, attrs=attrs)
-
-
-_PREDICTIVE_DRAWS = 1000
-"""Draws of all chains from which responses are replicated: a probability of one in ten is then
-known to a tenth of its value."""
-
-_FEWEST_PREDICTIVE_DRAWS = 100
-"""Fewest draws per chain, so that single chains can be inspected."""
+    groups["moment_init"] = label(
+        "moment_init",
+        values,
+        {"chain": [run.start for run in runs]},
+        attrs={name: known[name] for name in names if name in known}
+        | {"typical_chain": typical_run(runs).start},
+    )
+    return xarray.DataTree.from_dict(groups)
 
 
 def complete_tree(
@@ -472,48 +537,19 @@ def complete_tree(
     constant: "xarray.Dataset",
     rows: ComparedRows,
     rng: np.random.Generator,
-    *,
-    membership_of: "xarray.DataTree | None" = None,
 ) -> "xarray.DataTree":
-    """Add data, replicated responses and memberships; label rows by their position in the data."""
+    """Add data and replicated responses; label rows by their position in the user's data."""
     import xarray
 
     result = tree.copy()
-    result["constant_data"] = xarray.DataTree(constant)
-    result["posterior_predictive"] = xarray.DataTree(_replicated(tree, rows, rng))
-    source = tree if membership_of is None else membership_of
-    shares = predict_membership(
-        source,
-        rows.checked.X,
-        rows.checked.y,
-        offset=rows.checked.offset,
-        n_trials=rows.checked.n_trials,
-        gating=rows.gating,
-        groups=rows.checked.groups,
-        sample_weight=rows.checked.sample_weight,
-        average=True,
-    )
-    membership = shares.to_dataset(name="probability")
-    membership.attrs["chains"] = source["posterior"].to_dataset()["chain"].values.tolist()
-    result["membership"] = xarray.DataTree(membership)
-    return _with_row_numbers(result, rows)
-
-
-def _replicated(
-    tree: "xarray.DataTree", rows: ComparedRows, rng: np.random.Generator
-) -> "xarray.Dataset":
-    """Replicate the responses of every row, from some draws of every chain."""
     posterior = tree["posterior"].to_dataset()
     n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
-    kept = min(n_draws, max(_FEWEST_PREDICTIVE_DRAWS, _PREDICTIVE_DRAWS // n_chains))
+    kept = min(n_draws, max(_FEWEST_DRAWS, _PREDICTIVE_DRAWS // n_chains))
     chosen = posterior.isel(draw=np.arange(kept) * n_draws // kept)
-    return predictive_group(chosen, rows.checked, rng)
-
-
-def _with_row_numbers(tree: "xarray.DataTree", rows: ComparedRows) -> "xarray.DataTree":
-    """Label rows by their position in the user's data, which the split changes."""
-    for name, node in tree.children.items():
+    result["constant_data"] = xarray.DataTree(constant)
+    result["posterior_predictive"] = xarray.DataTree(predictive_group(chosen, rows.checked, rng))
+    for name, node in result.children.items():
         dataset = node.to_dataset()
         if "obs" in dataset.dims:
-            tree[name] = dataset.assign_coords(obs=rows.numbers)
-    return tree
+            result[name] = dataset.assign_coords(obs=rows.numbers)
+    return result

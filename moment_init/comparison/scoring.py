@@ -4,8 +4,8 @@ The landscape has one row per start or chain, with the optimum that it led to. T
 per method and one column per figure.
 
 Convergence is R-hat, effective sample size and divergences. Prediction is the leave-one-out score
-of the fitted rows and the log predictive density of the held-out rows. The truth holds the
-parameters of simulated data, if they are known.
+of fitted rows and the log predictive density of the held-out rows. The truth holds the parameters
+of simulated data, if they are known.
 """
 
 import warnings
@@ -15,27 +15,27 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
 from moment_init.checks import FloatArray, as_float_array, changed_filters
-from moment_init.comparison.runs import ComparedRows, EMRun
+from moment_init.comparison.runs import ComparedRows, EMRun, IndexArray
 from moment_init.data.simulation import MixtureData
-from moment_init.em.result import EMFit
-from moment_init.likelihood.parameters import angles_in_degrees
-from moment_init.posterior.draws import log_likelihood_group
+from moment_init.posterior.draws import data_model, log_likelihood_group
 from moment_init.results import SAME_OPTIMUM
 
 if TYPE_CHECKING:
     import pandas
     import xarray
 
-LARGEST_RHAT = 1.01
-"""R-hat above which chains have not converged (Vehtari et al., 2021, Bayesian Analysis 16)."""
-
-_PARAMETERS = ("coefficient", "bias", "weight", "dispersion", "gate", "gate_bias")
+PARAMETERS = ("coefficient", "bias", "weight", "dispersion", "gate", "gate_bias")
 """Variables whose convergence is assessed: scales and directions follow from coefficients."""
+
+
+def parameters_of(tree: "xarray.DataTree") -> "xarray.Dataset":
+    """Select the parameters of a posterior that vary: R-hat of a constant is not defined."""
+    posterior = tree["posterior"].to_dataset()
+    return posterior[[name for name in PARAMETERS if name in posterior]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,58 +48,39 @@ class Convergence:
 
 
 def assess_convergence(tree: "xarray.DataTree") -> Convergence:
-    """Compute the diagnostics of a sampler's chains."""
-    import arviz as az
-
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
-    divergences = float(stats["diverging"].sum()) if "diverging" in stats else np.nan
-    with changed_filters(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # from parameters that do not vary
-        sizes = _varying(az.ess(_parameters(tree), method="bulk"), tree)
-    smallest = float(sizes.min()) if sizes.size else np.nan
-    return Convergence(largest_rhat(tree), smallest, divergences)
-
-
-def largest_rhat(tree: "xarray.DataTree") -> float:
-    """Return the largest rank-normalised R-hat of a parameter."""
-    values = find_rhat(tree)
-    return float(values.max()) if values.size else np.nan
-
-
-def find_rhat(tree: "xarray.DataTree") -> FloatArray:
-    """Compute the rank-normalised R-hat of every parameter that varies."""
-    # -> (n_parameters,)
+    """Compute the largest R-hat, the smallest effective sample size, and the divergences."""
     import arviz as az
 
     if tree["posterior"].sizes["chain"] < 2:
-        return np.empty(0)
+        return Convergence()
+    parameters = parameters_of(tree)
+    varies = parameters.max(("chain", "draw")) > parameters.min(("chain", "draw"))
     with changed_filters(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # from parameters that do not vary
-        rhat = az.rhat(_parameters(tree))
-    values = np.hstack([np.ravel(rhat[name].values) for name in rhat.data_vars])
-    return np.asarray(values[~np.isnan(values)])
+        rhat = _flat(az.rhat(parameters).where(varies))
+        sizes = _flat(az.ess(parameters, method="bulk").where(varies))
+    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
+    divergences = float(stats["diverging"].sum()) if "diverging" in stats else np.nan
+    if not rhat.size:
+        return Convergence(divergences=divergences)
+    return Convergence(float(rhat.max()), float(sizes.min()), divergences)
 
 
-def _parameters(tree: "xarray.DataTree") -> "xarray.Dataset":
-    posterior = tree["posterior"].to_dataset()
-    return posterior[[name for name in _PARAMETERS if name in posterior]]
+def _flat(values: "xarray.Dataset") -> FloatArray:
+    """Join the finite values of all variables."""
+    joined = np.hstack([np.ravel(values[name].values) for name in values.data_vars])
+    return np.asarray(joined[np.isfinite(joined)])
 
 
-def _varying(values: "xarray.Dataset", tree: "xarray.DataTree") -> FloatArray:
-    """Select the sizes of parameters that vary: ArviZ returns the number of draws for constants."""
-    posterior = _parameters(tree)
-    kept = []
-    for name in values.data_vars:
-        spread = posterior[name].max(("chain", "draw")) > posterior[name].min(("chain", "draw"))
-        sizes = values[name].transpose(*spread.dims).values
-        kept.append(sizes[spread.values & np.isfinite(sizes)])
-    return np.hstack(kept)
-
+# --- prediction ----------------------------------------------------------------------------------
 
 _TRUSTED_SHARE = 0.01
 """Share of Pareto k values that may be too large. Errors of single rows change a sum of hundreds
 little; if draws are far from the posterior, as for a poor normal approximation, nearly all values
 are too large."""
+
+_MOST_UNITS = 1000
+"""Most rows, or groups, that leave-one-out scores: it takes a millisecond for each."""
 
 _CLEAR, _SMALL = 2.0, 4.0
 """Standard errors that a clear difference of scores exceeds, and the difference below which the
@@ -119,37 +100,76 @@ class ScoreDifference:
         return abs(self.value) > max(_SMALL, _CLEAR * self.error)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LooScore:
-    """The leave-one-out score of a method."""
+def score_loo(tree: "xarray.DataTree", units: IndexArray) -> Any:
+    """Score a method by leaving out one of some rows, or groups, at a time; None if it cannot be.
 
-    elpd: Any  # pointwise result of ArviZ; None if it could not be computed
-    message: str = ""  # why it could not be computed
-    n_dropped: int = 0  # draws that give the data density zero and were left out
+    Returns the pointwise result of ArviZ.
+    """
+    import arviz as az
+    import xarray
 
-    @property
-    def columns(self) -> dict[str, float]:
-        """Figures for the table; NaN without a score."""
-        names = ("elpd_loo", "elpd_se", "p_loo", "pareto_k_max", "pareto_k_bad")
-        if self.elpd is None:
-            return dict.fromkeys(names, np.nan)
-        shapes = np.asarray(self.elpd.pareto_k)
-        largest = float(np.nanmax(shapes)) if np.isfinite(shapes).any() else np.nan
-        bad = float(np.mean(shapes > self.elpd.good_k))
-        values = (float(self.elpd.elpd), float(self.elpd.se), float(self.elpd.p), largest, bad)
-        return dict(zip(names, values, strict=True))
-
-    @property
-    def is_reliable(self) -> bool:
-        """Whether there is a score and at most 1 % of Pareto k values are too large."""
-        return self.elpd is not None and self.columns["pareto_k_bad"] <= _TRUSTED_SHARE
-
-    def less(self, other: "LooScore") -> ScoreDifference | None:
-        """Subtract another score of the same rows; None if either is not reliable."""
-        if not (self.is_reliable and other.is_reliable):
+    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
+    names = ("posterior", "sample_stats", "log_likelihood")
+    groups = {name: tree[name].to_dataset() for name in names if name in tree.children}
+    unit = str(groups["log_likelihood"]["y"].dims[-1])
+    groups["log_likelihood"] = groups["log_likelihood"].isel({unit: units})
+    is_approximate = "log_q" in stats and "lp" in stats
+    if is_approximate:  # draws under which the data are impossible have no weight
+        kept = np.flatnonzero(np.isfinite(stats["lp"].values[0]))
+        groups = {name: dataset.isel(draw=kept) for name, dataset in groups.items()}
+        stats = groups["sample_stats"]
+    part = xarray.DataTree.from_dict(groups)
+    with changed_filters(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # the table shows large Pareto k values
+        try:
+            if is_approximate:
+                elpd = az.loo_approximate_posterior(
+                    part, log_p=stats["lp"], log_q=stats["log_q"], pointwise=True, var_name="y"
+                )
+            else:
+                elpd = az.loo(part, pointwise=True, var_name="y", reff=_efficiency(tree))
+        except (ValueError, IndexError):  # too few draws, or draws that do not vary
             return None
-        pointwise = np.ravel(self.elpd.elpd_i) - np.ravel(other.elpd.elpd_i)
-        return ScoreDifference(*_weighted_sum(pointwise, np.ones(len(pointwise))))
+    return elpd if np.isfinite(elpd.elpd) else None
+
+
+def loo_units(n_units: int, rng: np.random.Generator) -> IndexArray:
+    """Choose the rows, or groups, that leave-one-out scores."""
+    return np.sort(rng.permutation(n_units)[:_MOST_UNITS])
+
+
+def _efficiency(tree: "xarray.DataTree") -> float:
+    """Compute the mean relative efficiency as in `arviz.loo`, without constant parameters."""
+    import arviz as az
+
+    posterior = tree["posterior"].to_dataset()
+    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    values = _flat(az.ess(parameters_of(tree), method="mean"))
+    return float(values.mean()) / n_draws if values.size else 1.0
+
+
+def bad_share(elpd: Any) -> float:
+    """Compute the share of Pareto k values that are too large; NaN without a score."""
+    return np.nan if elpd is None else float(np.mean(np.asarray(elpd.pareto_k) > elpd.good_k))
+
+
+def is_reliable(elpd: Any) -> bool:
+    """Tell whether there is a score and at most 1 % of its Pareto k values are too large."""
+    return bad_share(elpd) <= _TRUSTED_SHARE
+
+
+def compare_loo(scores: Mapping[str, Any]) -> "pandas.DataFrame":
+    """Compare the methods with reliable scores by ``arviz.compare``; empty with fewer than two."""
+    import arviz as az
+    import pandas
+
+    reliable = {name: elpd for name, elpd in scores.items() if is_reliable(elpd)}
+    if len(reliable) < 2:
+        return pandas.DataFrame(columns=["rank", "elpd", "p", "elpd_diff", "weight", "se", "dse"])
+    with changed_filters(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # from weights of rows whose density underflows
+        table: pandas.DataFrame = az.compare(reliable, round_to="none")
+    return table.rename_axis("method")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,81 +181,19 @@ class HeldOutScore:
     weights: FloatArray | None = None  # weights of the rows, or groups; (n_units,)
 
     @property
-    def elpd(self) -> float:
-        """Sum over rows, or groups; NaN without held-out rows."""
-        return self._sum[0]
-
-    @property
-    def se(self) -> float:
-        """Standard error of the sum."""
-        return self._sum[1]
-
-    @property
-    def _sum(self) -> tuple[float, float]:
+    def total(self) -> tuple[float, float]:
+        """Sum over rows, or groups, and its standard error; NaN without held-out rows."""
         if self.values is None or self.weights is None:
             return np.nan, np.nan
         return _weighted_sum(self.values, self.weights)
 
     def less(self, other: "HeldOutScore") -> ScoreDifference | None:
         """Subtract another score of the same rows; None if either is missing or not finite."""
-        if self.values is None or other.values is None or not np.isfinite(self.elpd + other.elpd):
+        if self.values is None or other.values is None:
             return None
-        return ScoreDifference(*HeldOutScore(self.values - other.values, self.weights)._sum)
-
-
-def score_loo(tree: "xarray.DataTree") -> LooScore:
-    """Score a method by leaving out one row, or group, at a time."""
-    import arviz as az
-
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
-    is_approximate = "log_q" in stats
-    n_dropped = 0
-    if is_approximate:
-        tree, n_dropped = _of_positive_density(tree)
-        stats = tree["sample_stats"].to_dataset()
-    with changed_filters(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # a caveat reports large Pareto k values
-        try:
-            if is_approximate:
-                elpd = az.loo_approximate_posterior(
-                    tree, log_p=stats["lp"], log_q=stats["log_q"], pointwise=True, var_name="y"
-                )
-            else:
-                reff = _relative_efficiency(tree)
-                elpd = az.loo(tree, pointwise=True, var_name="y", reff=reff)
-        except (ValueError, IndexError) as error:  # too few draws, or draws that do not vary
-            return LooScore(None, str(error), n_dropped)
-    if not np.isfinite(elpd.elpd):
-        return LooScore(None, f"the elpd is {elpd.elpd}", n_dropped)
-    return LooScore(elpd, "", n_dropped)
-
-
-def _of_positive_density(tree: "xarray.DataTree") -> tuple["xarray.DataTree", int]:
-    """Remove draws under which the data are impossible from one chain, and count them."""
-    import xarray
-
-    stats = tree["sample_stats"].to_dataset()
-    is_possible = np.isfinite(stats["lp"].values[0])
-    if is_possible.all():
-        return tree, 0
-    kept = np.flatnonzero(is_possible)
-    names = ("posterior", "sample_stats", "log_likelihood")
-    groups = {name: tree[name].to_dataset().isel(draw=kept) for name in names}
-    return xarray.DataTree.from_dict(groups), int((~is_possible).sum())
-
-
-def _relative_efficiency(tree: "xarray.DataTree") -> float:
-    """Compute the mean relative efficiency as in `arviz.loo`, without constant parameters."""
-    import arviz as az
-
-    posterior = tree["posterior"].to_dataset()
-    if posterior.sizes["chain"] == 1:
-        return 1.0
-    sizes = az.ess(tree, method="mean")
-    values = np.hstack([np.ravel(sizes[name].values) for name in sizes.data_vars])
-    values = values[np.isfinite(values)]
-    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    return float(values.mean()) / n_draws if values.size else 1.0
+        if not np.isfinite(self.total[0] + other.total[0]):
+            return None
+        return ScoreDifference(*HeldOutScore(self.values - other.values, self.weights).total)
 
 
 def score_held_out(tree: "xarray.DataTree", rows: ComparedRows | None) -> HeldOutScore:
@@ -264,47 +222,7 @@ def _weighted_sum(values: FloatArray, weights: FloatArray) -> tuple[float, float
     return total * mean, float(np.sqrt(total * variance))
 
 
-def compare_loo(scores: Mapping[str, LooScore]) -> "pandas.DataFrame":
-    """Compare methods by leave-one-out.
-
-    Large Pareto k values make scores too high. Methods with too many of them are not reliable: they
-    come last, with weight zero, and differences are taken from the best of the other methods. If no
-    method is reliable, all are compared as they are.
-    """
-    import pandas
-
-    computed = {name: score.elpd for name, score in scores.items() if score.elpd is not None}
-    if not computed:
-        columns = ["rank", "elpd_diff", "dse", "p_worse", "diag_diff", "diag_elpd"]
-        return pandas.DataFrame(columns=[*columns, "p", "elpd", "se", "weight", "is_reliable"])
-    reliable = {
-        name: elpd for name, elpd in computed.items() if scores[name].is_reliable
-    } or computed
-    ranked = _arviz_compare(reliable, None)
-    table = (
-        _arviz_compare(computed, str(ranked.index[0])) if len(reliable) < len(computed) else ranked
-    )
-    table["weight"] = ranked["weight"].reindex(table.index, fill_value=0.0)
-    table["is_reliable"] = [scores[str(name)].is_reliable for name in table.index]
-    table = table.sort_values(["is_reliable", "elpd"], ascending=False)
-    table["rank"] = np.arange(len(table))
-    return table.rename_axis("method")
-
-
-def _arviz_compare(scores: Mapping[str, Any], reference: str | None) -> "pandas.DataFrame":
-    """Call ``arviz.compare``; the columns have the same names with and without a reference."""
-    import arviz as az
-
-    with changed_filters(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # from weights of rows whose density underflows
-        table: pandas.DataFrame = az.compare(dict(scores), reference=reference, round_to="none")
-    if reference is not None:
-        table = table.rename(columns={"p_better": "p_worse"})
-        table["p_worse"] = 1.0 - table["p_worse"]
-    return table
-
-
-IndexArray = NDArray[np.intp]
+# --- truth ---------------------------------------------------------------------------------------
 
 _REQUIRED = ("coefficients", "biases", "weights")
 _OPTIONAL = ("dispersion",)
@@ -315,46 +233,53 @@ _WEIGHT_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """The true parameters."""
+    """The true parameters; those of several responses or classes have a leading axis."""
 
-    coefficients: FloatArray  # coefficients of the user's columns; (n_features, n_components)
-    biases: FloatArray  # biases of the components; (n_components,)
+    coefficients: FloatArray  # coefficients of the user's columns; ([P,] n_features, n_components)
+    biases: FloatArray  # biases of the components; ([P,] n_components)
     weights: FloatArray  # probabilities of the components; (n_components,)
-    dispersion: FloatArray | None  # dispersions, if the family has them; (n_components,)
+    dispersion: FloatArray | None  # dispersions, if the family has them; ([P,] n_components)
 
-    def to_dataset(self, order: IndexArray, feature_names: tuple[str, ...]) -> "xarray.Dataset":
+    def to_dataset(self, order: IndexArray, rows: ComparedRows) -> "xarray.Dataset":
         """Write the parameters under the variable names of the posterior."""
-        # order: (n_components,)
         import xarray
 
-        coefficient = self.coefficients[:, order]
-        scale = np.linalg.norm(coefficient, axis=0)
-        direction = np.divide(coefficient, scale, out=np.zeros_like(coefficient), where=scale > 0)
+        coefficient = self.coefficients[..., order]
+        scale = np.linalg.norm(coefficient, axis=-2)
+        direction = coefficient / np.where(scale > 0.0, scale, 1.0)[..., None, :]
+        first = ("response",) if coefficient.ndim == 3 else ()
         variables: dict[str, Any] = {
-            "coefficient": (("feature", "component"), coefficient),
-            "direction": (("feature", "component"), direction),
-            "scale": ("component", scale),
-            "bias": ("component", self.biases[order]),
+            "coefficient": ((*first, "feature", "component"), coefficient),
+            "direction": ((*first, "feature", "component"), direction),
+            "scale": ((*first, "component"), scale),
+            "bias": ((*first, "component"), self.biases[..., order]),
             "weight": ("component", self.weights[order]),
         }
         if self.dispersion is not None:
-            variables["dispersion"] = ("component", self.dispersion[order])
-        coords = {"feature": list(feature_names), "component": np.arange(len(order))}
+            variables["dispersion"] = ((*first, "component"), self.dispersion[..., order])
+        coords: dict[str, Any] = {"feature": list(rows.checked.feature_names)}
+        coords["component"] = np.arange(len(order))
+        if first:
+            coords["response"] = list(rows.checked.response_names)
         return xarray.Dataset(variables, coords)
 
 
-def read_truth(truth: Any, n_features: int, n_components: int) -> Truth | None:
+def read_truth(truth: Any, rows: ComparedRows, n_components: int) -> Truth | None:
     """Check `truth` and read its parameters."""
     if truth is None:
         return None
     values = _named_values(truth)
+    names = rows.checked.response_names
+    levels = (len(names), n_components) if names else (n_components,)
     shapes: dict[str, tuple[int, ...]] = {
-        "coefficients": (n_features, n_components),
-        **dict.fromkeys(("biases", "weights", "dispersion"), (n_components,)),
+        "coefficients": (*levels[:-1], rows.checked.n_features, n_components),
+        "biases": levels,
+        "weights": (n_components,),
+        "dispersion": levels,
     }
     arrays = {
-        name: _checked(name, values[name], shapes[name])
-        for name in shapes
+        name: _checked(name, values[name], shape)
+        for name, shape in shapes.items()
         if values.get(name) is not None
     }
     weights = arrays["weights"]
@@ -406,13 +331,12 @@ def match_to_truth(
     over the rows. It does not depend on the units of the features, and it separates components
     that differ in their bias only.
     """
-    # coefficients: (n_features, n_components), biases: (n_components,) -> (n_components,)
+    # coefficients: ([P,] n_features, n_components), biases: ([P,] n_components)
     inputs = np.asarray(rows.checked.X, dtype=np.float64)
-    estimated = inputs @ coefficients + biases
-    true = inputs @ truth.coefficients + truth.biases
-    distances = [np.square(true - column[:, None]).mean(axis=0) for column in estimated.T]
-    _, order = linear_sum_assignment(np.array(distances))
-    return np.asarray(order, dtype=np.intp)
+    estimated = np.moveaxis(inputs @ coefficients + biases[..., None, :], -1, 0)
+    true = np.moveaxis(inputs @ truth.coefficients + truth.biases[..., None, :], -1, 0)
+    distances = [[np.square(one - other).mean() for other in true] for one in estimated]
+    return np.asarray(linear_sum_assignment(np.array(distances))[1], dtype=np.intp)
 
 
 def errors_of(
@@ -421,23 +345,18 @@ def errors_of(
     """Compute the RMSE of posterior mean coefficients and their largest angle to the truth."""
     if truth is None:
         return np.nan, np.nan
-    means = tree["posterior"].to_dataset()[["coefficient", "bias"]].mean(("chain", "draw"))
-    coefficients = means["coefficient"].transpose("feature", "component").values
-    order = match_to_truth(coefficients, means["bias"].values, truth, rows)
-    true = truth.coefficients[:, order]
-    error = float(np.sqrt(np.square(coefficients - true).mean()))
-    angles = [
-        float(angles_in_degrees(estimate[:, None], other[:, None], signed=True)[0])
-        for estimate, other in zip(coefficients.T, true.T, strict=True)
-        if np.any(estimate) and np.any(other)  # zero coefficients have no direction
-    ]
-    return error, max(angles, default=np.nan)
+    draws = data_model(tree["posterior"].to_dataset(), rows.checked).draws
+    coefficients = draws.coefficients.mean(axis=0)
+    order = match_to_truth(coefficients, draws.biases.mean(axis=0), truth, rows)
+    true = truth.coefficients[..., order]
+    lengths = np.linalg.norm(coefficients, axis=-2) * np.linalg.norm(true, axis=-2)
+    cosines = (coefficients * true).sum(axis=-2)[lengths > 0.0] / lengths[lengths > 0.0]
+    # Zero coefficients have no direction.
+    angle = np.degrees(np.arccos(np.clip(cosines.min(), -1.0, 1.0))) if cosines.size else np.nan
+    return float(np.sqrt(np.square(coefficients - true).mean())), float(angle)
 
 
-SAME_MEMBERSHIP = 0.01
-"""Mean distance between the responsibilities of two fits below which they are the same optimum.
-Runs stop when a step would gain less than 1e-6 in log-likelihood, about a thousandth of a standard
-error from the maximum, which moves responsibilities by less than this."""
+# --- landscape and table -------------------------------------------------------------------------
 
 
 def best_log_likelihood(runs: Mapping[str, Sequence[EMRun]]) -> float:
@@ -447,24 +366,14 @@ def best_log_likelihood(runs: Mapping[str, Sequence[EMRun]]) -> float:
     )
 
 
-def share_at_best(runs: Sequence[EMRun], best: float) -> float:
-    """Compute the share of starts that led to the best optimum found."""
-    return float(np.mean([is_at_best(run, best) for run in runs])) if runs else np.nan
-
-
 def is_at_best(run: EMRun, best: float) -> bool:
     """Tell whether a run reached the highest log-likelihood found."""
     return bool(run.log_likelihood > best - SAME_OPTIMUM)
 
 
-def membership_distance(first: EMFit, second: EMFit) -> float:
-    """Compute the mean distance between the responsibilities of two fits, labels matched."""
-    others = second.responsibilities
-    costs = np.array(
-        [np.abs(column[:, None] - others).sum(axis=0) for column in first.responsibilities.T]
-    )
-    matched = linear_sum_assignment(costs)
-    return float(costs[matched].sum()) / (2.0 * len(others))
+def count_at_best(runs: Sequence[EMRun], best: float) -> int:
+    """Count the starts that led to the best optimum found."""
+    return sum(is_at_best(run, best) for run in runs)
 
 
 def tabulate_landscape(
@@ -494,24 +403,24 @@ def tabulate_landscape(
 
 COLUMNS: Mapping[str, str] = MappingProxyType(
     {
-        "log_likelihood": "highest log-likelihood that the starts or chains led to",
+        "log_likelihood": "log-likelihood at the optimum; of random EM, that of the typical "
+        "start; of chains, the highest",
         "share_at_best": "share of starts or chains that led to the best optimum found by any "
         "method; empty for the best of several starts, which was chosen for it",
         "n_starts": "number of starts or chains",
-        "elpd_loo": "log predictive density, leaving out one row (or group) at a time",
-        "elpd_se": "standard error of the LOO score",
-        "p_loo": "effective number of parameters",
-        "pareto_k_max": "largest Pareto k: how unreliable the score of a single row is",
-        "pareto_k_bad": "share of Pareto k values above the threshold for this number of draws",
-        "elpd_held_out": "log predictive density of the held-out rows",
-        "elpd_held_out_se": "standard error of the held-out score",
-        "rhat_max": "largest R-hat of a parameter (for random EM across starts, labels matched)",
+        "rhat_max": "largest R-hat of a parameter; for random EM across starts, components matched",
         "ess_bulk_min": "smallest bulk effective sample size of a parameter",
-        "ess_per_second": "smallest effective sample size per second of the total time",
         "divergences": "number of divergent transitions of the sampler",
-        "error": "root mean square error of the coefficients, with labels matched to the truth",
+        "elpd_held_out": "log predictive density of the held-out rows; higher is better",
+        "elpd_held_out_se": "its standard error",
+        "elpd_loo": "log predictive density, leaving out one row (or group) at a time, of at most "
+        "1000 of them; empty if it is not reliable",
+        "elpd_loo_se": "its standard error",
+        "pareto_k_bad": "share of Pareto k values that are too large; above 1 %, the leave-one-out "
+        "score is not reliable",
+        "error": "root mean square error of the coefficients",
         "error_angle": "largest angle between estimated and true coefficients, in degrees",
-        "seconds": "time of all starts or chains, including compilation and the search for a start",
+        "seconds": "time of all starts or chains, with compilation and the search for a start",
     }
 )
 """Columns of the table and their meanings."""
@@ -523,30 +432,35 @@ class MethodFigures:
 
     runs: Sequence[EMRun]  # optima that its starts or chains led to
     seconds: float  # total time of the method
-    loo: LooScore = field(default_factory=lambda: LooScore(None))  # leave-one-out score
+    loo: Any = None  # pointwise leave-one-out score; None without one
     held_out: HeldOutScore = field(default_factory=HeldOutScore)  # score of the held-out rows
-    # RMSE of the coefficients and largest angle to the true ones; NaN without a truth
-    errors: tuple[float, float] = (np.nan, np.nan)
+    errors: tuple[float, float] = (np.nan, np.nan)  # distances from the truth
     convergence: Convergence = field(default_factory=Convergence)  # agreement and mixing of chains
     # whether the run was selected as the best of several; its share at the best optimum is then
     # undefined
     is_chosen: bool = False
+    typical: EMRun | None = None  # the run that was scored, if it stands for others
 
     def row(self, best: float) -> dict[str, float]:
         """Return the figures by column."""
-        values = [run.log_likelihood for run in self.runs]
-        mixing = self.convergence
+        reached = [x for x in (run.log_likelihood for run in self.runs) if not np.isnan(x)]
+        trusted = self.loo if is_reliable(self.loo) else None
         row = {
-            "log_likelihood": max((x for x in values if not np.isnan(x)), default=np.nan),
-            "share_at_best": np.nan if self.is_chosen else share_at_best(self.runs, best),
+            "log_likelihood": max(reached, default=np.nan)
+            if self.typical is None
+            else self.typical.log_likelihood,
+            "share_at_best": np.nan
+            if self.is_chosen
+            else count_at_best(self.runs, best) / len(self.runs),
             "n_starts": len(self.runs),
-            **self.loo.columns,
-            "elpd_held_out": self.held_out.elpd,
-            "elpd_held_out_se": self.held_out.se,
-            "rhat_max": mixing.rhat_max,
-            "ess_bulk_min": mixing.ess_bulk_min,
-            "ess_per_second": mixing.ess_bulk_min / self.seconds,
-            "divergences": mixing.divergences,
+            "rhat_max": self.convergence.rhat_max,
+            "ess_bulk_min": self.convergence.ess_bulk_min,
+            "divergences": self.convergence.divergences,
+            "elpd_held_out": self.held_out.total[0],
+            "elpd_held_out_se": self.held_out.total[1],
+            "elpd_loo": np.nan if trusted is None else float(trusted.elpd),
+            "elpd_loo_se": np.nan if trusted is None else float(trusted.se),
+            "pareto_k_bad": bad_share(self.loo),
             "error": self.errors[0],
             "error_angle": self.errors[1],
             "seconds": self.seconds,
@@ -554,11 +468,10 @@ class MethodFigures:
         return {name: row[name] for name in COLUMNS}
 
 
-def tabulate(figures: Mapping[str, MethodFigures]) -> "pandas.DataFrame":
+def tabulate(figures: Mapping[str, MethodFigures], best: float) -> "pandas.DataFrame":
     """Tabulate the figures, one row per method."""
     import pandas
 
-    best = best_log_likelihood({name: scored.runs for name, scored in figures.items()})
     rows = {name: scored.row(best) for name, scored in figures.items()}
     table = pandas.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
     return table.rename_axis("method").astype({"n_starts": "int64"})

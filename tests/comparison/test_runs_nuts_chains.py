@@ -11,14 +11,15 @@ from moment_init import EMFit, fit_em
 from moment_init.comparison.runs import (
     BY_ROW,
     ComparedRows,
-    NutsSettings,
+    EMRun,
     check_rows,
     climb_chains,
     run_default_nuts,
-    run_search_nuts,
+    run_nuts,
 )
 from tests.bayesian_models import FakeSampler, fitted
 from tests.comparison.laplace_sampler import LaplaceSampler
+from tests.comparison.test_runs_em_chains import options_of
 from tests.em_fits import Fitted
 
 DRAWS, CHAINS = 6, 2
@@ -27,18 +28,6 @@ DRAWS, CHAINS = 6, 2
 def rows_of(start: Fitted) -> ComparedRows:
     block = {"family": start.fit.family, "link": start.fit.link, **dict.fromkeys(BY_ROW)}
     return check_rows(start.X, start.y, block | start.block)
-
-
-def settings(**changed: Any) -> NutsSettings:
-    given: dict[str, Any] = {
-        "directions": "anchored",
-        "priors": None,
-        "draws": DRAWS,
-        "tune": 3,
-        "chains": CHAINS,
-        "pm_sample": {"progressbar": False, "target_accept": 0.9},
-    }
-    return NutsSettings(**(given | changed))
 
 
 @pytest.fixture
@@ -58,27 +47,28 @@ def check_tree(tree: Any, start: Fitted) -> None:
     assert_array_equal(tree["observed_data"]["y"], start.y)
 
 
-def test_search_nuts_starts_at_the_fit(sampler: FakeSampler) -> None:
+def test_nuts_starts_at_the_fit(sampler: FakeSampler) -> None:
     start = fitted("poisson", "log", "both")
     rng = np.random.default_rng(1)
-    tree, seconds = run_search_nuts(rows_of(start), start.fit, settings(), rng)
-    check_tree(tree, start)
-    assert seconds > 0.0
+    begun = EMRun(0, start.fit, 100.0)
+    run = run_nuts(rows_of(start), begun, start.fit, options_of(), rng)
+    check_tree(run.tree, start)
+    assert run.seconds > 100.0
     (call,) = sampler.calls
     assert (call["draws"], call["tune"], call["chains"]) == (DRAWS, 3, CHAINS)
     assert call["target_accept"] == 0.9
     # draws of the fake sampler are within some hundredths of the start on the unconstrained scale
-    mean = tree["posterior"]["weight"].mean(("chain", "draw"))
+    mean = run.tree["posterior"]["weight"].mean(("chain", "draw"))
     assert_allclose(mean, start.fit.weights, atol=0.02)
 
 
 def test_default_nuts_knows_nothing_of_the_start(sampler: FakeSampler) -> None:
     start = fitted("gaussian", "identity", "gate")
     priors = {"scale": pm.HalfNormal.dist(2.0), "bias": pm.Normal.dist(0.0, 2.0)}
-    given = settings(priors=priors, tune=None, pm_sample={"progressbar": False, "initvals": {}})
-    tree, seconds = run_default_nuts(rows_of(start), start.fit, given, np.random.default_rng(1))
-    check_tree(tree, start)
-    assert seconds > 0.0
+    given = options_of(priors=priors, tune=None, pm_sample={"progressbar": False, "initvals": {}})
+    run = run_default_nuts(rows_of(start), start.fit, given, np.random.default_rng(1))
+    check_tree(run.tree, start)
+    assert run.seconds > 0.0
     (call,) = sampler.calls
     assert not {"initvals", "init", "tune", "compile_kwargs"} & set(call)
     model = call["model"]
@@ -87,7 +77,7 @@ def test_default_nuts_knows_nothing_of_the_start(sampler: FakeSampler) -> None:
     assert all(value is None for value in model.rvs_to_initial_values.values())
     assert list(given.free_priors or {}) == ["bias"]
     assert set(priors) == {"scale", "bias"}
-    assert settings().free_priors is None
+    assert options_of().free_priors is None
 
 
 def tree_about(fits: list[EMFit], start: Fitted) -> Any:

@@ -12,14 +12,14 @@ from moment_init.comparison.runs import BY_ROW, ComparedRows, check_rows, split_
 N_OBS = 40
 
 
-def make_rows(rng: np.random.Generator, **given: Any) -> ComparedRows:
+def split_data(rng: np.random.Generator, **given: Any) -> ComparedRows:
     X = pd.DataFrame(rng.standard_normal((N_OBS, 2)), columns=["a", "b"])
     y = pd.Series(np.arange(N_OBS) % 2, index=np.arange(N_OBS) + 100)
     return check_rows(X, y, {"family": "binomial", "link": None, **dict.fromkeys(BY_ROW), **given})
 
 
 def test_split_leaves_every_row_on_one_side(rng: np.random.Generator) -> None:
-    rows = make_rows(rng, n_trials=1, offset=np.arange(N_OBS) / 10)
+    rows = split_data(rng, n_trials=1, offset=np.arange(N_OBS) / 10)
     training, held_out = split_rows(rows, 0.2, rng)
     assert held_out is not None
     assert (training.checked.n_obs, held_out.checked.n_obs) == (32, 8)
@@ -38,15 +38,15 @@ def test_split_leaves_every_row_on_one_side(rng: np.random.Generator) -> None:
 def test_split_keeps_groups_whole(rng: np.random.Generator) -> None:
     groups = np.array([f"g{row % 10}" for row in range(N_OBS)])
     gating = (np.arange(N_OBS) % 10).astype(float)
-    rows = make_rows(rng, n_trials=1, groups=groups, gating=gating)
+    rows = split_data(rng, n_trials=1, groups=groups, gating=gating)
     training, held_out = split_rows(rows, 0.3, rng)
     assert held_out is not None
     assert (training.n_units, held_out.n_units) == (7, 3)
     first, second = set(training.block["groups"]), set(held_out.block["groups"])
     assert not first & second
     assert first | second == set(groups)
-    assert held_out.gating is not None
-    assert_array_equal(held_out.gating[:, 0], held_out.numbers % 10)
+    assert held_out.checked.gating is not None
+    assert_array_equal(held_out.checked.gating[:, 0], held_out.numbers % 10)
     assert_array_equal(held_out.unit_weights, np.ones(3))
 
 
@@ -54,13 +54,13 @@ def test_split_keeps_groups_whole(rng: np.random.Generator) -> None:
 def test_both_sides_of_a_split_have_rows(
     share: float, expected: int, rng: np.random.Generator
 ) -> None:
-    _, held_out = split_rows(make_rows(rng, n_trials=1), share, rng)
+    _, held_out = split_rows(split_data(rng, n_trials=1), share, rng)
     assert held_out is not None
     assert held_out.checked.n_obs == expected
 
 
 def test_no_share_holds_nothing_out(rng: np.random.Generator) -> None:
-    rows = make_rows(rng, n_trials=1)
+    rows = split_data(rng, n_trials=1)
     training, held_out = split_rows(rows, 0.0, rng)
     assert training is rows
     assert held_out is None
@@ -68,9 +68,7 @@ def test_no_share_holds_nothing_out(rng: np.random.Generator) -> None:
 
 def test_rows_of_weight_zero_are_left_out(rng: np.random.Generator) -> None:
     weights = np.where(np.arange(N_OBS) % 4 == 0, 0.0, 2.0)
-    rows = make_rows(rng, n_trials=1, sample_weight=weights)
+    rows = split_data(rng, n_trials=1, sample_weight=weights)
     assert rows.checked.n_obs == 30
-    assert rows.has_unequal_weights
     assert_array_equal(rows.numbers, np.flatnonzero(weights))
     assert_array_equal(rows.unit_weights, np.full(30, 2.0))
-    assert not make_rows(rng, n_trials=1).has_unequal_weights

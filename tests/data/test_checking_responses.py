@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from moment_init import compare, fit_em
+from moment_init import fit_em
 from moment_init.checks import ConvergenceWarning
 from moment_init.em.result import EMFit
 from moment_init.models import mixture_glm
@@ -161,19 +161,6 @@ def test_weights_of_a_score(counts: tuple[Any, Any], rng: np.random.Generator) -
     weight = rng.uniform(size=60)
     densities = [fit.score(X[[row]], y[[row]]) for row in range(60)]
     assert abs(fit.score(X, y, sample_weight=weight) - weight @ densities / weight.sum()) < 1e-12
-
-
-def test_where_several_responses_are_not_supported(counts: tuple[Any, Any]) -> None:
-    X, y = counts
-    wrong: list[tuple[Any, Any]] = [
-        (y, "poisson"),
-        (pd.DataFrame(y), "poisson"),
-        (y[:, 0], "categorical"),
-        (y, ["poisson", "poisson"]),
-    ]
-    for values, family in wrong:
-        with pytest.raises(ValueError, match="not supported by `compare`"):
-            compare(X, values, 2, family=family)
 
 
 def test_arrays_start_a_model_without_a_warning(rng: np.random.Generator) -> None:

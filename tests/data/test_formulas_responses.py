@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.configdefaults import config
 
-from moment_init import compare, estimate, fit_em, predict_membership, sample
+from moment_init import estimate, fit_em, predict_membership, sample
 from moment_init.data.formulas import read_formula
 from moment_init.models import mixture_glm
 from tests.bayesian_models import FakeSampler
@@ -177,8 +177,6 @@ def test_what_is_refused() -> None:
     for formula, options, message in wrong:
         with pytest.raises(ValueError, match=message):
             fit_any(formula, data, 2, **{**QUICK, **options})
-    with pytest.raises(ValueError, match="not supported by `compare`"):
-        compare("spent + saved ~ age", data, 1)
     fit = fit_any("spent + saved ~ age", data, 1, **QUICK)
     with pytest.raises(ValueError, match="must have the response if `y` is not given"):
         fit.score(data.drop(columns="saved"))

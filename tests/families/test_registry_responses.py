@@ -55,7 +55,7 @@ def test_one_column_is_one_response(shape: Any) -> None:
     assert column.family == one.family
     assert column.response_names == ()
     assert column.classes is None
-    require_one_response(column, "compare")
+    require_one_response(column, "this")
 
 
 def test_one_family_in_a_list_is_that_of_one_response() -> None:
@@ -268,10 +268,10 @@ def test_several_responses_of_dask() -> None:
 
 def test_where_several_responses_are_not_supported() -> None:
     for data, number in ((check(), "2 responses"), (check(LABELS, family="categorical"), "3 cl")):
-        with pytest.raises(ValueError, match=f"not supported by `compare`; got {number}"):
-            require_one_response(data, "compare")
-    with pytest.raises(ValueError, match="not supported by `compare`"):
-        require_one_response(check(COUNTS[:, 0] > 0, family="categorical"), "compare")
+        with pytest.raises(ValueError, match=f"not supported by `this`; got {number}"):
+            require_one_response(data, "this")
+    with pytest.raises(ValueError, match="not supported by `this`"):
+        require_one_response(check(COUNTS[:, 0] > 0, family="categorical"), "this")
 
 
 # --- new rows ------------------------------------------------------------------------------------
