@@ -97,7 +97,8 @@ def sample(
     draws : int, default 1000
         Number of draws per chain, without the warm-up.
     tune : int, optional
-        Number of warm-up draws per chain; the sampler's default if left out.
+        Number of warm-up draws per chain. By default 200 with nutpie, which samples in coordinates
+        that need little adaptation; otherwise the sampler's own default.
     chains : int, default 4
         Number of chains.
     store : str or path-like, optional
@@ -142,10 +143,11 @@ def sample(
 
     Notes
     -----
-    Each chain starts at a draw from the normal approximation around the starting values, so the
-    chains differ by about the standard errors. PyMC's jitter, which can undo starting values, is
-    off. All chains start near one mode, so R-hat cannot reveal another; the starts recorded by
-    `fit_em`, or fits from random starts, can.
+    Each chain starts at a draw from the normal approximation at the mode of the posterior, which
+    is found from the starting values; a draw whose log posterior is too low moves towards the mode.
+    PyMC's jitter, which can undo starting values, is off. nutpie samples in coordinates in which
+    the approximation is a unit normal. All chains start near one mode, so R-hat cannot reveal
+    another; the starts recorded by `fit_em`, or fits from random starts, can.
 
     For Dask collections, at most 50,000 rows are drawn at random and used with their own weights,
     and a warning says so: the posterior is that of these rows. An `EMFit` of all rows then gives
@@ -154,7 +156,7 @@ def sample(
     With several responses, or classes, `coefficient` and `direction` have the dims (response,
     feature, component), `bias`, `scale` and `dispersion` (response, component); if only some
     responses have a dispersion, its first dim is `dispersed_response`. The log-likelihood of a row
-    is that of all its responses. `store` and a `method` other than "nuts" then raise an error.
+    is that of all its responses. `store` then raises an error.
 
     Label switching is possible if anchors are close; a warning then says so, and `align_components`
     undoes it. nutpie is used if it is installed. Fixed directions are treated as exact, so the

@@ -309,7 +309,6 @@ def test_groups_that_are_not_wanted(fake: FakeSampler) -> None:
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"store": "draws"}, ValueError, r"not supported by `sample\(store=\.\.\.\)`"),
-    ({"method": "laplace"}, ValueError, r"not supported by `sample\(method='laplace'\)`"),
     ({"draws": 0}, ValueError, "`draws`"),
     ({"chains": True}, ValueError, "`chains`"),
     ({"tune": -1}, ValueError, "`tune`"),
