@@ -30,7 +30,7 @@ from moment_init import MixtureData, fit_em, simulate_mixture
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["BENCHMARK", "run"]
+__all__ = ["BENCHMARK", "Case", "draw_case", "run"]
 
 FloatArray = NDArray[np.float64]
 
@@ -112,7 +112,7 @@ def _run_case(case: Case, options: Options) -> list[Row]:
 
 def _run_data_set(case: Case, options: Options, key: Key) -> dict[str, list[Row]]:
     name, index = str(key[0]), int(key[1])
-    data, gating = _draw_gated(case, options, index)
+    data, gating = draw_case(case, options, index)
     start = time.perf_counter()
     fit = fit_em(
         *(data.X, data.y, case.n_components),
@@ -159,7 +159,7 @@ def _draw(case: Case, options: Options, index: int) -> MixtureData:
     )
 
 
-def _draw_gated(case: Case, options: Options, index: int) -> tuple[MixtureData, FloatArray | None]:
+def draw_case(case: Case, options: Options, index: int) -> tuple[MixtureData, FloatArray | None]:
     """Draw data and, for a gated case, the covariate that sets the weights of two components."""
     data = _draw(case, options, index)
     if not case.is_gated:

@@ -944,11 +944,7 @@ def model_of_experts() -> Record:
 def sample_by_laplace(X: FloatArray, y: FloatArray, **options: Any) -> Record:
     """Means and standard deviations of draws of a Laplace approximation."""
     options |= {"method": "laplace", "draws": 200, "chains": 1, "progressbar": False}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the packages behind pymc-extras
-        # of PyTensor's own draw from a multivariate normal, when numba compiles it
-        warnings.filterwarnings("ignore", r"np.dot\(\) is faster on contiguous arrays")
-        posterior = sample(X, y, 2, random_seed=1, **options)["posterior"]
+    posterior = sample(X, y, 2, random_seed=1, **options)["posterior"]
     record: Record = {}
     for name in ("coefficient", "bias", "weight"):
         record[f"mean_of_{name}"] = posterior[name].mean(("chain", "draw")).to_numpy()

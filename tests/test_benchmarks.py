@@ -54,6 +54,7 @@ COMPILED_NAMES = (
     "gradient_cost",
     "first_draw",
     "posterior_quality",
+    "sampling_cost",
     "calibration",
     "interval_coverage",
     "posterior_reference",

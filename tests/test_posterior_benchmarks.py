@@ -214,7 +214,7 @@ def test_gated_data_follow_their_covariate(monkeypatch: pytest.MonkeyPatch, seed
     benchmark = load("posterior_quality", monkeypatch)
     report = load("report", monkeypatch)
     for case in benchmark.CASES:
-        data, gating = benchmark._draw_gated(case, report.Options(True, seed), 0)
+        data, gating = benchmark.draw_case(case, report.Options(True, seed), 0)
         assert data.family == case.family
         assert (gating is None) is not case.is_gated
         if gating is not None:
@@ -357,7 +357,8 @@ def test_comparison_sees_a_shift_and_a_wider_spread(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["posterior_quality", "calibration", "posterior_reference", "first_draw"]
+    "name",
+    ["posterior_quality", "sampling_cost", "calibration", "posterior_reference", "first_draw"],
 )
 def test_quick_run_leaves_a_complete_record(
     monkeypatch: pytest.MonkeyPatch, name: str, tmp_path: Path, seed: int

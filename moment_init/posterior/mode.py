@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_fn
+from pytensor.compile.maker import function
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
@@ -143,14 +143,14 @@ def in_python() -> Mode:
 def _function(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[..., list[Any]]:
     """Make a function that Python runs."""
     with changed_flags(cxx=""):
-        function: Any = pytensor.function(
+        run: Callable[..., list[Any]] = function(
             list(inputs),
             list(outputs),
             mode=in_python(),
             on_unused_input="ignore",
             trust_input=True,
         )
-    return function
+    return run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -257,7 +257,7 @@ class PosteriorMode:
             settled = replace(
                 settled,
                 point=settled.point + settled.root @ shift,
-                root=settled.root @ (vectors * widths),
+                root=settled.root @ (vectors * widths) @ vectors.T,
             )
         return settled
 
@@ -280,19 +280,19 @@ def _climb(
     log_posterior: LogPosterior, point: FloatArray, root: FloatArray
 ) -> tuple[FloatArray, float, float]:
     """Maximise along the columns of `root`; return the maximum, its value and its distance."""
-    best = [log_posterior(point)[0], np.zeros(len(point))]
+    highest, best = log_posterior(point)[0], np.zeros(len(point))
 
     def fall(step: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal highest, best
         value, gradient = log_posterior(point + root @ step)
         if not np.isfinite(value) or not np.all(np.isfinite(gradient)):
             return _AWAY, np.zeros(len(step))
-        if not value <= best[0]:
-            best[:] = value, step.copy()
+        if not value <= highest:
+            highest, best = value, step.copy()
         return -value, -(root.T @ gradient)
 
     minimize(fall, np.zeros(len(point)), jac=True, method="L-BFGS-B", options={"gtol": 1e-3})
-    value, step = best
-    return point + root @ step, float(value), float(np.linalg.norm(step))
+    return point + root @ best, highest, float(np.linalg.norm(best))
 
 
 def _width(log_posterior: LogPosterior, point: FloatArray) -> tuple[FloatArray, bool]:
@@ -307,4 +307,6 @@ def _width(log_posterior: LogPosterior, point: FloatArray) -> tuple[FloatArray, 
     curvature = np.where(np.isfinite(curvature), curvature, 0.0)
     values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
     smallest = _LARGEST_DEVIATION**-2
-    return vectors / np.sqrt(np.maximum(values, smallest)), bool(values[0] > smallest)
+    # symmetric, so that it does not depend on the signs of the eigenvectors
+    root = (vectors / np.sqrt(np.maximum(values, smallest))) @ vectors.T
+    return root, bool(values[0] > smallest)

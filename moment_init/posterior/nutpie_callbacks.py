@@ -27,7 +27,6 @@ from uuid import uuid4
 import numba
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from numba import types
 from numba.extending import intrinsic
@@ -35,6 +34,7 @@ from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 from nutpie import compile_pymc
 from pymc.pytensorf import compile as compile_graph
+from pytensor.compile.sharedvalue import shared
 from pytensor.configdefaults import config
 from pytensor.gradient import grad
 from pytensor.graph.replace import clone_replace
@@ -418,9 +418,9 @@ def compile_model(
     point, stored = graphs.point, graphs.stored
     whitening = tuple(map(_shared, (mode.point, mode.root, mode.root.T)))
     used = (*whitening, *graphs.logp.get_shared(), *graphs.expand.get_shared())
-    shared = tuple(dict.fromkeys(used))
-    keys = {variable: uuid4().hex for variable in shared}
-    data = {keys[variable]: _frozen(variable.get_value()) for variable in shared}
+    variables = tuple(dict.fromkeys(used))
+    keys = {variable: uuid4().hex for variable in variables}
+    data = {keys[variable]: _frozen(variable.get_value()) for variable in variables}
     names = [*graphs.names, *graphs.stored_names]
     shapes = [*point.shapes, *stored.shapes]
     bounds = [*point.offsets[:-1], *stored.offsets]
@@ -435,7 +435,7 @@ def compile_model(
         dims, coords = compile_pymc._prepare_dims_and_coords(
             model, (names, slices, shapes), transformed
         )
-    compiler = GraphCompiler(point, DataTable(shared), whitening)
+    compiler = GraphCompiler(point, DataTable(variables), whitening)
     return compile_pymc.CompiledPyMCModel(
         _n_dim=point.end,
         dims=dims,
@@ -501,7 +501,7 @@ def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
 
 def _shared(value: NDArray[np.float64]) -> Any:
     """Make a variable of the table."""
-    return pytensor.shared(np.ascontiguousarray(value))  # type: ignore[no-untyped-call]
+    return shared(np.ascontiguousarray(value))
 
 
 def _frozen(value: Any) -> NDArray[Any]:

@@ -337,7 +337,7 @@ def _with_density(tree: xarray.DataTree, data: RegressionData) -> xarray.DataTre
     if "log_likelihood" in tree:
         rows = tree["log_likelihood"]["y"]
         weights = data.sample_weight if data.groups is None else 1.0  # groups contain them
-        stats = stats.assign(lp=prior + (rows * weights).sum(rows.dims[2:]))
+        stats = stats.assign(lp=prior + (rows * weights).sum(str(rows.dims[2])))
     tree["sample_stats"] = stats
     return tree
 

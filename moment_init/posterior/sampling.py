@@ -99,7 +99,8 @@ def sample(
     draws : int, default 1000
         Number of draws per chain, without the warm-up.
     tune : int, optional
-        Number of warm-up draws per chain; the sampler's default if left out.
+        Number of warm-up draws per chain. By default 200 with nutpie, which samples in coordinates
+        that need little adaptation; otherwise the sampler's own default.
     chains : int, default 4
         Number of chains.
     store : str or path-like, optional
@@ -144,11 +145,12 @@ def sample(
 
     Notes
     -----
-    Each chain starts at a draw from the normal approximation around the starting values, so the
-    chains differ by about the standard errors. PyMC's jitter, which can undo starting values, is
-    off. All chains start near one mode, so R-hat cannot reveal another. If the search found other
-    modes with more than 5 % of the posterior mass, by Laplace's approximation under the default
-    priors of `fit_em` or those of the given fit, a warning says so.
+    Each chain starts at a draw from the normal approximation at the mode of the posterior, which
+    is found from the starting values; a draw whose log posterior is too low moves towards the mode.
+    PyMC's jitter, which can undo starting values, is off. nutpie samples in coordinates in which
+    the approximation is a unit normal. All chains start near one mode, so R-hat cannot reveal
+    another. If the search found other modes with more than 5 % of the posterior mass, by Laplace's
+    approximation under the default priors of `fit_em` or those of the given fit, a warning says so.
 
     For Dask collections, at most 50,000 rows are drawn at random and used with their own weights,
     and a warning says so: the posterior is that of these rows. An `EMFit` of all rows then gives
@@ -157,7 +159,7 @@ def sample(
     With several responses, or classes, `coefficient` and `direction` have the dims (response,
     feature, component), `bias`, `scale` and `dispersion` (response, component); if only some
     responses have a dispersion, its first dim is `dispersed_response`. The log-likelihood of a row
-    is that of all its responses. A `method` other than "nuts" then raises an error.
+    is that of all its responses.
 
     Label switching is possible if anchors are close; a warning then says so, and `align_components`
     undoes it. nutpie is used if it is installed. Fixed directions are treated as exact, so the

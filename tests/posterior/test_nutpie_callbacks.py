@@ -228,7 +228,9 @@ def test_callbacks_are_those_of_nutpie(
     root, centre = rng.standard_normal((begin.size, begin.size)), rng.standard_normal(begin.size)
     mode = replace(plain_mode(model), point=centre, root=root)
     whitened = nutpie_compiling.compile_model(mode, initial)
-    np.testing.assert_allclose(centre + root @ whitened.initial_point_func(1), begin, rtol=1e-9)
+    np.testing.assert_allclose(
+        centre + root @ whitened.initial_point_func(1), begin, rtol=1e-9, atol=1e-12
+    )
     step = np.linalg.solve(root, point - centre)
     found, expected = evaluate(whitened, step), evaluate(own, point)
     np.testing.assert_allclose(found[2], expected[2], rtol=1e-9)
