@@ -31,7 +31,7 @@ from scipy.stats import chi2
 
 from moment_init.checks import FloatArray
 from moment_init.models.ops import write_out
-from moment_init.posterior.model_variables import changed_flags
+from moment_init.posterior.model_variables import StartCheck, changed_flags, free_variables
 
 _STEP = 1e-5
 """Step of the differences. Their error is about 1e-10 times the third derivatives, and 1e-11 times
@@ -266,6 +266,8 @@ def find_mode(model: pm.Model) -> PosteriorMode:
     """Climb from the model's initial values to the mode, in coordinates whitened by curvatures."""
     log_posterior = LogPosterior(model)
     point = log_posterior.start
+    if not np.isfinite(log_posterior(point)[0]):
+        _refuse_start(model)
     for _ in range(_ROUNDS):
         root, is_regular = _width(log_posterior, point)
         moved, value, distance = _climb(log_posterior, point, root)
@@ -274,6 +276,21 @@ def find_mode(model: pm.Model) -> PosteriorMode:
         if is_near:
             break
     return PosteriorMode(log_posterior, point, root, value, is_regular)
+
+
+def _refuse_start(model: pm.Model) -> None:
+    """Raise for initial values outside of a prior, with the name of the variable."""
+    start = {
+        variable.name: np.asarray(value, dtype=np.float64)
+        for variable, value in model.rvs_to_initial_values.items()
+        if isinstance(value, np.ndarray | float)
+    }
+    known = free_variables(model)
+    complaint = StartCheck(model, {name: known[name] for name in start}).complaint(start)
+    reason = complaint or "the log posterior is not finite there"
+    raise ValueError(
+        f"`init` must be possible under `priors`: {reason}. Change the priors, or start elsewhere."
+    )
 
 
 def _climb(

@@ -85,7 +85,7 @@ def _own_group(specification: Specification, labels: dict[str, Any]) -> xarray.D
         group = group.assign(initial_dispersion=renamed)
     if origin is not None:
         own = origin.to_datatree()["moment_init"].to_dataset()
-        options = {"compat": "override", "join": "override", "combine_attrs": "override"}
+        options: dict[str, Any] = dict.fromkeys(("compat", "join", "combine_attrs"), "override")
         group = xarray.merge([group[[]], own, group], **options)  # the labels of the rows
     if given is not None:
         group = _with_estimate(group, given)
