@@ -266,6 +266,7 @@ def find_mode(model: pm.Model) -> PosteriorMode:
     """Climb from the model's initial values to the mode, in coordinates whitened by curvatures."""
     log_posterior = LogPosterior(model)
     point = log_posterior.start
+    _require_possible(log_posterior)
     for _ in range(_ROUNDS):
         root, is_regular = _width(log_posterior, point)
         moved, value, distance = _climb(log_posterior, point, root)
@@ -274,6 +275,27 @@ def find_mode(model: pm.Model) -> PosteriorMode:
         if is_near:
             break
     return PosteriorMode(log_posterior, point, root, value, is_regular)
+
+
+def _require_possible(log_posterior: LogPosterior) -> None:
+    """Raise if the model's initial values are impossible under the user's priors."""
+    value, gradient = log_posterior(log_posterior.start)
+    if np.isfinite(value) and np.all(np.isfinite(gradient)):
+        return
+    free = log_posterior.model.free_RVs
+    parts = zip(
+        log_posterior.split(log_posterior.start), log_posterior.split(gradient), strict=True
+    )
+    names = [
+        repr(variable.name)
+        for variable, arrays in zip(free, parts, strict=True)
+        if not np.all(np.isfinite(np.concatenate([array.ravel() for array in arrays])))
+    ]
+    raise ValueError(
+        "`priors` must allow the starting values; they do not allow those of "
+        f"{', '.join(names) or 'the model'}, where the posterior density is zero. Change the "
+        "prior, or `init`."
+    )
 
 
 def _climb(
