@@ -23,7 +23,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 
-from moment_init.checks import RandomSeed
+from moment_init.checks import FloatArray, RandomSeed
 from moment_init.data.checking import group_codes, validate_data
 from moment_init.data.formulas import takes_formula
 from moment_init.em.priors import coefficient_units
@@ -131,14 +131,24 @@ def _mixing(specification: Specification, model_priors: ModelPriors) -> Any:
     slopes = model_priors.gate("gate", "standardised_gate", ("gate_feature", "component"))
     # A user's prior need not sum to zero; the probabilities depend on differences only.
     level, slopes = level - level.mean(), slopes - slopes.mean(axis=1, keepdims=True)
-    mean = pm.Data("gating_mean", gate_coordinates.mean, dims="gate_feature")
-    gate = slopes / pm.Data("gating_scale", gate_coordinates.scales, dims="gate_feature")[:, None]
+    mean = _constant("gating_mean", gate_coordinates.mean)
+    gate = slopes / _constant("gating_scale", gate_coordinates.scales)[:, None]
     gate_bias = level - (mean[:, None] * gate).sum(axis=0)
     pm.Deterministic("weight", pt.special.softmax(level), dims="component")
-    pm.Deterministic("gate", gate.T, dims=("component", "gate_feature"))
+    gate = pm.Deterministic("gate", gate.T, dims=("component", "gate_feature")).T
     gate_bias = pm.Deterministic("gate_bias", gate_bias, dims="component")
     covariates = pm.Data("gating", specification.gating, dims=("obs", "gate_feature"))
     return pt.special.log_softmax(linear_predictor(covariates, gate, gate_bias), axis=-1)
+
+
+def _constant(name: str, values: FloatArray) -> Any:
+    """Make a constant that maps standardised parameters to the user's units.
+
+    It is no data of the model, which PyMC would take to differ between two models: it then reads
+    `coefficient`, `bias`, ... from draws, and never computes them anew from the standardised
+    parameters and the anchors of another model. The name tells compilers to read it at run time.
+    """
+    return pt.constant(np.array(values, dtype=np.float64), name=name)
 
 
 def _scale(specification: Specification, model_priors: ModelPriors) -> Any:
@@ -158,14 +168,13 @@ def _columns(
     orthonormal, so the lengths of the standardised vectors are known without computing the vectors.
     """
     # -> (n_features, n_columns), (n_columns,)
-    mean = pm.Data("input_mean", specification.coordinates[0].mean, dims="feature")
+    mean = _constant("input_mean", specification.coordinates[0].mean)
     if specification.directions == "free":
         value = _free_columns(specification, model_priors)
         return value, (mean[:, None] * value).sum(axis=0)
     n_features, n_columns = specification.anchor_columns.shape
-    dims = None if specification.response_dims else ("feature", "component")
     anchors = specification.to_user_columns(specification.anchor_columns)
-    anchor = pm.Data("anchor", anchors, dims=dims)
+    anchor = _constant("anchor", anchors)
     if not specification.has_tilt:
         value = anchor * scale
         # Not a matrix product, which takes long to compile: see `moment_init.models.ops`.
@@ -175,7 +184,7 @@ def _columns(
     tilt = model_priors.tilt("tilt", (*specification.response_dims, "component", "tangent"))
     return anchored_coefficient(
         anchor,
-        pm.Data("basis", specification.kappa * bases, dims=dims and (*dims, "tangent")),
+        _constant("basis", specification.kappa * bases),
         mean,
         tilt.reshape((n_columns, n_features - 1)) if specification.response_dims else tilt,
         scale,
@@ -189,23 +198,15 @@ def _free_columns(specification: Specification, model_priors: ModelPriors) -> An
     free = model_priors.coefficient("standardised_coefficient", dims)
     units = coefficient_units(specification.coordinates)
     units = np.broadcast_to(units, specification.anchors.shape).copy()
-    return _as_columns(specification, free * pm.Data("coefficient_units", units, dims=dims))
+    return _as_columns(specification, free * _constant("coefficient_units", units))
 
 
 def _response_units(specification: Specification) -> Any:
-    """Register the shift and scale of the predictors; None if their links have no units.
-
-    They are data because constants would become part of the compiled code.
-    """
+    """Shift and scale of the predictors; None if their links have no units."""
     units = specification.units
     if np.all(units == [[0.0], [1.0]]):
         return None
-    return pm.Data(
-        "response_units",
-        units if specification.response_dims else units[:, 0],
-        dims=("response_unit", *specification.response_dims),
-        coords={"response_unit": ["shift", "scale"]},
-    )
+    return _constant("response_units", units if specification.response_dims else units[:, 0])
 
 
 def _bias(specification: Specification, model_priors: ModelPriors, at_mean: Any, units: Any) -> Any:

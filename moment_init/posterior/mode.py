@@ -31,7 +31,7 @@ from scipy.stats import chi2
 
 from moment_init.checks import FloatArray
 from moment_init.models.ops import write_out
-from moment_init.posterior.model_variables import StartCheck, changed_flags, free_variables
+from moment_init.posterior.model_variables import changed_flags
 
 _STEP = 1e-5
 """Step of the differences. Their error is about 1e-10 times the third derivatives, and 1e-11 times
@@ -266,8 +266,7 @@ def find_mode(model: pm.Model) -> PosteriorMode:
     """Climb from the model's initial values to the mode, in coordinates whitened by curvatures."""
     log_posterior = LogPosterior(model)
     point = log_posterior.start
-    if not np.isfinite(log_posterior(point)[0]):
-        _refuse_start(model)
+    _require_possible(log_posterior)
     for _ in range(_ROUNDS):
         root, is_regular = _width(log_posterior, point)
         moved, value, distance = _climb(log_posterior, point, root)
@@ -278,18 +277,24 @@ def find_mode(model: pm.Model) -> PosteriorMode:
     return PosteriorMode(log_posterior, point, root, value, is_regular)
 
 
-def _refuse_start(model: pm.Model) -> None:
-    """Raise for initial values outside of a prior, with the name of the variable."""
-    start = {
-        variable.name: np.asarray(value, dtype=np.float64)
-        for variable, value in model.rvs_to_initial_values.items()
-        if isinstance(value, np.ndarray | float)
-    }
-    known = free_variables(model)
-    complaint = StartCheck(model, {name: known[name] for name in start}).complaint(start)
-    reason = complaint or "the log posterior is not finite there"
+def _require_possible(log_posterior: LogPosterior) -> None:
+    """Raise if the model's initial values are impossible under the user's priors."""
+    value, gradient = log_posterior(log_posterior.start)
+    if np.isfinite(value) and np.all(np.isfinite(gradient)):
+        return
+    free = log_posterior.model.free_RVs
+    parts = zip(
+        log_posterior.split(log_posterior.start), log_posterior.split(gradient), strict=True
+    )
+    names = [
+        repr(variable.name)
+        for variable, arrays in zip(free, parts, strict=True)
+        if not np.all(np.isfinite(np.concatenate([array.ravel() for array in arrays])))
+    ]
     raise ValueError(
-        f"`init` must be possible under `priors`: {reason}. Change the priors, or start elsewhere."
+        "`priors` must allow the starting values; they do not allow those of "
+        f"{', '.join(names) or 'the model'}, where the posterior density is zero. Change the "
+        "prior, or `init`."
     )
 
 

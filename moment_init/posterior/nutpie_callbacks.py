@@ -37,8 +37,10 @@ from pymc.pytensorf import compile as compile_graph
 from pytensor.compile.sharedvalue import shared
 from pytensor.configdefaults import config
 from pytensor.gradient import grad
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import graph_inputs
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import (
     numba_funcify,
@@ -473,12 +475,20 @@ def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
     rewrites = ["canonicalize", "stabilize"]
     if not model.check_bounds:
         rewrites.append("local_remove_check_parameter")
-    logp: Any = rewrite_graph(model.logp(), include=rewrites)
-    stored = [
+    kept = [
         variable
         for variable in model.unobserved_value_vars
         if variable.name not in names and (var_names is None or variable.name in var_names)
     ]
+    graphs = [model.logp(), *kept]
+    # Constants would be a part of the code, which then could not serve other data.
+    constants = {
+        item: _shared(item.data)
+        for item in graph_inputs(graphs)
+        if isinstance(item, Constant) and item.name is not None
+    }
+    logp, *stored = clone_replace(graphs, constants)
+    logp = rewrite_graph(logp, include=rewrites)
     slopes: Any = grad(logp, values)
     point = FlatPoint(tuple(shapes[name] for name in names))
 
@@ -493,8 +503,8 @@ def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
         names=names,
         point=point,
         logp=compiled([logp, *slopes]),
-        stored_names=tuple(variable.name for variable in stored),
-        stored=FlatPoint(tuple(shapes[variable.name] for variable in stored), point.end),
+        stored_names=tuple(variable.name for variable in kept),
+        stored=FlatPoint(tuple(shapes[variable.name] for variable in kept), point.end),
         expand=compiled(stored),
     )
 

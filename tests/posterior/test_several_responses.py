@@ -128,7 +128,6 @@ def test_groups_and_their_shapes(family: str, fake: FakeSampler) -> None:
         "posterior",
         "sample_stats",
         "log_likelihood",
-        "log_prior",
         "posterior_predictive",
         "observed_data",
         "constant_data",
@@ -241,10 +240,13 @@ def test_two_classes_have_the_usual_shapes(fake: FakeSampler) -> None:
     assert set(np.unique(tree["posterior_predictive"]["y"])) == {0, 1}
 
 
-def test_chains_start_at_draws_about_the_fit(fake: FakeSampler) -> None:
-    """Means of the 40 starts within four standard errors of the fit; all variables together."""
+@pytest.mark.parametrize("is_fit", [True, False])
+def test_chains_start_at_draws_around_the_mode(fake: FakeSampler, is_fit: bool) -> None:
+    """Starts are about as far from the fit as its errors; all variables of one come together."""
     X, y, fit = fitted("gaussian")
-    sample(X, y, 2, family="gaussian", init=fit, **SHORT)
+    arrays = (fit.coefficients, fit.biases, fit.weights, fit.dispersion)
+    tree = sample(X, y, 2, family="gaussian", init=fit if is_fit else arrays, **SHORT)
+    assert tree["moment_init"].attrs["init"] == ("EMFit" if is_fit else "arrays")
     (call,) = fake.calls
     model, initvals = call["model"], call["initvals"]
     assert call["compile_kwargs"] == {"jitter_rvs": set()}
@@ -255,18 +257,10 @@ def test_chains_start_at_draws_about_the_fit(fake: FakeSampler) -> None:
     centre = model.initial_point()["standardised_bias"]
     spread = bias.std(axis=0)
     assert np.all(spread > 0.0)
-    assert np.all(np.abs(bias.mean(axis=0) - centre) < 4 * spread / np.sqrt(40))
+    assert np.all(np.abs(bias.mean(axis=0) - centre) < spread)
     assert np.all(scale > 0.0)
     assert_allclose(weight.sum(axis=1), 1.0, rtol=1e-12)
     assert len(np.unique(bias[:, 0, 0])) == len(np.unique(weight[:, 0]))
-
-
-def test_arrays_are_the_start(fake: FakeSampler) -> None:
-    X, y, fit = fitted("gaussian")
-    start = (fit.coefficients, fit.biases, fit.weights, fit.dispersion)
-    tree = sample(X, y, 2, family="gaussian", init=start, **SHORT)
-    assert_allclose(tree["moment_init"]["initial_weight"], fit.weights)
-    assert tree["moment_init"].attrs["init"] == "arrays"
 
 
 def test_same_seed_same_result(fake: FakeSampler) -> None:
@@ -346,7 +340,9 @@ def test_few_rows_of_dask_are_read(fake: FakeSampler) -> None:
 def test_start_outside_of_a_prior_is_refused(fake: FakeSampler) -> None:
     X, y, fit = fitted("poisson")
     priors = {"bias": pm.Uniform.dist(50.0, 60.0)}
-    with pytest.raises(ValueError, match="the model's variable 'standardised_bias' must start"):
+    with pytest.raises(
+        ValueError, match=r"`priors` must allow the starting values.*'standardised_bias'"
+    ):
         sample(X, y, 2, family="poisson", init=fit, priors=priors, **SHORT)
 
 
