@@ -141,7 +141,7 @@ def predict(
         is_by_component = kind == "components"
         values = means(task.family, task.rows, task.draws, by_component=is_by_component)
         dims = ("obs", *(("component",) if is_by_component else ()), *task.outcome_dims)
-    return task.labelled(task.sorted_back(values), kind, dims)
+    return task.labelled(in_users_order(values, task.order, axis=1), kind, dims)
 
 
 def marginal_effects(
@@ -443,11 +443,6 @@ class _Task:
     def family(self) -> AnyFamily:
         """Family of the responses."""
         return self.model.layout.response_family
-
-    def sorted_back(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Put rows back into the user's order."""
-        # values: (n_draws, n_obs, ...)
-        return np.moveaxis(in_users_order(np.moveaxis(values, 1, 0), self.order), 0, 1)
 
     def labelled(
         self, values: NDArray[Any], name: str, dims: tuple[str, ...]
