@@ -90,9 +90,8 @@ def predictive_group(
     rows, order = evaluation_rows(data)
     draws, centred = model.draws.centred(rows)
     values = replicated_responses(data.family, centred, draws, rng)
-    values = np.moveaxis(in_users_order(np.moveaxis(values, 1, 0), order), 0, 1)
-    labels = model.sampling | row_coords(data)
-    return label("posterior_predictive", {"y": model.by_draw(values)}, labels)
+    values = model.by_draw(in_users_order(values, order, axis=1))
+    return label("posterior_predictive", {"y": values}, model.sampling | row_coords(data))
 
 
 def labelled(
