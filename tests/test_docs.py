@@ -18,9 +18,8 @@ from pytensor.configdefaults import config
 import moment_init
 from moment_init import EMFit, estimate, fit_em, sample
 from moment_init.comparison.scoring import COLUMNS
-from moment_init.data.schema import SCHEMA
 from moment_init.likelihood.climbing import Ending
-from moment_init.results import StartKind, StartRecord, StartStatus
+from moment_init.results import SCHEMA, StartKind, StartRecord, StartStatus
 from scripts.gather_pages import gather, page_map, turn_links
 from scripts.layers import module_name, source_files
 from scripts.make_thumbnail import make_thumbnail

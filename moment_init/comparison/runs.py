@@ -19,14 +19,13 @@ from scipy.optimize import linear_sum_assignment
 from moment_init.checks import FloatArray, as_known_table, quiet_notices
 from moment_init.data.blocks import single_threaded_blas
 from moment_init.data.checking import RegressionData, group_codes, validate_data
-from moment_init.data.schema import label
 from moment_init.em.fitting import fit_em
 from moment_init.em.result import EMFit
 from moment_init.posterior.alignment import align_components
 from moment_init.posterior.draws import data_model, predictive_group
 from moment_init.posterior.sampling import sample
 from moment_init.progress import track
-from moment_init.results import BREAKDOWNS
+from moment_init.results import BREAKDOWNS, label
 
 if TYPE_CHECKING:
     import xarray

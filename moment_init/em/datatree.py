@@ -15,14 +15,6 @@ import numpy as np
 
 from moment_init.checks import FloatArray, RandomSeed, make_generator, validate_run
 from moment_init.data.checking import index_of
-from moment_init.data.schema import (
-    ATTRIBUTES,
-    label,
-    labels_of,
-    model_attributes,
-    parameters_of,
-    versions,
-)
 from moment_init.em.information import centring_matrix
 from moment_init.em.prediction import (
     in_users_order,
@@ -33,6 +25,14 @@ from moment_init.em.prediction import (
 from moment_init.likelihood.draws import Draws, log_likelihoods
 from moment_init.likelihood.gate import GaussianGate, pack_gate, unpack_gate
 from moment_init.likelihood.parameters import MixtureParameters, pack, parameter_count, unpack
+from moment_init.results import (
+    ATTRIBUTES,
+    label,
+    labels_of,
+    model_attributes,
+    parameters_of,
+    versions,
+)
 
 if TYPE_CHECKING:
     import xarray

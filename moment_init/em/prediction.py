@@ -181,14 +181,10 @@ def rows_for(
     return by_group(rows, labels)
 
 
-def in_users_order(values: FloatArray, order: IndexArray | None) -> FloatArray:
+def in_users_order(values: NDArray[Any], order: IndexArray | None, axis: int = 0) -> NDArray[Any]:
     """Put rows back into the user's order."""
-    # values: (n_obs, ...), order: (n_obs,) -> (n_obs, ...)
-    if order is None:
-        return values
-    result = np.empty_like(values)
-    result[order] = values
-    return result
+    # order: (n_obs,)
+    return values if order is None else np.take(values, np.argsort(order), axis=axis)
 
 
 def unit_labels(

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from moment_init.checks import FloatArray
-from moment_init.data.schema import ATTRIBUTES, TRANSPOSED, dims_of, parameters_of
 from moment_init.em.result import EMFit
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked_result import COVERAGE
+from moment_init.results import ATTRIBUTES, TRANSPOSED, dims_of, parameters_of
 
 IndexArray = NDArray[np.intp]
 

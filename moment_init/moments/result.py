@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.data.schema import label, labels_of, model_attributes, parameters_of, versions
 from moment_init.families.registry import parse_family
 from moment_init.families.several import AnyFamily
 from moment_init.likelihood.parameters import MixtureParameters
-from moment_init.results import Status
+from moment_init.results import Status, label, labels_of, model_attributes, parameters_of, versions
 from moment_init.scores.choosing import InputChoice
 
 if TYPE_CHECKING:

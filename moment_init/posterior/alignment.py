@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from moment_init.checks import FloatArray, as_float_array
-from moment_init.data.schema import dims_of, labels_of, parameters_of
+from moment_init.results import dims_of, labels_of, parameters_of
 
 if TYPE_CHECKING:
     import xarray

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from moment_init.checks import FloatArray, validate_run
 from moment_init.data.checking import RegressionData, validate_data
 from moment_init.data.formulas import FormulaDesign
-from moment_init.data.schema import label
 from moment_init.em.prediction import RowLayout, in_users_order, unit_labels
 from moment_init.families.registry import get_family, parse_family, response_families
 from moment_init.families.several import CATEGORICAL, AnyFamily, Categorical, join_families
 from moment_init.likelihood.draws import Draws, log_likelihoods, replicated_responses
 from moment_init.likelihood.gate import GaussianGate
 from moment_init.likelihood.rows import LikelihoodRows, by_group
+from moment_init.results import label
 
 if TYPE_CHECKING:
     import pandas
@@ -90,9 +90,8 @@ def predictive_group(
     rows, order = evaluation_rows(data)
     draws, centred = model.draws.centred(rows)
     values = replicated_responses(data.family, centred, draws, rng)
-    values = np.moveaxis(in_users_order(np.moveaxis(values, 1, 0), order), 0, 1)
-    labels = model.sampling | row_coords(data)
-    return label("posterior_predictive", {"y": model.by_draw(values)}, labels)
+    values = model.by_draw(in_users_order(values, order, axis=1))
+    return label("posterior_predictive", {"y": values}, model.sampling | row_coords(data))
 
 
 def labelled(

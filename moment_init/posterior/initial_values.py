@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 import numpy as np
 
 from moment_init.checks import FloatArray, RandomSeed, as_float_array, make_generator
-from moment_init.data.schema import labels_of
 from moment_init.em.result import EMFit
 from moment_init.em.start_values import StartValues, draw_start_values, start_values_of
 from moment_init.moments.result import MomentEstimate
@@ -27,6 +26,7 @@ from moment_init.posterior.model_variables import (
     read_parameters,
     read_sites,
 )
+from moment_init.results import labels_of
 
 if TYPE_CHECKING:
     import pymc

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import FloatArray
-from moment_init.data.schema import ATTRIBUTES, KNOWN_DIMS, dims_of
 from moment_init.em.start_values import StartValues
+from moment_init.results import ATTRIBUTES, KNOWN_DIMS, dims_of
 
 if TYPE_CHECKING:
     import pymc

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moment_init.checks import RandomSeed, as_known_table, make_generator
-from moment_init.data.checking import index_of, match_columns
+from moment_init.data.checking import gating_table, index_of, match_columns
 from moment_init.data.formula_encoding import is_frame
 from moment_init.data.formulas import encode_missing
 from moment_init.em.prediction import RowLayout, in_users_order, rows_for, unit_labels
@@ -141,7 +141,7 @@ def predict(
         is_by_component = kind == "components"
         values = means(task.family, task.rows, task.draws, by_component=is_by_component)
         dims = ("obs", *(("component",) if is_by_component else ()), *task.outcome_dims)
-    return task.labelled(task.sorted_back(values), kind, dims)
+    return task.labelled(in_users_order(values, task.order, axis=1), kind, dims)
 
 
 def marginal_effects(
@@ -222,7 +222,8 @@ def marginal_effects(
     if design is None:
         given["X"] = _table(given["X"], model.layout.feature_names, "X")
         if given["gating"] is not None:
-            given["gating"] = _table(given["gating"], model.layout.gate_names, "gating")
+            gate = gating_table(given["gating"])
+            given["gating"] = _table(gate, model.layout.gate_names, "gating")
 
     def mean_of(changed: dict[str, Any]) -> "xarray.DataArray":
         task = _posed(tree, given | changed, draws)
@@ -416,11 +417,9 @@ def _table(values: Any, names: tuple[str, ...], argument: str) -> "pandas.DataFr
     """Return a table with names of its columns."""
     from pandas import DataFrame
 
-    return (
-        values
-        if is_frame(values)
-        else DataFrame(match_columns(values, names, argument), columns=list(names))
-    )
+    if is_frame(values):
+        return DataFrame(values)
+    return DataFrame(match_columns(values, names, argument), columns=list(names))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -444,11 +443,6 @@ class _Task:
     def family(self) -> AnyFamily:
         """Family of the responses."""
         return self.model.layout.response_family
-
-    def sorted_back(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Put rows back into the user's order."""
-        # values: (n_draws, n_obs, ...)
-        return np.moveaxis(in_users_order(np.moveaxis(values, 1, 0), self.order), 0, 1)
 
     def labelled(
         self, values: NDArray[Any], name: str, dims: tuple[str, ...]

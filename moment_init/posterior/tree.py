@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from moment_init.checks import WeakSignalWarning, notify
 from moment_init.data.checking import RegressionData
-from moment_init.data.schema import label, labels_of, model_attributes, parameters_of, versions
 from moment_init.likelihood.draws import response_dtype
 from moment_init.models.specification import Directions, Specification
 from moment_init.moments.result import MomentEstimate
 from moment_init.posterior.alignment import align_components
 from moment_init.posterior.draws import log_likelihood_group, predictive_group, row_coords
+from moment_init.results import label, labels_of, model_attributes, parameters_of, versions
 
 ORDER = (
     "coefficient",

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from moment_init import EMFit, estimate, fit_em
-from moment_init.data.schema import dims_of
 from moment_init.em.start_values import draw_start_values, start_values_of
+from moment_init.results import dims_of
 from tests.joint_mixtures import simulate_joint
 
 

@@ -268,6 +268,9 @@ def test_effects_of_arrays_and_of_the_gate(rng: np.random.Generator) -> None:
         table.iloc[:, column] += step
     up, down = (gated.fit.predict(gated.X, **(block | {"gating": table})) for table in moved)
     assert_allclose(found[0, 0], [np.mean(up - down) / 2e-4], rtol=1e-5)
+    arrays: dict[str, Any] = {k: np.asarray(v) for k, v in block.items()}
+    by_position = marginal_effects(still(gated.fit), gated.X.to_numpy(), name, **arrays)
+    assert_allclose(by_position, found, rtol=1e-9)
 
 
 def test_arviz_reads_effects() -> None:
