@@ -54,6 +54,7 @@ from moment_init.comparison.scoring import (
 from moment_init.comparison.verdict import collect_caveats, judge
 from moment_init.data.formulas import takes_formula
 from moment_init.data.simulation import MixtureData
+from moment_init.em.result import EMFit
 from moment_init.families.base import Family
 
 if TYPE_CHECKING:
@@ -181,11 +182,6 @@ def assemble(
     constant = trees[nuts]["constant_data"].to_dataset()
     runs, ended = methods.by_method, converged_runs(methods.random)
     start = TENSOR_EM if methods.start is methods.tensor else SEARCH_EM
-    order = None
-    if setting.truth is not None:
-        fit = methods.reference
-        order = match_to_truth(fit.coefficients, fit.biases, setting.truth, setting.training)
-        known = setting.truth.to_dataset(order, setting.training)
     return Comparison(
         table=tabulate(figures, best_log_likelihood(runs)),
         trees={
@@ -195,7 +191,7 @@ def assemble(
         landscape=tabulate_landscape(runs, typical_run(ended) if ended else None),
         loo=compare_loo({name: scored.loo for name, scored in figures.items()}),
         verdict=judge(runs, figures[RANDOM_EM].held_out.less(figures[start].held_out)),
-        truth=None if order is None else known,
+        truth=_labelled_truth(setting, methods.reference),
         warnings=collect_caveats(trees, figures, _dropped_priors(setting.options)),
         settings=_settings(setting, methods, random_seed),
     )
@@ -229,6 +225,14 @@ def _score_random(
     drawn = setting.draws_of(best, methods)
     scored = setting.figures(drawn, (best,), seconds, Convergence())
     figures[BEST_RANDOM_EM] = replace(scored, is_chosen=True)
+
+
+def _labelled_truth(setting: Setting, fit: EMFit) -> "xarray.Dataset | None":
+    """Label the truth, with its components in the order of a fit."""
+    if setting.truth is None:
+        return None
+    order = match_to_truth(fit.coefficients, fit.biases, setting.truth, setting.training)
+    return setting.truth.to_dataset(order, setting.training)
 
 
 def _dropped_priors(options: Options) -> list[str]:

@@ -374,7 +374,7 @@ class MethodRuns:
     def reference(self) -> EMFit:
         """The fit that defines the order of the components."""
         if self.start.fit is None:
-            raise ValueError(f"the search must lead to a fit; got: {self.start.message}")
+            raise ValueError(self.start.message)  # the error of the search
         return self.start.fit
 
     @property

@@ -404,7 +404,7 @@ def test_search_is_the_start_if_it_is_clearly_better() -> None:
     assert near.start is at[0.9]
     assert far.start is at[0.0]
     broken = EMRun(0, None, 0.1, "broke")
-    with pytest.raises(ValueError, match="the search must lead to a fit; got: broke"):
+    with pytest.raises(ValueError, match=r"^broke$"):
         _ = MethodRuns(broken, broken, (), {}).reference
 
 
@@ -456,11 +456,11 @@ def test_classes_are_compared() -> None:
 def test_tensor_start_alone_is_enough_for_the_demo(data_seed: int) -> None:
     """The law of the demo, with other seeds: its random starts reach the optimum in one of seven.
 
-    Two of five random starts would be called enough.
+    Four of ten random starts would be called enough.
     """
     data = simulate(8_000, seed=data_seed)
     rows = check_rows(data.X, data.y, {"family": "gaussian", "link": None, **dict.fromkeys(BY_ROW)})
-    random = run_random(rows, 4, options_of(n_starts=5), np.random.default_rng(data_seed))
+    random = run_random(rows, 4, options_of(n_starts=10), np.random.default_rng(data_seed))
     tensor = run_em(rows, 4, 0, init="tensor", random_seed=data_seed)
     verdict = judge({"tensor EM": (tensor,), "search EM": (tensor,), "random EM": random})
     assert verdict.tensor_start_suffices
