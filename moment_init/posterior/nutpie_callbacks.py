@@ -482,13 +482,14 @@ def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
     ]
     graphs = [model.logp(), *kept]
     # Constants would be a part of the code, which then could not serve other data.
-    constants = {
+    constants: dict[Any, Any] = {
         item: _shared(item.data)
         for item in graph_inputs(graphs)
         if isinstance(item, Constant) and item.name is not None
     }
-    logp, *stored = clone_replace(graphs, constants)
-    logp = rewrite_graph(logp, include=rewrites)
+    height: Any
+    height, *stored = clone_replace(graphs, constants)
+    logp: Any = rewrite_graph(height, include=rewrites)
     slopes: Any = grad(logp, values)
     point = FlatPoint(tuple(shapes[name] for name in names))
 

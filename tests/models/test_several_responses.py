@@ -93,8 +93,8 @@ def test_offsets_of_classes(rng: np.random.Generator) -> None:
     expected = densities(fit, data.X, data.y, offset=offset)
     np.testing.assert_allclose(model_densities(model), expected, rtol=1e-8, atol=1e-10)
     counts = np.array([np.sum(data.y == label) for label in ("bus", "car", "train")])
-    graph = [item for item in graph_inputs([model["bias"]]) if item.name == "response_units"]
-    shift = graph[0].data[0]
+    inputs: list[Any] = list(graph_inputs([model["bias"]]))
+    (shift, _) = next(item.data for item in inputs if item.name == "response_units")
     np.testing.assert_allclose(shift, np.log(counts[1:] / counts[0]) - [-6.0, 4.0], rtol=1e-12)
 
 
