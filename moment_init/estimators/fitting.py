@@ -45,7 +45,7 @@ from moment_init.data.standardising import (
 from moment_init.em.fitting import fit_em
 from moment_init.em.information import LaplaceApproximation
 from moment_init.em.prediction import PredictionKind, rows_for, single_draw, unit_scores
-from moment_init.em.result import EMFit
+from moment_init.em.result import EMFit, FittedOptimum
 from moment_init.families.registry import get_family
 from moment_init.families.several import CATEGORICAL
 from moment_init.likelihood.draws import (
@@ -222,6 +222,17 @@ class ColumnAxes:
     def lift(self, fit: EMFit, feature_names: tuple[str, ...]) -> EMFit:
         """Convert a fit of the axes into a fit of the columns."""
         coefficients = self.basis @ fit.coefficients
+
+        def lifted(optimum: FittedOptimum) -> FittedOptimum:
+            slopes = self.basis @ optimum.coefficients
+            biases = optimum.biases - self.mean @ slopes
+            changes: dict[str, Any] = {
+                "coefficients": slopes,
+                "biases": biases,
+                "feature_names": feature_names,
+            }
+            return replace(optimum, **changes)
+
         root, undetermined = fit.laplace.root, fit.laplace.undetermined
         matrix = self._parameter_matrix(fit.centred_parameters, len(root))
         return replace(
@@ -229,6 +240,7 @@ class ColumnAxes:
             coefficients=coefficients,
             biases=fit.biases - self.mean @ coefficients,
             feature_names=feature_names,
+            optima=tuple(map(lifted, fit.optima)),
             laplace=LaplaceApproximation(
                 matrix @ root, np.asarray(np.abs(matrix) @ undetermined > 0.0)
             ),

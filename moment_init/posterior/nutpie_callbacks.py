@@ -37,7 +37,6 @@ from pymc.pytensorf import compile as compile_graph
 from pytensor.compile.sharedvalue import shared
 from pytensor.configdefaults import config
 from pytensor.gradient import grad
-from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import graph_inputs
@@ -49,6 +48,7 @@ from pytensor.link.numba.dispatch.basic import (
     numba_typify,
 )
 from pytensor.link.utils import fgraph_to_python
+from pytensor.tensor.variable import TensorConstant
 
 from moment_init.checks import changed_filters
 from moment_init.families.compiling import loop, register_scalars
@@ -485,7 +485,7 @@ def _graphs(model: pm.Model, var_names: Sequence[str] | None) -> _Graphs:
     constants: dict[Any, Any] = {
         item: _shared(item.data)
         for item in graph_inputs(graphs)
-        if isinstance(item, Constant) and item.name is not None
+        if isinstance(item, TensorConstant) and item.name is not None
     }
     height: Any
     height, *stored = clone_replace(graphs, constants)

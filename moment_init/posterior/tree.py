@@ -85,8 +85,9 @@ def _own_group(specification: Specification, labels: dict[str, Any]) -> xarray.D
         group = group.assign(initial_dispersion=renamed)
     if origin is not None:
         own = origin.to_datatree()["moment_init"].to_dataset()
-        options: dict[str, Any] = dict.fromkeys(("compat", "join", "combine_attrs"), "override")
-        group = xarray.merge([group[[]], own, group], **options)  # the labels of the rows
+        # with the labels of the rows, where the fit has none
+        merged = xarray.merge([group[[]], own, group], compat="override", join="override")
+        group = merged.assign_attrs(own.attrs)
     if given is not None:
         group = _with_estimate(group, given)
     attrs = {
@@ -107,7 +108,7 @@ def _with_estimate(group: xarray.Dataset, given: MomentEstimate) -> xarray.Datas
     combined = xarray.merge([values, tree["moment_init"].to_dataset()], compat="override")
     renamed = combined.rename({name: f"estimate_{name}" for name in combined.data_vars})
     attrs = {f"estimate_{name}": value for name, value in tree["moment_init"].attrs.items()}
-    merged = xarray.merge([group, renamed], compat="override")
+    merged = xarray.merge([group, renamed], compat="override", join="override")
     return merged.assign_attrs(group.attrs | attrs)
 
 

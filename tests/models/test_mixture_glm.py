@@ -424,7 +424,7 @@ def test_graph_has_a_named_plate_for_every_axis(tmp_path: Path) -> None:
     """Variables stand on plates of their dims; rows, responses and coefficients lead to y."""
     graph = pm.model_to_graphviz(built("gaussian", "identity", "both", "anchored").model)
     plates = re.findall(r'\tlabel="?([^"\n]*?)"? labeljust', graph.source)
-    assert {"component (2)", "component (2) x tangent (2)", "response_unit (2)"} <= set(plates)
+    assert {"component (2)", "component (2) x tangent (2)"} <= set(plates)
     assert not any(plate.isdigit() for plate in plates)
     for parent in ("X", "coefficient", "bias", "dispersion"):
         assert f"\t{parent} -> y\n" in graph.source

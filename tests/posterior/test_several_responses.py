@@ -128,6 +128,7 @@ def test_groups_and_their_shapes(family: str, fake: FakeSampler) -> None:
         "posterior",
         "sample_stats",
         "log_likelihood",
+        "log_prior",
         "posterior_predictive",
         "observed_data",
         "constant_data",
