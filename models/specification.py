@@ -8,9 +8,9 @@ one) and standardises the coordinates. Directions can be anchored at those of th
 
 with a_j the anchor, a unit vector, and Q_j an orthonormal basis of its complement. The tangent of
 the angle between u_j and its anchor is :math:`\kappa |\zeta_j|`, which has root mean square
-tan(angle): about half of the prior lies within that angle, for any number of features. Directions
-beyond 90 degrees cannot be reached, so a component cannot turn into its mirror image. With several
-linear predictors (several responses, or classes) each of them has its own direction and anchor.
+tan(angle): half to two thirds of the prior lie within that angle. Directions beyond 90 degrees
+cannot be reached, so a component cannot turn into its mirror image. With several linear predictors
+(several responses, or classes) each of them has its own direction and anchor.
 """
 
 from dataclasses import dataclass, replace

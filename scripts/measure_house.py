@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The function that evaluates all components for one block of rows.
 BLOCK_PASS = "posterior_of_block"
 
-# What this script printed for version 0.1.0, and what the redesign aims at.
+# What this script printed for version 0.1.0, and what it should print.
 BUDGETS = {
     "entries of moment_init/": ("73", "16"),
     "files": ("297", "120"),

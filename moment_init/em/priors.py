@@ -228,8 +228,8 @@ def _checked_numbers(name: str, value: Any) -> tuple[float, float]:
     has_form = is_number and len(numbers) in lengths and is_pair == (len(numbers) > 1)
     if not has_form or not np.all(np.isfinite(numbers)) or not numbers[-1] > 0:
         raise ValueError(
-            f"`priors`: {name!r} must be {_FORMS[name]}, finite and (but for a mean) positive; got "
-            f"{value!r}. Leave it out for the default."
+            f"`priors`: {name!r} must be {_FORMS[name]}, finite, and positive except for a mean; "
+            f"got {value!r}. Leave it out for the default."
         )
     return float(numbers[0]) if is_pair else 0.0, float(numbers[-1])
 

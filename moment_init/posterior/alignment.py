@@ -155,8 +155,8 @@ def align_components(
     subtract their mean over the components first.
 
     ``tilt`` is relative to the anchor of its component, and after a permutation belongs to another
-    anchor. ArviZ and `predict_membership`, which read coefficients, can use an aligned tree; the
-    model itself (``pm.sample_posterior_predictive``) cannot.
+    anchor. ArviZ, `predict` and ``pm.sample_posterior_predictive`` read the coefficients, which are
+    right; log densities of the model itself (``pm.compute_log_prior``) are not.
 
     Weights are compared as arcsines of square roots and dispersions as logarithms, scales on which
     the spread is the same for large and small components.

@@ -162,6 +162,12 @@ class PosteriorMode:
     root: FloatArray  # L, so that the covariance is L L'; (n_values, n_values)
     value: float  # log posterior density at the mode
     is_regular: bool  # whether the density falls off in every direction, so that L is its width
+    is_settled: bool = True  # False if no normal density fits, so that a sampler has to adapt
+
+    @property
+    def largest_fall(self) -> float:
+        """How far below the mode a chain may start."""
+        return 0.5 * float(chi2.ppf(START_PROBABILITY, len(self.point)))
 
     def whiten(self, point: FloatArray) -> FloatArray:
         """Return L^{-1} (v - mode)."""
@@ -222,14 +228,13 @@ class PosteriorMode:
         say, at which it stays for ever.
         """
         # noise, whitened: (n_draws, n_values) -> the same, and the gradients in these coordinates
-        largest_fall = 0.5 * chi2.ppf(START_PROBABILITY, len(self.point))
         moved, gradients = noise.copy(), np.empty(noise.shape)
         for k, step in enumerate(noise):
             for halvings in range(_HALVINGS):
                 moved[k] = 0.5**halvings * step
                 value, gradient = self.log_posterior(self.point + self.root @ moved[k])
                 gradients[k] = gradient @ self.root
-                if np.all(np.isfinite(gradient)) and self.value - value <= largest_fall:
+                if np.all(np.isfinite(gradient)) and self.value - value <= self.largest_fall:
                     break
         return moved, gradients
 
@@ -239,7 +244,9 @@ class PosteriorMode:
         A normal density has the gradient :math:`-z` in whitened coordinates. If that of the
         posterior differs, linear functions :math:`c - A z` are fitted to the gradients at draws,
         the centre moves by :math:`A^{-1} c`, and the covariance becomes :math:`A^{-1}`. For a
-        skewed posterior, chains mix better in these coordinates than in those of the mode.
+        skewed posterior, chains mix better in these coordinates than in those of the mode. A centre
+        that is lower than a typical draw from a normal posterior is refused: linear functions then
+        say nothing about the gradients.
         """
         settled, n_values = self, len(self.point)
         for _ in range(_SETTLINGS):
@@ -254,10 +261,15 @@ class PosteriorMode:
             values, vectors = np.linalg.eigh(curvature)
             widths = 1.0 / np.sqrt(np.clip(values, _LARGEST_CHANGE**-2, _LARGEST_CHANGE**2))
             shift = vectors @ (widths**2 * (vectors.T @ level))
+            centre = settled.point + settled.root @ shift
+            value, gradient = self.log_posterior(centre)
+            if not np.all(np.isfinite(gradient)) or not self.value - value <= 0.5 * n_values:
+                return replace(settled, is_settled=False)
             settled = replace(
                 settled,
-                point=settled.point + settled.root @ shift,
+                point=centre,
                 root=settled.root @ (vectors * widths) @ vectors.T,
+                is_settled=bool(np.all(np.abs(np.log(widths)) < np.log(_LARGEST_CHANGE))),
             )
         return settled
 
@@ -282,14 +294,14 @@ def _require_possible(log_posterior: LogPosterior) -> None:
     value, gradient = log_posterior(log_posterior.start)
     if np.isfinite(value) and np.all(np.isfinite(gradient)):
         return
-    free = log_posterior.model.free_RVs
-    parts = zip(
-        log_posterior.split(log_posterior.start), log_posterior.split(gradient), strict=True
-    )
+    model, point = log_posterior.model, log_posterior.split(log_posterior.start)
+    terms = [model.logp(vars=[variable]) for variable in model.free_RVs]
+    with np.errstate(all="ignore"):
+        densities = _function(log_posterior.values, terms)(*point)
     names = [
         repr(variable.name)
-        for variable, arrays in zip(free, parts, strict=True)
-        if not np.all(np.isfinite(np.concatenate([array.ravel() for array in arrays])))
+        for variable, density in zip(model.free_RVs, densities, strict=True)
+        if not np.isfinite(density)
     ]
     raise ValueError(
         "`priors` must allow the starting values; they do not allow those of "

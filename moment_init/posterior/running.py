@@ -178,6 +178,9 @@ def _takes_whitened(arguments: Mapping[str, Any]) -> bool:
 def _sampler_arguments(mode: PosteriorMode, options: SamplingOptions) -> dict[str, Any]:
     """Collect the arguments of `pymc.sample`: the user's, and our defaults for the others."""
     user_arguments = dict(options.pm_sample)
+    older_name = user_arguments.pop("nuts_sampler_kwargs", None)  # of `nuts`
+    if older_name:
+        user_arguments["nuts"] = {**older_name, **(user_arguments.get("nuts") or {})}
     refused = sorted({"model", "trace", "return_inferencedata"} & set(user_arguments))
     if refused:
         raise TypeError(
@@ -212,7 +215,8 @@ def _sampler_arguments(mode: PosteriorMode, options: SamplingOptions) -> dict[st
     }
     arguments = _without_jitter(arguments | user_arguments, model, start)
     if options.tune is None:
-        arguments["tune"] = _WARM_UP if _takes_whitened(arguments) else None
+        is_short = mode.is_settled and _takes_whitened(arguments)
+        arguments["tune"] = _WARM_UP if is_short else None
     return {name: value for name, value in arguments.items() if name != "tune" or value is not None}
 
 

@@ -99,8 +99,9 @@ def sample(
     draws : int, default 1000
         Number of draws per chain, without the warm-up.
     tune : int, optional
-        Number of warm-up draws per chain. By default 200 with nutpie, which samples in coordinates
-        that need little adaptation; otherwise the sampler's own default.
+        Number of warm-up draws per chain. By default 200 with nutpie, in coordinates that need
+        little adaptation; otherwise, and where no normal density fits the posterior, the sampler's
+        own default.
     chains : int, default 4
         Number of chains.
     store : str or path-like, optional

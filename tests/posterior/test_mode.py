@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from moment_init import fit_em, simulate_mixture
-from moment_init.checks import FloatArray
+from moment_init.checks import FloatArray, quiet_notices
 from moment_init.models import mixture_glm
 from moment_init.posterior.mode import START_PROBABILITY, PosteriorMode, find_mode
 from tests.bayesian_models import N_OBS, evaluate, fitted, model_of
@@ -147,3 +147,32 @@ def test_direction_without_a_maximum_is_not_regular() -> None:
     mode = find_mode(model)
     assert not mode.is_regular
     assert_allclose(np.sort(np.linalg.norm(mode.root, axis=0)), [1.0, 5.0])
+
+
+@pytest.mark.parametrize(
+    ("family", "n_obs", "n_components", "directions"),
+    [
+        ("bernoulli", 400, 4, "anchored"),
+        ("bernoulli", 80, 3, "free"),
+        ("poisson", 40, 2, "anchored"),
+        ("negative_binomial", 40, 2, "anchored"),
+    ],
+)
+def test_starts_are_near_the_mode_of_posteriors_that_are_far_from_normal(
+    family: str, n_obs: int, n_components: int, directions: Any
+) -> None:
+    """Overlapping components and few rows: a centre fitted to gradients may be anywhere."""
+    data = simulate_mixture(n_obs, 3, n_components, family=family, random_seed=1)
+    options: dict[str, Any] = {"family": family, "random_seed": 1}
+    with quiet_notices():
+        fit = fit_em(data.X, data.y, n_components, priors="default", **options)
+    options |= {"init": fit, "directions": directions}
+    model = mixture_glm(data.X, data.y, n_components, **options)
+    mode = find_mode(model)
+    limit = 0.5 * stats.chi2.ppf(START_PROBABILITY, len(mode.point))
+    for seed in range(3):
+        settled = mode.settled(np.random.default_rng(seed))
+        for start in settled.draw_starts(10, np.random.default_rng(seed)):
+            value, gradient = mode.log_posterior(start)
+            assert mode.value - value <= limit * (1.0 + 1e-9)
+            assert np.all(np.isfinite(gradient))
