@@ -233,12 +233,12 @@ SCHEMA = """
 | log_prior | standardised_bias | chain, draw | float | log prior density; also of the model's other free variables | s |
 | posterior_predictive | y | chain, draw, obs[, response] | float | replicated responses | s |
 | observed_data | y | obs[, response] | float | the response | fs |
-| constant_data | X | obs, feature | float | the inputs | s |
-| constant_data | offset | obs[, response] | float | as given | s |
-| constant_data | n_trials | obs[, response] | float | as given, for binomial responses | (s) |
-| constant_data | sample_weight | obs | float | as given | s |
-| constant_data | groups | obs | int or str | as given | s |
-| constant_data | gating | obs, gate_feature | float | as given | s |
+| constant_data | X | obs, feature | float | the inputs | fs |
+| constant_data | offset | obs[, response] | float | as given | fs |
+| constant_data | n_trials | obs[, response] | float | as given, for binomial responses | (fs) |
+| constant_data | sample_weight | obs | float | as given | fs |
+| constant_data | groups | obs | int or str | as given | fs |
+| constant_data | gating | obs, gate_feature | float | as given | fs |
 | moment_init | initial_coefficient | [response,] feature, component | float | the start; also `initial_bias`, ... | s |
 | moment_init | anchor | [response,] feature, component | float | anchors, in standardised coordinates | s |
 | moment_init | start_origin | start | str | which kind of start it was | fs |

@@ -360,15 +360,18 @@ def errors_of(
 
 
 def best_log_likelihood(runs: Mapping[str, Sequence[EMRun]]) -> float:
-    """Return the highest log-likelihood that any start of any method led to."""
-    return float(
-        np.nanmax([run.log_likelihood for method_runs in runs.values() for run in method_runs])
-    )
+    """Return the log-likelihood of the best optimum: the highest interior one, if there is one.
+
+    As in `fit_em`, ends on a bound count only if no start of any method led elsewhere.
+    """
+    fits = [run.fit for found in runs.values() for run in found if run.fit is not None]
+    inside = [fit for fit in fits if not fit.bounds]
+    return float(np.nanmax([fit.log_likelihood for fit in inside or fits]))
 
 
 def is_at_best(run: EMRun, best: float) -> bool:
-    """Tell whether a run reached the highest log-likelihood found."""
-    return bool(run.log_likelihood > best - SAME_OPTIMUM)
+    """Tell whether a run reached the best optimum; an end above it is on a bound."""
+    return bool(abs(run.log_likelihood - best) < SAME_OPTIMUM)
 
 
 def count_at_best(runs: Sequence[EMRun], best: float) -> int:

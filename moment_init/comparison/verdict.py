@@ -126,7 +126,7 @@ def judge(
         _on_gap(random, best),
         _on_rivals(runs, best),
         _on_cost(runs),
-        _on_bounds(runs),
+        _on_bounds(runs, best),
         _on_search_status(runs[SEARCH_EM][0]),
     ]
     return Verdict(
@@ -157,14 +157,22 @@ def _on_tensor(runs: Mapping[str, Sequence[EMRun]], best: float) -> str:
     if tensor.fit is None:
         said = f"Tensor start: there is none ({tensor.message.split('. ')[0]})."
     else:
-        said = f"Tensor start alone: {best - tensor.log_likelihood:,.2f} below the best optimum."
+        said = f"Tensor start alone: {_distance(tensor, best)} the best optimum."
     if is_at_best(search, best):
         return f"{said} The search is at it, in {search.seconds:.1f} s."
     finders = [name for name, found in runs.items() if count_at_best(found, best)]
+    gap = best - search.log_likelihood
+    how = "ending on a bound" if gap < 0.0 else f"by {gap:,.2f}"
     return (
-        f"{said} The search MISSED it, too, by {best - search.log_likelihood:,.2f}: only "
-        f"{' and '.join(finders)} found it. Run `fit_em` with a larger `max_seconds`."
+        f"{said} The search MISSED it, too, {how}: only {' and '.join(finders)} found it. Run "
+        "`fit_em` with a larger `max_seconds`."
     )
+
+
+def _distance(run: EMRun, best: float) -> str:
+    """Say how far a run ended from the best optimum; above it are only ends on a bound."""
+    gap = best - run.log_likelihood
+    return f"on a bound, {-gap:,.2f} above" if gap < 0.0 else f"{gap:,.2f} below"
 
 
 def _on_prediction(difference: ScoreDifference) -> str:
@@ -201,8 +209,8 @@ def _on_gap(random: Sequence[EMRun], best: float) -> str:
     values = np.sort([run.log_likelihood for run in ended])
     if best - values[0] < SAME_OPTIMUM:
         return ""
-    gap = best - typical_run(ended).log_likelihood
-    where = "at" if gap < SAME_OPTIMUM else f"{gap:,.2f} below"
+    typical = typical_run(ended)
+    where = "at" if is_at_best(typical, best) else _distance(typical, best)
     n_optima = 1 + int(np.sum(np.diff(values) > SAME_OPTIMUM))
     return (
         f"The typical random start (median log-likelihood) ended {where} the best optimum, the "
@@ -240,15 +248,25 @@ def _on_cost(runs: Mapping[str, Sequence[EMRun]]) -> str:
     )
 
 
-def _on_bounds(runs: Mapping[str, Sequence[EMRun]]) -> str:
-    """Warn of a boundary solution: a component may have collapsed onto a few rows."""
-    fitted = [run for found in runs.values() for run in found if run.fit is not None]
-    best = max(fitted, key=lambda run: run.log_likelihood).fit
-    if best is None or not best.bounds:
+def _on_bounds(runs: Mapping[str, Sequence[EMRun]], best: float) -> str:
+    """Warn of boundary solutions: a component may have collapsed onto a few rows."""
+    fits = [run.fit for found in runs.values() for run in found if run.fit is not None]
+    highest = max(fits, key=lambda fit: fit.log_likelihood)
+    if not highest.bounds:
+        return ""
+    bounds = ", ".join(highest.bounds)
+    if all(fit.bounds for fit in fits):
+        return (
+            f"The best optimum found lies on a bound ({bounds}). A component may have collapsed "
+            "onto a few rows, so a higher log-likelihood need not mean a better fit."
+        )
+    n_higher = sum(fit.log_likelihood > best + SAME_OPTIMUM for fit in fits)
+    if not n_higher:
         return ""
     return (
-        f"The best optimum found lies on a bound ({', '.join(best.bounds)}). A component may have "
-        "collapsed onto a few rows, so a higher log-likelihood need not mean a better fit."
+        f"{counted(n_higher, 'start or chain', 'starts or chains')} ended above the best optimum, "
+        f"by up to {highest.log_likelihood - best:,.2f}, but on a bound ({bounds}), where a "
+        "component may have collapsed onto a few rows; such ends do not count as being at it."
     )
 
 

@@ -5,18 +5,26 @@ unconstrained scale of `moment_init.likelihood.parameters.pack` (coefficients, b
 dispersion, logits) and `moment_init.likelihood.gate.pack_gate`. The logits of a gate sum to zero
 over the components, whereas `EMFit` reports them relative to the last component: with a zero sum
 none is constant, and relabelling only permutes them. With a Gaussian gate, log-likelihoods are
-joint for gating covariates and response. `lp`, `log_likelihood` and `observed_data` are present
-only if data are passed. Sample weights enter `lp` and, within groups, `log_likelihood`.
+joint for gating covariates and response. `lp`, `log_likelihood`, `observed_data` and
+`constant_data` are present only if data are passed. Sample weights enter `lp` and, within groups,
+`log_likelihood`.
 """
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from moment_init.checks import FloatArray, RandomSeed, make_generator, validate_run
-from moment_init.data.checking import index_of
+from moment_init.checks import (
+    FloatArray,
+    RandomSeed,
+    as_known_table,
+    make_generator,
+    validate_run,
+)
+from moment_init.data.checking import gating_table, index_of, match_columns
 from moment_init.em.information import centring_matrix
 from moment_init.em.prediction import (
+    IndexArray,
     in_users_order,
     rows_for,
     unit_labels,
@@ -25,6 +33,7 @@ from moment_init.em.prediction import (
 from moment_init.likelihood.draws import Draws, log_likelihoods
 from moment_init.likelihood.gate import GaussianGate, pack_gate, unpack_gate
 from moment_init.likelihood.parameters import MixtureParameters, pack, parameter_count, unpack
+from moment_init.likelihood.rows import LikelihoodRows
 from moment_init.results import (
     ATTRIBUTES,
     label,
@@ -85,9 +94,35 @@ def fit_to_datatree(
         response = response if fit.classes is None else response.astype(np.int64)
         own = {**labels_of(fit), **({} if obs is None else {"obs": obs})}
         groups["observed_data"] = label("observed_data", {"y": response}, own)
+        constant = _constant_data(fit, rows, order, data)
+        groups["constant_data"] = label("constant_data", constant, own)
     groups["sample_stats"] = label("sample_stats", stats)
     groups["moment_init"] = _own_group(fit)
     return xarray.DataTree.from_dict(groups)
+
+
+def _constant_data(
+    fit: "EMFit", rows: LikelihoodRows, order: IndexArray | None, data: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the inputs and the other given data of the rows, in the user's order."""
+    values = {
+        "X": rows.Z,
+        "offset": rows.offset,
+        "n_trials": rows.n_trials,
+        "sample_weight": rows.sample_weight,
+    }
+    found: dict[str, Any] = {
+        name: in_users_order(np.asarray(value, dtype=np.float64), order)
+        for name, value in values.items()
+        if value is not None
+    }
+    if data["groups"] is not None:
+        labels = np.asarray(as_known_table(data["groups"]))
+        found["groups"] = labels if labels.dtype.kind in "iuf" else labels.astype(str)
+    if data["gating"] is not None:
+        gating = gating_table(as_known_table(data["gating"]))
+        found["gating"] = match_columns(gating, fit.gate_names, "gating")
+    return found
 
 
 def _draw_vectors(

@@ -22,7 +22,7 @@ from moment_init.em.fitting import fit_em
 from moment_init.em.result import EMFit, mass_shares
 from moment_init.moments.result import MomentEstimate
 from moment_init.moments.stacked_result import COVERAGE
-from moment_init.results import ATTRIBUTES, TRANSPOSED, dims_of, parameters_of
+from moment_init.results import ATTRIBUTES, BREAKDOWNS, TRANSPOSED, dims_of, parameters_of
 
 IndexArray = NDArray[np.intp]
 
@@ -155,25 +155,37 @@ def weigh_modes(data: RegressionData, origin: MomentEstimate | EMFit | None) -> 
     if not isinstance(origin, EMFit) or len(origin.optima) < 2:
         return origin
     optima, start = origin.optima, origin.log_posterior
+    has_priors = start is not None
     if start is None:
         settings: dict[str, Any] = {"priors": "default", "progressbar": False}
-        with quiet_notices():
-            weighed = fit_em(data, None, origin.n_components, init=optima, **settings)
+        try:
+            with quiet_notices():
+                weighed = fit_em(data, None, origin.n_components, init=optima, **settings)
+        except BREAKDOWNS:  # the masses are a diagnosis only, so sampling goes on without them
+            return origin
         optima, start = weighed.optima, weighed.starts[0].log_posterior
         origin = replace(origin, optima=optima)
+        if start is None:  # the climb from the fit itself failed: its mode is not known
+            return origin
     heights = [np.inf if each.log_posterior is None else each.log_posterior for each in optima]
     at = int(np.argmin(np.abs(np.array(heights) - start)))
     shares = mass_shares(optima)
     elsewhere = float(np.nansum(np.delete(shares, at)))
     if elsewhere > NOTABLE_MASS and not np.isnan(shares[at]):
         numbers = [index for index, share in enumerate(shares) if index != at and share > 0.01]
+        # optima that were climbed again are in another order than those of the fit
+        which = f": optima {numbers} of tree['moment_init']" if has_priors else ""
+        remedy = 'fit with `fit_em(..., priors="default")` and pass each of its `optima` as `init`'
+        if has_priors:  # the fit may be the user's, or one that `sample` made
+            remedy = (
+                f"pass `init=fit.optima[k]` of the fit that you gave; if you gave none, {remedy}"
+            )
         notify(
             f"About {elsewhere:.0%} of the posterior mass is near other modes than the one at "
-            f"which the chains start, by Laplace's approximation: optima {numbers} of "
-            "tree['moment_init']. Chains rarely move between modes, so intervals may be too "
-            "narrow. Look at the modes with `compare`, or sample each of them, from "
-            "init=fit.optima[k], and weight them by stacking, as the page 'Several modes' of the "
-            "guide shows.",
+            f"which the chains start, by Laplace's approximation{which}. Chains rarely move "
+            "between modes, so intervals may be too narrow. Look at the modes with `compare`, or "
+            f"sample each of them: {remedy}. Weight them by stacking, as the page 'Several modes' "
+            "of the guide shows.",
             UserWarning,
         )
     return origin

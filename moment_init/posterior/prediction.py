@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from moment_init.checks import RandomSeed, as_known_table, make_generator
 from moment_init.data.checking import gating_table, index_of, match_columns
 from moment_init.data.formula_encoding import is_frame
-from moment_init.data.formulas import encode_missing
+from moment_init.data.formulas import FormulaDesign, encode_missing
 from moment_init.em.prediction import RowLayout, in_users_order, rows_for, unit_labels
 from moment_init.families.base import Family
 from moment_init.families.several import AnyFamily
@@ -161,7 +161,8 @@ def marginal_effects(
     .. math:: \frac1n \sum_i \frac{\partial}{\partial x_{ik}} E[y_i \mid x_i, \theta],
 
     and for a column of two values, or of labels, the difference between the means of all rows with
-    the second value, or another label, and with the first.
+    the second value, or another label, and with the first. The first label is the reference level
+    of the formula.
 
     Parameters
     ----------
@@ -217,6 +218,9 @@ def marginal_effects(
     if X is None:
         given, _ = _stored(tree, given)
     given = {name: as_known_table(values) for name, values in given.items()}
+    for name in ("X", "gating"):
+        if is_frame(given[name]):
+            given[name] = given[name].rename(columns=str)
     model = read_model(tree, draws=draws)
     design = design_of(tree, given["X"]) if is_frame(given["X"]) else None
     if design is None:
@@ -233,22 +237,39 @@ def marginal_effects(
 
     default = model.layout.feature_names if design is None else design.variables
     names = default if variables is None else variables
+    names = [names] if isinstance(names, str) else [str(name) for name in names]
+    if not names:
+        raise ValueError(
+            "`variables` must name at least one column; got none. Leave it out for all columns."
+        )
     effects: dict[str, xarray.DataArray] = {}
-    for name in [names] if isinstance(names, str) else names:
-        is_label = design is not None and name in design.label_columns
+    for name in names:
+        levels = None if design is None else _levels_of(design, name)
         tables = {argument: given[argument] for argument in ("X", "gating")}
-        effects |= _effects_of(name, tables, mean_of, is_label=is_label)
+        effects |= _effects_of(name, tables, mean_of, levels)
     result = xarray.concat(list(effects.values()), "feature", coords="minimal")
     result = result.assign_coords(feature=list(effects)).rename("effect")
     return result.transpose("chain", "draw", "feature", ...)
+
+
+def _levels_of(design: FormulaDesign, name: str) -> list[Any] | None:
+    """Return the labels of a column, the reference level first; None for a column of numbers."""
+    if name not in design.label_columns:
+        return None
+    parts = [part for part in (design.features, design.gate) if part is not None]
+    part, factor = next((p, f) for p in parts for f in p.levels if p.column_of(f) == name)
+    levels = list(part.levels[factor])
+    # with a base other than the first, as in C(x, contr.treatment('b')), it has no column
+    bases = [level for level in levels if f"{factor}[T.{level}]" not in part.names]
+    base = bases[0] if len(bases) == 1 else levels[0]
+    return [base, *(level for level in levels if level != base)]
 
 
 def _effects_of(
     name: str,
     tables: dict[str, Any],
     mean_of: Callable[[dict[str, Any]], "xarray.DataArray"],
-    *,
-    is_label: bool,
+    labels: list[Any] | None,
 ) -> dict[str, "xarray.DataArray"]:
     """Compute the slope of a column, or the contrasts of its values with the first."""
     tables = {k: table for k, table in tables.items() if is_frame(table) and name in table.columns}
@@ -260,15 +281,18 @@ def _effects_of(
     column = next(iter(tables.values()))[name]
 
     def at(values: Any) -> "xarray.DataArray":
-        return mean_of({k: table.assign(**{name: values}) for k, table in tables.items()})
+        changed = {k: table.copy() for k, table in tables.items()}
+        for table in changed.values():
+            table[name] = values
+        return mean_of(changed)
 
-    levels = np.unique(np.asarray(column))
+    levels = list(np.unique(np.asarray(column)))
     if len(levels) < 2:
         raise ValueError(
             f"`X` must have columns that vary for their effects; got one value of {name!r}. "
             "Leave it out with `variables`."
         )
-    is_number = column.dtype.kind in "iuf" and not is_label
+    is_number = column.dtype.kind in "iuf" and labels is None
     if is_number and len(levels) > 2:
         values = np.asarray(column, dtype=np.float64)
         largest = float(np.abs(values).max())
@@ -279,7 +303,9 @@ def _effects_of(
                 f"`X` must have columns whose values are not all close to zero; got {name!r} with "
                 f"values up to {largest:g}. Change its units."
             )
-        return {name: (at(column + step) - at(column - step)) / (2.0 * step)}
+        return {name: (at(values + step) - at(values - step)) / (2.0 * step)}
+    if labels is not None:  # the reference is first, whether a row has it or not
+        levels = [labels[0], *(level for level in labels[1:] if column.isin([level]).any())]
     base, is_alone = at(levels[0]), is_number or column.dtype.kind == "b"
     return {name if is_alone else f"{name}[{level}]": at(level) - base for level in levels[1:]}
 

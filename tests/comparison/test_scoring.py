@@ -20,7 +20,9 @@ from moment_init.comparison.scoring import (
     ScoreDifference,
     assess_convergence,
     bad_share,
+    best_log_likelihood,
     compare_loo,
+    count_at_best,
     errors_of,
     is_reliable,
     loo_units,
@@ -406,3 +408,17 @@ def test_truth_of_a_wrong_type_is_refused() -> None:
         read_truth([1.0], rows, 2)
     with pytest.raises(TypeError, match="`truth` must have biases of real numbers"):
         read_truth(TRUTH | {"biases": ["a", "b"]}, rows, 2)
+
+
+# --- landscape -----------------------------------------------------------------------------------
+
+
+def test_best_optimum_is_the_highest_interior_one(rng: np.random.Generator) -> None:
+    """A failed run is none, and ends on a bound count only if there is nothing else."""
+    fit = make(rng).fit
+    inside = [EMRun(k, replace(fit, log_likelihood=x), 0.1) for k, x in enumerate((-9.0, -7.0))]
+    bounded = EMRun(2, replace(fit, log_likelihood=-1.0, bounds=("weight 1",)), 0.1)
+    runs = {"random EM": [*inside, bounded, EMRun(3, None, 0.1, "broke")]}
+    assert best_log_likelihood(runs) == -7.0
+    assert count_at_best(runs["random EM"], -7.0) == 1
+    assert best_log_likelihood({"random EM": [bounded]}) == -1.0

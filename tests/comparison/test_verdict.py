@@ -162,18 +162,44 @@ def test_another_optimum_of_the_same_height_is_said() -> None:
     assert mixed.random_starts_suffice
 
 
-def test_weak_status_and_bounds_are_said() -> None:
+def test_weak_status_is_said() -> None:
     weak = fit_at(BEST, status=Status.NOT_IDENTIFIED, warnings=("The information is singular.",))
-    collapsed = EMRun(1, fit_at(BEST + 50.0, bounds=("dispersion 1",)), 0.1)
-    runs = {
-        "tensor EM": runs_at(BEST),
-        "search EM": (EMRun(0, weak, 0.1),),
-        "random EM": (*runs_at(BEST), collapsed),
-    }
-    text = " ".join(judge(runs).reasons)
+    runs = {"tensor EM": runs_at(BEST), "random EM": runs_at(BEST)}
+    text = " ".join(judge(runs | {"search EM": (EMRun(0, weak, 0.1),)}).reasons)
     assert "is not_identified. The information is singular." in text
-    assert "lies on a bound (dispersion 1)" in text
     assert "status" not in " ".join(verdict_of().reasons)
+
+
+def collapsed_at(value: float) -> EMRun:
+    return EMRun(1, fit_at(value, bounds=("dispersion 1",)), 0.1)
+
+
+def test_higher_ends_on_a_bound_are_not_the_best_optimum() -> None:
+    """The search returns interior optima, so a longer one would not help."""
+    ends = (*runs_at(BEST, BEST, BEST - 3.0), *[collapsed_at(BEST + 50.0)] * 7)
+    runs = {"tensor EM": (collapsed_at(BEST + 5.0),), "search EM": runs_at(BEST), "random EM": ends}
+    verdict = judge(runs)
+    assert "2 of 10 at the best optimum found" in verdict.headline
+    assert (
+        "Tensor start alone: on a bound, 5.00 above the best optimum. The search is at it"
+        in verdict.headline
+    )
+    assert "MISSED" not in verdict.headline
+    text = " ".join(verdict.reasons)
+    assert "ended on a bound, 50.00 above the best optimum, the worst 3.00 below" in text
+    assert (
+        "8 starts or chains ended above the best optimum, by up to 50.00, but on a bound "
+        "(dispersion 1)" in text
+    )
+    runs["search EM"] = (collapsed_at(BEST + 1.0),)
+    assert "MISSED it, too, ending on a bound: only random EM found it" in judge(runs).headline
+
+
+def test_best_optimum_on_a_bound_is_said() -> None:
+    ends = {name: (collapsed_at(BEST),) for name in ("tensor EM", "search EM", "random EM")}
+    verdict = judge(ends)
+    assert "1 of 1 at the best optimum found" in verdict.headline
+    assert "lies on a bound (dispersion 1)" in " ".join(verdict.reasons)
 
 
 @pytest.mark.parametrize(

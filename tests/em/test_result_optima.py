@@ -15,7 +15,10 @@ from scipy.special import log_softmax, logsumexp
 
 from moment_init import EMFit, fit_em, match_components, sample
 from moment_init.checks import FloatArray
+from moment_init.data.checking import validate_data
+from moment_init.em.problem import EMProblem
 from moment_init.em.result import FittedOptimum, mass_shares
+from moment_init.em.start_values import weigh_modes
 from tests.bayesian_models import FakeSampler
 
 N = 160
@@ -215,10 +218,36 @@ def test_sample_warns_of_another_mode_with_much_mass(
     monkeypatch.setattr(pm, "sample", FakeSampler())
     inits = {"posterior": fit, "none": "search"}
     inits["likelihood"] = fit_em(*rows, 2, family="gaussian", random_seed=1)
-    with pytest.warns(UserWarning, match=r"of the posterior mass is near other.*optima\[k\]"):
+    remedy = r'fit with `fit_em\(..., priors="default"\)`'
+    if kind != "likelihood":  # its optima are in another order, or not the user's
+        remedy = rf"optima \[1\] of.*fit\.optima\[k\]` of the fit that you gave; if.*{remedy}"
+    with pytest.warns(UserWarning, match=rf"of the posterior mass is near other.*{remedy}") as seen:
         tree = sample(*rows, 2, init=inits[kind], **GIVEN)
+    assert ("optima [" in str(seen[0].message)) == (kind != "likelihood")
     shares = tree["moment_init"]["optimum_posterior_share"]
     assert_allclose(np.sort(shares)[:2], np.sort(mass_shares(fit.optima)), atol=0.01)
+
+
+@pytest.mark.parametrize("n_failed", [1, 10])
+def test_failed_climb_of_the_start_gives_no_warning(
+    n_failed: int, rows: tuple[FloatArray, FloatArray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warning would be an error. If all climbs fail, the fit stays as it is."""
+    plain = fit_em(*rows, 2, family="gaussian", random_seed=1)
+    climb, calls = EMProblem.climb, list[int]()
+
+    def failing(problem: EMProblem, *given: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) <= n_failed:
+            raise np.linalg.LinAlgError("singular")
+        return climb(problem, *given, **options)
+
+    monkeypatch.setattr(EMProblem, "climb", failing)
+    origin = weigh_modes(validate_data(*rows, family="gaussian"), plain)
+    assert len(calls) == len(plain.optima) > 1
+    assert_allclose(origin.coefficients, plain.coefficients)
+    assert (origin is plain) == (n_failed == 10)
+    assert (origin.optima[0].log_posterior is None) == (n_failed == 10)
 
 
 def test_sample_from_an_optimum_starts_there(

@@ -273,6 +273,35 @@ def test_effects_of_arrays_and_of_the_gate(rng: np.random.Generator) -> None:
     assert_allclose(by_position, found, rtol=1e-9)
 
 
+def test_effects_of_columns_that_are_named_by_numbers(rng: np.random.Generator) -> None:
+    """Gating rows in another order of labels are matched by position, as in the fit."""
+    gated = make_fit("gaussian", "identity", rng, variant=VARIANTS["gate"], n_obs=100)
+    X = pd.DataFrame(gated.X.to_numpy())
+    gate = pd.DataFrame(np.asarray(gated.block["gating"]).reshape(100, -1), np.arange(100)[::-1])
+    gate.columns = [str(j) if j else 7 for j in range(gate.shape[1])]
+    fit = fit_em(X, gated.y, 2, family="gaussian", gating=gate, random_seed=1)
+    effects = marginal_effects(still(fit), X, gating=gate)
+    assert effects["feature"].values.tolist() == [str(name) for name in X.columns]
+    first = marginal_effects(still(fit), X, [0, 7], gating=gate)  # type: ignore[list-item]
+    assert_allclose(first[..., 0], effects[..., 0])
+    arrays = marginal_effects(still(fit), X.to_numpy(), ["0", "7"], gating=gate.to_numpy())
+    assert_allclose(first, arrays, rtol=1e-9)
+
+
+def test_effects_of_labels_are_relative_to_the_level_of_the_formula() -> None:
+    """Also if no row has it, and if it is not the first."""
+    data = frame()
+    fit, rows = by_formula(), data[data["city"] != "a"]
+    effects = marginal_effects(still(fit), rows, "city")
+    assert effects["feature"].values.tolist() == ["city[b]", "city[c]"]
+    means = {city: fit.predict(rows.assign(city=city)).mean() for city in "abc"}
+    expected = [means["b"] - means["a"], means["c"] - means["a"]]
+    assert_allclose(effects[0, 0], expected, rtol=1e-7)
+    other = fit_em("y ~ C(city, contr.treatment('b'))", data, 1, family="poisson", random_seed=1)
+    effects = marginal_effects(still(other), data)
+    assert effects["feature"].values.tolist() == ["city[a]", "city[c]"]
+
+
 def test_arviz_reads_effects() -> None:
     effects = marginal_effects(by_formula().to_datatree(draws=50, random_seed=1), frame())
     table = az.summary(effects, round_to="none")
@@ -299,6 +328,31 @@ def test_rows_of_the_tree_and_thinned_draws(rng: np.random.Generator) -> None:
     assert_allclose(found, predict(tree, fitted.X, offset=offset, draws=4), rtol=1e-12)
 
 
+@pytest.mark.parametrize("variant", ["plain", "both"])
+def test_rows_of_the_tree_of_a_fit(variant: str, rng: np.random.Generator) -> None:
+    """In the user's order, with the other data of the rows."""
+    fitted = make_fit("binomial", "logit", rng, variant=VARIANTS[variant], n_obs=120, max_steps=3)
+    tree = fitted.fit.to_datatree(fitted.X, fitted.y, draws=5, random_seed=1, **fitted.block)
+    block = {k: v for k, v in fitted.block.items() if k in ("offset", "n_trials", "gating")}
+    assert_allclose(predict(tree), predict(tree, fitted.X, **block), rtol=1e-12)
+    assert_allclose(marginal_effects(tree), marginal_effects(tree, fitted.X, **block), rtol=1e-9)
+    shares = predict_membership(tree, fitted.X, fitted.y, **fitted.block)
+    assert_allclose(predict_membership(tree), shares, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:Components")  # of fits that only have to be reproduced
+def test_rows_of_the_tree_of_a_fit_by_formula_and_of_classes() -> None:
+    fit, data = by_formula(), frame()
+    assert_allclose(predict(still(fit, data))[0, 0], fit.predict(data), rtol=1e-9)
+    X = data[["age", "size"]]
+    classes = fit_em(X, data["city"], 2, family="categorical", random_seed=1)
+    tree = still(classes, X, data["city"])
+    assert_allclose(predict(tree)[0, 0], classes.predict(X), rtol=1e-9)
+    assert_array_equal(predict(tree)["obs"], data.index)
+    shares = classes.predict_membership(X, data["city"])
+    assert_allclose(predict_membership(tree)[0, 0], shares, rtol=1e-8, atol=1e-12)
+
+
 def test_wrong_arguments_are_named(rng: np.random.Generator) -> None:
     fit, data = by_formula(), frame()
     tree = still(fit)
@@ -317,6 +371,8 @@ def test_wrong_arguments_are_named(rng: np.random.Generator) -> None:
         predict(tree, data, draws=0)
     with pytest.raises(ValueError, match=r"`variables` must name columns .*'income'"):
         marginal_effects(tree, data, ["income"])
+    with pytest.raises(ValueError, match="`variables` must name at least one column; got none"):
+        marginal_effects(tree, data, [])
     with pytest.raises(ValueError, match="got one value of 'age'"):
         marginal_effects(tree, data.assign(age=30.0), ["age"])
     plain = make_fit("poisson", "log", rng, n_obs=40).fit.to_datatree(draws=2)
