@@ -163,6 +163,7 @@ class PosteriorMode:
     value: float  # log posterior density at the mode
     is_regular: bool  # whether the density falls off in every direction, so that L is its width
     is_settled: bool = True  # False if no normal density fits, so that a sampler has to adapt
+    is_normal: bool = False  # whether gradients around the centre are those of a normal density
 
     @property
     def largest_fall(self) -> float:
@@ -252,7 +253,7 @@ class PosteriorMode:
         for _ in range(_SETTLINGS):
             noise, gradients = settled._accepted(rng.standard_normal((_PROBES, n_values)))
             if np.sum((gradients + noise) ** 2) <= _ALMOST_NORMAL * np.sum(noise**2):
-                break
+                return replace(settled, is_normal=True)
             half = rng.standard_normal((_DRAWS_PER_VALUE * n_values // 2, n_values))
             noise, gradients = settled._accepted(np.concatenate([half, -half]))
             design = np.column_stack([np.ones(len(noise)), noise])

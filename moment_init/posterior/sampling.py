@@ -100,8 +100,8 @@ def sample(
         Number of draws per chain, without the warm-up.
     tune : int, optional
         Number of warm-up draws per chain. By default 200 with nutpie, in coordinates that need
-        little adaptation; otherwise, and where no normal density fits the posterior, the sampler's
-        own default.
+        little adaptation, and 500 if the posterior is skewed; otherwise, and where no normal
+        density fits the posterior, the sampler's own default.
     chains : int, default 4
         Number of chains.
     store : str or path-like, optional

@@ -176,3 +176,17 @@ def test_starts_are_near_the_mode_of_posteriors_that_are_far_from_normal(
             value, gradient = mode.log_posterior(start)
             assert mode.value - value <= limit * (1.0 + 1e-9)
             assert np.all(np.isfinite(gradient))
+
+
+@pytest.mark.parametrize(
+    ("family", "n_obs", "is_normal"), [("gaussian", 4_000, True), ("bernoulli", 600, False)]
+)
+def test_posterior_is_almost_normal_with_many_rows_only(
+    family: str, n_obs: int, is_normal: bool
+) -> None:
+    data = simulate_mixture(n_obs, 3, 2, family=family, random_seed=2)
+    fit = fit_em(data.X, data.y, 2, family=family, priors="default", random_seed=1)
+    mode = find_mode(mixture_glm(data.X, data.y, 2, family=family, init=fit))
+    for seed in range(3):
+        settled = mode.settled(np.random.default_rng(seed))
+        assert (settled.is_normal and settled.is_settled) is is_normal
