@@ -221,7 +221,7 @@ def _score_random(
     drawn = setting.draws_of(typical, methods)
     scored = setting.figures(drawn, methods.random, seconds, spread)
     figures[RANDOM_EM] = replace(scored, typical=typical)
-    best = max(ended, key=lambda run: (run.log_likelihood, -run.start))
+    best = max(ended, key=lambda run: (run.is_interior, run.log_likelihood, -run.start))
     drawn = setting.draws_of(best, methods)
     scored = setting.figures(drawn, (best,), seconds, Convergence())
     figures[BEST_RANDOM_EM] = replace(scored, is_chosen=True)

@@ -104,7 +104,8 @@ def draw_panel(comparison: "Comparison", panel: str) -> "Figure":
 def draw_landscape(comparison: "Comparison") -> "Figure":
     """Draw one dot per start or chain at its log-likelihood minus the best found."""
     frame = comparison.landscape
-    best = frame["log_likelihood"].max()
+    best = frame.loc[frame["is_best"].astype(bool), "log_likelihood"].max()
+    above = max(0.0, float(frame["log_likelihood"].max() - best))  # of ends on a bound
     axes = _own_axes(0.62 * frame["method"].nunique())
     labels, largest = [], 1.0
     for row, method in enumerate(frame["method"].unique()):
@@ -121,7 +122,7 @@ def draw_landscape(comparison: "Comparison") -> "Figure":
     ticks = [0.0, *(-(10.0**power) for power in powers)]
     axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlim(-1.6 * largest, 0.3)
+    axes.set_xlim(-1.6 * largest, max(0.3, 1.6 * above))
     axes.axvline(0.0, color=_GREY, linewidth=1.0, zorder=1)
     axes.set_xlabel("log-likelihood minus the best found")
     return _finished(axes, labels)

@@ -162,6 +162,11 @@ class EMRun:
     message: str = ""  # why the start broke down; empty if it did not
 
     @property
+    def is_interior(self) -> bool:
+        """Whether the run led to a fit that lies on no bound."""
+        return self.fit is not None and not self.fit.bounds
+
+    @property
     def log_likelihood(self) -> float:
         """Log-likelihood of the fit; NaN if the start broke down."""
         return np.nan if self.fit is None else self.fit.log_likelihood
@@ -366,8 +371,12 @@ class MethodRuns:
 
     @property
     def start(self) -> EMRun:
-        """The start of NUTS: the tensor start, or the search if that is clearly better."""
+        """The start of NUTS: the tensor start, or the search if that is clearly better.
+
+        An end on a bound is worse than any interior one, as in `fit_em`.
+        """
         is_as_good = self.tensor.log_likelihood >= self.search.log_likelihood - CLEARLY_WORSE
+        is_as_good &= self.tensor.is_interior or not self.search.is_interior
         return self.tensor if self.tensor.fit is not None and is_as_good else self.search
 
     @property

@@ -362,11 +362,11 @@ def errors_of(
 def best_log_likelihood(runs: Mapping[str, Sequence[EMRun]]) -> float:
     """Return the log-likelihood of the best optimum: the highest interior one, if there is one.
 
-    As in `fit_em`, ends on a bound count only if no start of any method led elsewhere.
+    As in `fit_em`, ends on a bound count only if no start of any method ended in the interior.
     """
-    fits = [run.fit for found in runs.values() for run in found if run.fit is not None]
-    inside = [fit for fit in fits if not fit.bounds]
-    return float(np.nanmax([fit.log_likelihood for fit in inside or fits]))
+    ended = [run for found in runs.values() for run in found if run.fit is not None]
+    inside = [run for run in ended if run.is_interior]
+    return float(np.nanmax([run.log_likelihood for run in inside or ended]))
 
 
 def is_at_best(run: EMRun, best: float) -> bool:

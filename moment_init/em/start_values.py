@@ -170,8 +170,8 @@ def weigh_modes(data: RegressionData, origin: MomentEstimate | EMFit | None) -> 
     heights = [np.inf if each.log_posterior is None else each.log_posterior for each in optima]
     at = int(np.argmin(np.abs(np.array(heights) - start)))
     shares = mass_shares(optima)
-    elsewhere = float(np.nansum(np.delete(shares, at)))
-    if elsewhere > NOTABLE_MASS and not np.isnan(shares[at]):
+    others = float(np.nansum(np.delete(shares, at)))
+    if others > NOTABLE_MASS and not np.isnan(shares[at]):
         numbers = [index for index, share in enumerate(shares) if index != at and share > 0.01]
         # optima that were climbed again are in another order than those of the fit
         which = f": optima {numbers} of tree['moment_init']" if has_priors else ""
@@ -181,7 +181,7 @@ def weigh_modes(data: RegressionData, origin: MomentEstimate | EMFit | None) -> 
                 f"pass `init=fit.optima[k]` of the fit that you gave; if you gave none, {remedy}"
             )
         notify(
-            f"About {elsewhere:.0%} of the posterior mass is near other modes than the one at "
+            f"About {others:.0%} of the posterior mass is near other modes than the one at "
             f"which the chains start, by Laplace's approximation{which}. Chains rarely move "
             "between modes, so intervals may be too narrow. Look at the modes with `compare`, or "
             f"sample each of them: {remedy}. Weight them by stacking, as the page 'Several modes' "

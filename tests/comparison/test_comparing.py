@@ -403,6 +403,9 @@ def test_search_is_the_start_if_it_is_clearly_better() -> None:
     near, far = (MethodRuns(at[gap], at[0.0], (), {}) for gap in (0.9, 1.1))
     assert near.start is at[0.9]
     assert far.start is at[0.0]
+    on_bound = EMRun(0, replace(fit, log_likelihood=-90.0, bounds=("dispersion 1",)), 0.1)
+    assert MethodRuns(on_bound, at[0.0], (), {}).start is at[0.0]
+    assert MethodRuns(on_bound, on_bound, (), {}).start is on_bound
     broken = EMRun(0, None, 0.1, "broke")
     with pytest.raises(ValueError, match=r"^broke$"):
         _ = MethodRuns(broken, broken, (), {}).reference
